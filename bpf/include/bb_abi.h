@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * bb_abi.h - everything that crosses a border: kernel <-> agent (map keys and
+ * values), classifier <-> qdisc (the control block), application <-> kernel
+ * (the mark and the socket options).
+ *
+ * Rust types are generated from this file (`just gen`, committed as
+ * bpf/src/abi.rs); a test compares every struct here with the BTF of the
+ * compiled objects. Rules: fixed-width types, explicit padding, times in
+ * nanoseconds of CLOCK_MONOTONIC, rates in bytes per second, lengths in bytes,
+ * addresses as 16 bytes in network order (IPv4 as ::ffff:a.b.c.d).
+ *
+ * Any change of layout or meaning increments BB_ABI_VERSION: the agent refuses
+ * to adopt pinned maps of another version.
+ */
+#ifndef BB_ABI_H
+#define BB_ABI_H
+
+#include <linux/types.h>
+
+#define BB_ABI_VERSION 1
+
+/* ---- vocabulary (docs/design.md, "Words") ---- */
+
+#define BB_PRIORITIES 8 /* 0 is sent first */
+#define BB_PRIORITY_DEFAULT 3 /* RFC 9218 urgency */
+
+/* What happens to a stale packet (LPD's two stale-treatment bits). */
+enum bb_treatment {
+	BB_TREAT_DEFAULT = 0, /* nothing said here: the next source decides; at the end, discard */
+	BB_TREAT_FORWARD = 1,
+	BB_TREAT_DISCARD = 2,
+	BB_TREAT_TRUNCATE = 3, /* reserved for headercasting */
+};
+
+/* Queue discipline inside a session; the papers' six, and triage. */
+enum bb_method {
+	BB_FIFO = 0,
+	BB_SFDPS1 = 1,
+	BB_SFDPS2 = 2,
+	BB_RING = 3,
+	BB_RING_SFDPS2 = 4,
+	BB_LAZY = 5,
+	BB_TRIAGE = 6,
+	BB_METHODS = 7,
+};
+
+/* Why a packet was dropped. Every drop has exactly one reason. */
+enum bb_reason {
+	BB_DROP_STALE = 0, /* now + owd > deadline at the head of the queue, or purged deeper in it */
+	BB_DROP_ADU = 1, /* the rest of an ADU that lost a packet, or an ADU given up by triage */
+	BB_DROP_OVERFLOW = 2, /* arriving packet refused: a limit is reached */
+	BB_DROP_EVICTED = 3, /* queued packet given up for an arriving one */
+	BB_DROP_PREDICTED = 4, /* mode tc: would have become stale before it could leave */
+	BB_REASONS = 5,
+};
+
+/* What shares one bottleneck, and so one queue. */
+enum bb_session_kind {
+	BB_SESSION_CONTROL = 0, /* ARP, ND, STUN, DTLS, RTCP: one per interface */
+	BB_SESSION_PLAIN = 1, /* no metadata: best effort, one per destination */
+	BB_SESSION_DST = 2,
+	BB_SESSION_FLOW = 3,
+	BB_SESSION_PREFIX = 4,
+	BB_SESSION_INTERFACE = 5,
+};
+
+/* ---- skb mark: 32 bits, least significant first ---- */
+
+#define BB_MARK_TIME_BITS 19 /* units of BB_MARK_UNIT_NS; 0 = no deadline */
+#define BB_MARK_UNIT_NS 250000ULL
+#define BB_MARK_TIME_MASK 0x7ffffU
+#define BB_MARK_RELATIVE (1U << 19) /* time is a lifetime; else a deadline modulo 2^19 units */
+#define BB_MARK_PRIORITY_SHIFT 20
+#define BB_MARK_TREATMENT_SHIFT 23
+#define BB_MARK_ADU_SHIFT 25 /* rolling, 0 = none */
+#define BB_MARK_MAGIC_SHIFT 28 /* default place and value; configurable at load */
+#define BB_MARK_MAGIC 0xBU
+
+/* ---- socket options, level SOL_BESTBY (unprivileged) ---- */
+
+#define SOL_BESTBY 0x4242
+enum bb_sockopt {
+	BB_SO_LIFETIME = 1, /* __u64 ns; 0 clears; at most BB_LIFETIME_MAX_NS */
+	BB_SO_PRIORITY = 2, /* __u32 0..7 */
+	BB_SO_TREATMENT = 3, /* __u32 enum bb_treatment (forward or discard) */
+	BB_SO_PEER = 4, /* struct bb_so_peer: what is known of one destination */
+	BB_SO_STATS = 5, /* getsockopt only: struct bb_counters of this socket */
+};
+#define BB_LIFETIME_MAX_NS 131000000000ULL
+
+struct bb_so_peer {
+	__u8 addr[16];
+	__u64 owd_ns; /* 0: use the measured RTT / 2 */
+	__u64 rate; /* bytes/s; 0: not known */
+};
+
+/* ---- the control block: classifier -> qdisc, skb->cb[0..4] ---- */
+
+#define BB_CB_MAGIC 0xBB5A
+
+#define BB_CB_DEADLINE 0x01 /* deadline is valid */
+#define BB_CB_ADU 0x02 /* adu is valid: the packet shares its fate with others of this id */
+#define BB_CB_ADU_LAST 0x04 /* last packet of its ADU (RTP marker) */
+#define BB_CB_SOCK 0x08 /* the socket keeps counters in bb_sock_stats */
+
+struct bb_cb {
+	__u16 magic;
+	__u16 rule; /* index into bb_rule_stats; 0 = no rule */
+	__u16 session; /* index into bb_sessions */
+	__u8 class_; /* priority | treatment << 4 */
+	__u8 flags; /* BB_CB_* */
+	__u32 adu;
+	__u32 deadline_lo; /* two words: the control block is only 4-byte aligned */
+	__u32 deadline_hi;
+};
+
+/* ---- counters ---- */
+
+/* in = sent + sum(dropped) + queued, always. would_drop counts in observe mode only. */
+struct bb_counters {
+	__u64 packets_in;
+	__u64 bytes_in;
+	__u64 packets_sent;
+	__u64 bytes_sent;
+	__u64 queued;
+	__u64 dropped[BB_REASONS];
+	__u64 sent_stale; /* sent although stale: treatment forward, sfdps2's exception, lazy, fifo, observe */
+	__u64 would_drop[BB_REASONS];
+};
+
+/* ---- configuration (one entry) ---- */
+
+#define BB_MAX_RULES 16384 /* rule ids 1..16383; 0 = no rule ("-") */
+#define BB_MAX_RULE_KEYS 262144 /* two sets; a port range takes up to 16 keys */
+#define BB_MAX_SHAPES 128 /* distinct masks per set */
+#define BB_MAX_IFACES 64 /* attached at once */
+#define BB_MAX_SESSIONS 16384 /* power of two, at most 65536 */
+#define BB_SESSION_WAYS 8
+#define BB_MAX_FLOWS 32768
+#define BB_MAX_PEERS 16384
+
+struct bb_config {
+	__u32 abi_version;
+	__u32 rule_set; /* 0 or 1: which half of bb_shapes and bb_rule_keys is in force */
+	__u32 rule_gen; /* incremented with every change: invalidates bb_flows */
+	__u32 shapes; /* in the set in force */
+	__u32 flow_mark_mask; /* union of the rules' mark masks: part of the flow key */
+	__u32 mark_magic;
+	__u32 mark_magic_mask; /* bits of the mark that must equal mark_magic; 0: marks are not read */
+	__u32 events_per_s; /* drop notices beyond this are counted, not sent */
+	__u64 rtt_max_age_ns; /* an older RTT is not used */
+	__u8 prio_table[16]; /* SO_PRIORITY & 15 -> priority; 255 = says nothing */
+	__u8 dscp_table[64]; /* DSCP -> priority; 255 = says nothing */
+};
+
+/* ---- flow rules: tuple space search ---- */
+
+/* One masked key. `set` is the half; all-zero fields are wildcards of the shape. */
+struct bb_rule_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__u64 cgroup; /* id of the ancestor at the shape's cgroup_level */
+	__u32 mark;
+	__u32 ifindex;
+	__u16 sport; /* host order, masked: a port range is a few prefixes */
+	__u16 dport;
+	__u8 family; /* 4, 6 or 0 */
+	__u8 proto;
+	__u8 dscp;
+	__u8 set;
+	__u32 shape; /* shapes never collide */
+	__u32 pad;
+};
+
+/* Which fields a shape compares. */
+struct bb_shape {
+	struct bb_rule_key mask; /* mask.set, mask.shape unused */
+	__u32 first_order; /* lowest order of a rule in it: lets the search stop early */
+	__u32 cgroup_level; /* 0 = cgroup not compared */
+};
+
+struct bb_rule_ref {
+	__u32 order; /* position in the operator's list; the lowest matching one wins */
+	__u32 rule; /* index into bb_rules */
+};
+
+#define BB_RULE_LIFETIME 0x01
+#define BB_RULE_PRIORITY 0x02
+
+struct bb_rule {
+	__u64 lifetime_ns;
+	__u64 owd_default_ns; /* used when no RTT is known */
+	__u8 priority;
+	__u8 treatment;
+	__u8 flags; /* BB_RULE_* */
+	__u8 pad[5];
+};
+
+/* ---- interfaces ---- */
+
+#define BB_MODE_NONE 0
+#define BB_MODE_QDISC 1
+#define BB_MODE_TC 2
+
+#define BB_IFACE_OBSERVE 0x01 /* count what would be dropped, drop nothing */
+
+struct bb_iface {
+	__u32 ifindex; /* 0 = slot free */
+	__u8 mode;
+	__u8 method;
+	__u8 session_kind; /* BB_SESSION_DST .. BB_SESSION_INTERFACE */
+	__u8 flags; /* BB_IFACE_* */
+	__u8 prefix4; /* session_kind PREFIX: bits of an IPv4 / IPv6 address */
+	__u8 prefix6;
+	__u16 htb_major; /* mode tc: leaf of priority p is htb_major:(p + 0x10) */
+	__u32 overhead; /* bytes added to each packet's length */
+	__u64 rate; /* bytes/s; 0 = not known */
+	__u32 limit; /* packets queued on the interface (per transmit queue below mq) */
+	__u32 session_limit; /* packets queued in one session */
+	__u64 limit_bytes;
+	struct bb_counters counters; /* mode tc; in mode qdisc see bbq_instances */
+};
+
+/* ---- sessions: 8-way set associative table ---- */
+
+struct bb_session_key {
+	__u8 addr[16]; /* destination, masked to the prefix; 0 for CONTROL, INTERFACE */
+	__u32 ifindex;
+	__u32 hash; /* FLOW: hash of the 5-tuple; else 0 */
+	__u8 kind; /* enum bb_session_kind */
+	__u8 prefix;
+	__u16 pad;
+	__u32 pad2;
+};
+
+struct bb_session {
+	struct bb_session_key key;
+	__u32 tag; /* hash of key; 0 = free */
+	__u32 gen; /* incremented when the slot changes owner */
+	__u64 used_ns;
+	__u64 refreshed_ns; /* when owd and rate were looked up last */
+	__u64 owd_ns; /* subtracted from deadlines at decision time; 0 where cb already has it */
+	__u64 rate; /* bytes/s; 0 = not known */
+	struct bb_counters counters;
+};
+
+/* ---- flow cache ---- */
+
+struct bb_flow_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__u32 ifindex;
+	__u32 mark; /* & bb_config.flow_mark_mask */
+	__u16 sport;
+	__u16 dport;
+	__u8 family;
+	__u8 proto;
+	__u8 dscp;
+	__u8 pad;
+};
+
+struct bb_flow {
+	__u32 rule_gen;
+	__u16 rule; /* 0 = none */
+	__u16 iface; /* slot in bb_ifaces */
+	__u32 session;
+	__u32 session_gen;
+	__u32 adu; /* current ADU ... */
+	__u32 adu_source; /* ... and what identifies it: RTP timestamp or the mark's adu bits */
+	__u64 adu_deadline; /* all packets of an ADU share one deadline; 0 = none */
+	__u64 adu_first_ns; /* when the ADU's first packet was seen */
+	__u32 ssrc;
+	__u32 dead_adu; /* mode tc: ADU of which a packet was refused; 0 = none */
+	__u32 plain_session; /* session for packets of this flow without metadata */
+	__u32 plain_gen;
+};
+
+/* ---- RTT and peers: key = 16-byte address ---- */
+
+struct bb_addr {
+	__u8 addr[16];
+};
+
+struct bb_rtt {
+	__u64 srtt_ns;
+	__u64 min_rtt_ns;
+	__u64 rto_ns;
+	__u64 updated_ns;
+};
+
+#define BB_PEER_OWD 0x01
+#define BB_PEER_RATE 0x02
+#define BB_PEER_OPERATOR 0x04 /* set by `bestby session set`: sockets may not overwrite it */
+
+struct bb_peer {
+	__u64 owd_ns;
+	__u64 rate;
+	__u32 flags;
+	__u32 pad;
+};
+
+/* ---- sockets ---- */
+
+#define BB_SOCK_LIFETIME 0x01
+#define BB_SOCK_PRIORITY 0x02
+#define BB_SOCK_TREATMENT 0x04
+
+struct bb_sock {
+	__u64 lifetime_ns;
+	__u64 cookie;
+	__u8 priority;
+	__u8 treatment;
+	__u8 flags; /* BB_SOCK_* */
+	__u8 pad[5];
+};
+
+/* ---- fragments: ports of later fragments ---- */
+
+struct bb_frag_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__u32 id;
+	__u32 ifindex;
+	__u8 proto;
+	__u8 pad[7];
+};
+
+struct bb_frag {
+	__u16 sport;
+	__u16 dport;
+	__u32 adu; /* ADU of the first fragment: the others share its fate */
+	__u64 deadline; /* 0 = none */
+};
+
+/* ---- global counters: array indices of bb_global (each a __u64) ---- */
+
+enum bb_global_counter {
+	BB_G_NO_METADATA = 0,
+	BB_G_MALFORMED = 1, /* headers that end early or never */
+	BB_G_FOREIGN_MARK = 2, /* a mark without our magic */
+	BB_G_NO_RTT = 3, /* a deadline was judged with owd 0 */
+	BB_G_SESSIONS_FULL = 4, /* no free way: packet went to the plain session of its interface */
+	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
+	BB_G_PAST_DEADLINE = 6, /* stale already when classified */
+	BB_GLOBALS = 16,
+};
+
+/* ---- drop notices (ring buffer bb_events) ---- */
+
+struct bb_event {
+	__u64 time_ns;
+	__u64 age_ns; /* since the classifier saw it, 0 if unknown */
+	__s64 late_ns; /* now + owd - deadline; negative = it was not stale (adu, evicted, overflow) */
+	__u32 adu;
+	__u32 ifindex;
+	__u32 len;
+	__u16 rule;
+	__u16 session;
+	__u8 reason; /* enum bb_reason */
+	__u8 priority;
+	__u8 observe; /* 1: would have been dropped */
+	__u8 pad;
+	__u32 suppressed; /* notices left out since the previous one */
+};
+
+#endif /* BB_ABI_H */

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * bb_core.h - the arithmetic of deadlines, marks and rates. No maps, no
+ * helpers, no kernel types: compiled into the BPF programs and, natively, into
+ * the property tests (bpf/tests/core.rs).
+ *
+ * Times are ns of CLOCK_MONOTONIC in __u64; a kernel's uptime keeps them far
+ * below 2^63, so signed differences are exact. A deadline of 0 means "none".
+ */
+#ifndef BB_CORE_H
+#define BB_CORE_H
+
+#include "bb_abi.h"
+
+#define bb_inline static inline __attribute__((always_inline, unused))
+
+#define BB_NSEC_PER_SEC 1000000000ULL
+
+/* Longest time a packet's pacing may be owed: bounds the effect of a rate of 1 byte/s. */
+#define BB_PACE_MAX_NS (60ULL * BB_NSEC_PER_SEC)
+
+/* A sender that was idle, or woken late, may catch up at most this much. */
+#define BB_PACE_CREDIT_NS 1000000ULL
+
+/* ---- the mark (DESIGN 4.1) ---- */
+
+bb_inline __u32 bb_mark_time(__u32 mark)
+{
+	return mark & BB_MARK_TIME_MASK;
+}
+
+bb_inline __u8 bb_mark_priority(__u32 mark)
+{
+	return (mark >> BB_MARK_PRIORITY_SHIFT) & 7;
+}
+
+bb_inline __u8 bb_mark_treatment(__u32 mark)
+{
+	return (mark >> BB_MARK_TREATMENT_SHIFT) & 3;
+}
+
+bb_inline __u8 bb_mark_adu(__u32 mark)
+{
+	return (mark >> BB_MARK_ADU_SHIFT) & 7;
+}
+
+/*
+ * Deadline of a mark seen at now_ns, 0 = none. Relative: now + lifetime.
+ * Absolute: the one time congruent to the field modulo 2^19 units that lies
+ * nearest to now, from now - 65.536 s to now + 65.53575 s.
+ */
+bb_inline __u64 bb_mark_deadline(__u32 mark, __u64 now_ns)
+{
+	__u32 time = bb_mark_time(mark);
+	__u64 now_units, deadline;
+	__s32 ahead;
+
+	if (!time)
+		return 0;
+	if (mark & BB_MARK_RELATIVE)
+		return now_ns + time * BB_MARK_UNIT_NS;
+
+	now_units = now_ns / BB_MARK_UNIT_NS;
+	/* Signed distance on the 19-bit circle: shift the sign bit to bit 31 and back. */
+	ahead = (__s32)((time - (__u32)now_units) << 13) >> 13;
+	if (ahead < 0 && (__u64)-(__s64)ahead > now_units)
+		return 1; /* before the clock's zero: long past, but not "none" */
+	deadline = (now_units + ahead) * BB_MARK_UNIT_NS;
+	return deadline ? deadline : 1;
+}
+
+/* ---- staleness ---- */
+
+/* now + owd > deadline, without overflow for any owd. */
+bb_inline int bb_stale(__u64 now_ns, __u64 owd_ns, __u64 deadline_ns)
+{
+	if (!deadline_ns)
+		return 0;
+	return now_ns > deadline_ns || owd_ns > deadline_ns - now_ns;
+}
+
+/* now + owd - deadline: positive = late by that much. */
+bb_inline __s64 bb_lateness(__u64 now_ns, __u64 owd_ns, __u64 deadline_ns)
+{
+	return (__s64)(now_ns + owd_ns - deadline_ns);
+}
+
+/* Last moment at which sending is still of use; 0 = no deadline. At least 1. */
+bb_inline __u64 bb_latest_departure(__u64 owd_ns, __u64 deadline_ns)
+{
+	if (!deadline_ns)
+		return 0;
+	return deadline_ns > owd_ns ? deadline_ns - owd_ns : 1;
+}
+
+/* ---- rates ---- */
+
+/* ns that `bytes` occupy a link of `rate` bytes/s (rounded up); 0 for an unknown rate. */
+bb_inline __u64 bb_tx_time(__u64 bytes, __u64 rate)
+{
+	__u64 ns;
+
+	if (!rate)
+		return 0;
+	/* bytes < 2^34 keeps the product below 2^64; a queue holds less (limit_bytes). */
+	if (bytes > (1ULL << 34))
+		return BB_PACE_MAX_NS;
+	ns = (bytes * BB_NSEC_PER_SEC + rate - 1) / rate;
+	return ns < BB_PACE_MAX_NS ? ns : BB_PACE_MAX_NS;
+}
+
+/*
+ * When the next packet may start after one of `bytes` started at now_ns, given
+ * that this one was allowed from next_ns on. Being late by less than the
+ * credit is made up for, idle time is not saved.
+ */
+bb_inline __u64 bb_pace(__u64 next_ns, __u64 now_ns, __u64 bytes, __u64 rate)
+{
+	__u64 base = next_ns;
+
+	if (base + BB_PACE_CREDIT_NS < now_ns)
+		base = now_ns - BB_PACE_CREDIT_NS;
+	return base + bb_tx_time(bytes, rate);
+}
+
+/* Bytes a packet costs on the link: overhead once per segment of a GSO packet. */
+bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
+{
+	return len + overhead * (segments ? segments : 1);
+}
+
+/* ---- hashing (not secret: a bad distribution costs time, never correctness) ---- */
+
+bb_inline __u32 bb_mix(__u32 hash, __u32 word)
+{
+	hash ^= word;
+	hash *= 0x9E3779B1U;
+	return hash ^ (hash >> 15);
+}
+
+bb_inline __u32 bb_hash_words(const __u32 *words, __u32 count, __u32 seed)
+{
+	__u32 hash = seed;
+
+	for (__u32 i = 0; i < count; i++)
+		hash = bb_mix(hash, words[i]);
+	hash *= 0x85EBCA6BU;
+	return hash ^ (hash >> 13);
+}
+
+#endif /* BB_CORE_H */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Accounting shared by the two places that decide: the qdisc (mode qdisc) and
+ * the classifier (mode tc). Atomic, because several transmit queues or CPUs
+ * share a rule and a session; uncontended below one root qdisc.
+ */
+#ifndef BB_COUNT_BPF_H
+#define BB_COUNT_BPF_H
+
+#include "bb_maps.bpf.h"
+#include "bb_core.h"
+
+#define bb_add(counter, value) ((void)__sync_fetch_and_add(&(counter), (value)))
+
+bb_inline void bb_global_inc(__u32 which)
+{
+	__u64 *counter = bpf_map_lookup_elem(&bb_global, &which);
+
+	if (counter)
+		bb_add(*counter, 1);
+}
+
+bb_inline void bb_count_in(struct bb_counters *c, __u32 bytes)
+{
+	bb_add(c->packets_in, 1);
+	bb_add(c->bytes_in, bytes);
+	bb_add(c->queued, 1);
+}
+
+bb_inline void bb_count_sent(struct bb_counters *c, __u32 bytes, int stale)
+{
+	bb_add(c->packets_sent, 1);
+	bb_add(c->bytes_sent, bytes);
+	bb_add(c->queued, -1ULL);
+	if (stale)
+		bb_add(c->sent_stale, 1);
+}
+
+bb_inline void bb_count_drop(struct bb_counters *c, __u32 reason)
+{
+	bb_add(c->queued, -1ULL);
+	if (reason < BB_REASONS)
+		bb_add(c->dropped[reason], 1);
+}
+
+bb_inline void bb_count_would_drop(struct bb_counters *c, __u32 reason)
+{
+	if (reason < BB_REASONS)
+		bb_add(c->would_drop[reason], 1);
+}
+
+#endif /* BB_COUNT_BPF_H */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Maps shared by all objects, pinned once under the agent's bpffs directory.
+ * maps.bpf.c is loaded by libbpf first and creates them; every other object
+ * reuses the pins. libbpf refuses a pin of another size; the agent makes the
+ * same check before Aya sees it (Aya would reuse it without a word).
+ */
+#ifndef BB_MAPS_BPF_H
+#define BB_MAPS_BPF_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "bb_abi.h"
+
+#define BB_MAP(name_, type_, key_, value_, entries_)      \
+	struct {                                          \
+		__uint(type, type_);                      \
+		__type(key, key_);                        \
+		__type(value, value_);                    \
+		__uint(max_entries, entries_);            \
+		__uint(pinning, LIBBPF_PIN_BY_NAME);      \
+	} name_ SEC(".maps")
+
+BB_MAP(bb_config, BPF_MAP_TYPE_ARRAY, __u32, struct bb_config, 1);
+BB_MAP(bb_ifaces, BPF_MAP_TYPE_ARRAY, __u32, struct bb_iface, BB_MAX_IFACES);
+BB_MAP(bb_shapes, BPF_MAP_TYPE_ARRAY, __u32, struct bb_shape, 2 * BB_MAX_SHAPES);
+BB_MAP(bb_rules, BPF_MAP_TYPE_ARRAY, __u32, struct bb_rule, BB_MAX_RULES);
+BB_MAP(bb_rule_stats, BPF_MAP_TYPE_ARRAY, __u32, struct bb_counters, BB_MAX_RULES);
+BB_MAP(bb_sessions, BPF_MAP_TYPE_ARRAY, __u32, struct bb_session, BB_MAX_SESSIONS);
+BB_MAP(bb_flows, BPF_MAP_TYPE_LRU_HASH, struct bb_flow_key, struct bb_flow, BB_MAX_FLOWS);
+BB_MAP(bb_frags, BPF_MAP_TYPE_LRU_HASH, struct bb_frag_key, struct bb_frag, 1024);
+BB_MAP(bb_rtts, BPF_MAP_TYPE_LRU_HASH, struct bb_addr, struct bb_rtt, BB_MAX_PEERS);
+BB_MAP(bb_sock_stats, BPF_MAP_TYPE_LRU_HASH, __u64, struct bb_counters, BB_MAX_PEERS);
+BB_MAP(bb_global, BPF_MAP_TYPE_ARRAY, __u32, __u64, BB_GLOBALS);
+
+/* The operator may name more rules or peers than a small host ever will: not preallocated. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct bb_rule_key);
+	__type(value, struct bb_rule_ref);
+	__uint(max_entries, BB_MAX_RULE_KEYS);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} bb_rule_keys SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct bb_addr);
+	__type(value, struct bb_peer);
+	__uint(max_entries, BB_MAX_PEERS);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} bb_peers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct bb_sock);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} bb_socks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} bb_events SEC(".maps");
+
+#endif /* BB_MAPS_BPF_H */

@@ -1,0 +1,825 @@
+//! Generated from `include/bb_abi.h` by `just gen`; do not edit.
+#![allow(missing_docs, non_camel_case_types, clippy::all)]
+
+pub const BB_ABI_VERSION: u32 = 1;
+pub const BB_PRIORITIES: u32 = 8;
+pub const BB_PRIORITY_DEFAULT: u32 = 3;
+pub const BB_MARK_TIME_BITS: u32 = 19;
+pub const BB_MARK_UNIT_NS: u32 = 250000;
+pub const BB_MARK_TIME_MASK: u32 = 524287;
+pub const BB_MARK_RELATIVE: u32 = 524288;
+pub const BB_MARK_PRIORITY_SHIFT: u32 = 20;
+pub const BB_MARK_TREATMENT_SHIFT: u32 = 23;
+pub const BB_MARK_ADU_SHIFT: u32 = 25;
+pub const BB_MARK_MAGIC_SHIFT: u32 = 28;
+pub const BB_MARK_MAGIC: u32 = 11;
+pub const SOL_BESTBY: u32 = 16962;
+pub const BB_LIFETIME_MAX_NS: u64 = 131000000000;
+pub const BB_CB_MAGIC: u32 = 47962;
+pub const BB_CB_DEADLINE: u32 = 1;
+pub const BB_CB_ADU: u32 = 2;
+pub const BB_CB_ADU_LAST: u32 = 4;
+pub const BB_CB_SOCK: u32 = 8;
+pub const BB_MAX_RULES: u32 = 16384;
+pub const BB_MAX_RULE_KEYS: u32 = 262144;
+pub const BB_MAX_SHAPES: u32 = 128;
+pub const BB_MAX_IFACES: u32 = 64;
+pub const BB_MAX_SESSIONS: u32 = 16384;
+pub const BB_SESSION_WAYS: u32 = 8;
+pub const BB_MAX_FLOWS: u32 = 32768;
+pub const BB_MAX_PEERS: u32 = 16384;
+pub const BB_RULE_LIFETIME: u32 = 1;
+pub const BB_RULE_PRIORITY: u32 = 2;
+pub const BB_MODE_NONE: u32 = 0;
+pub const BB_MODE_QDISC: u32 = 1;
+pub const BB_MODE_TC: u32 = 2;
+pub const BB_IFACE_OBSERVE: u32 = 1;
+pub const BB_PEER_OWD: u32 = 1;
+pub const BB_PEER_RATE: u32 = 2;
+pub const BB_PEER_OPERATOR: u32 = 4;
+pub const BB_SOCK_LIFETIME: u32 = 1;
+pub const BB_SOCK_PRIORITY: u32 = 2;
+pub const BB_SOCK_TREATMENT: u32 = 4;
+pub type __u8 = ::std::os::raw::c_uchar;
+pub type __u16 = ::std::os::raw::c_ushort;
+pub type __u32 = ::std::os::raw::c_uint;
+pub type __s64 = ::std::os::raw::c_longlong;
+pub type __u64 = ::std::os::raw::c_ulonglong;
+pub const BB_TREAT_DEFAULT: bb_treatment = 0;
+pub const BB_TREAT_FORWARD: bb_treatment = 1;
+pub const BB_TREAT_DISCARD: bb_treatment = 2;
+pub const BB_TREAT_TRUNCATE: bb_treatment = 3;
+pub type bb_treatment = ::std::os::raw::c_uint;
+pub const BB_FIFO: bb_method = 0;
+pub const BB_SFDPS1: bb_method = 1;
+pub const BB_SFDPS2: bb_method = 2;
+pub const BB_RING: bb_method = 3;
+pub const BB_RING_SFDPS2: bb_method = 4;
+pub const BB_LAZY: bb_method = 5;
+pub const BB_TRIAGE: bb_method = 6;
+pub const BB_METHODS: bb_method = 7;
+pub type bb_method = ::std::os::raw::c_uint;
+pub const BB_DROP_STALE: bb_reason = 0;
+pub const BB_DROP_ADU: bb_reason = 1;
+pub const BB_DROP_OVERFLOW: bb_reason = 2;
+pub const BB_DROP_EVICTED: bb_reason = 3;
+pub const BB_DROP_PREDICTED: bb_reason = 4;
+pub const BB_REASONS: bb_reason = 5;
+pub type bb_reason = ::std::os::raw::c_uint;
+pub const BB_SESSION_CONTROL: bb_session_kind = 0;
+pub const BB_SESSION_PLAIN: bb_session_kind = 1;
+pub const BB_SESSION_DST: bb_session_kind = 2;
+pub const BB_SESSION_FLOW: bb_session_kind = 3;
+pub const BB_SESSION_PREFIX: bb_session_kind = 4;
+pub const BB_SESSION_INTERFACE: bb_session_kind = 5;
+pub type bb_session_kind = ::std::os::raw::c_uint;
+pub const BB_SO_LIFETIME: bb_sockopt = 1;
+pub const BB_SO_PRIORITY: bb_sockopt = 2;
+pub const BB_SO_TREATMENT: bb_sockopt = 3;
+pub const BB_SO_PEER: bb_sockopt = 4;
+pub const BB_SO_STATS: bb_sockopt = 5;
+pub type bb_sockopt = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_so_peer {
+    pub addr: [__u8; 16usize],
+    pub owd_ns: __u64,
+    pub rate: __u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_so_peer"][::std::mem::size_of::<bb_so_peer>() - 32usize];
+    ["Alignment of bb_so_peer"][::std::mem::align_of::<bb_so_peer>() - 8usize];
+    ["Offset of field: bb_so_peer::addr"][::std::mem::offset_of!(bb_so_peer, addr) - 0usize];
+    ["Offset of field: bb_so_peer::owd_ns"][::std::mem::offset_of!(bb_so_peer, owd_ns) - 16usize];
+    ["Offset of field: bb_so_peer::rate"][::std::mem::offset_of!(bb_so_peer, rate) - 24usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_cb {
+    pub magic: __u16,
+    pub rule: __u16,
+    pub session: __u16,
+    pub class_: __u8,
+    pub flags: __u8,
+    pub adu: __u32,
+    pub deadline_lo: __u32,
+    pub deadline_hi: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_cb"][::std::mem::size_of::<bb_cb>() - 20usize];
+    ["Alignment of bb_cb"][::std::mem::align_of::<bb_cb>() - 4usize];
+    ["Offset of field: bb_cb::magic"][::std::mem::offset_of!(bb_cb, magic) - 0usize];
+    ["Offset of field: bb_cb::rule"][::std::mem::offset_of!(bb_cb, rule) - 2usize];
+    ["Offset of field: bb_cb::session"][::std::mem::offset_of!(bb_cb, session) - 4usize];
+    ["Offset of field: bb_cb::class_"][::std::mem::offset_of!(bb_cb, class_) - 6usize];
+    ["Offset of field: bb_cb::flags"][::std::mem::offset_of!(bb_cb, flags) - 7usize];
+    ["Offset of field: bb_cb::adu"][::std::mem::offset_of!(bb_cb, adu) - 8usize];
+    ["Offset of field: bb_cb::deadline_lo"][::std::mem::offset_of!(bb_cb, deadline_lo) - 12usize];
+    ["Offset of field: bb_cb::deadline_hi"][::std::mem::offset_of!(bb_cb, deadline_hi) - 16usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_counters {
+    pub packets_in: __u64,
+    pub bytes_in: __u64,
+    pub packets_sent: __u64,
+    pub bytes_sent: __u64,
+    pub queued: __u64,
+    pub dropped: [__u64; 5usize],
+    pub sent_stale: __u64,
+    pub would_drop: [__u64; 5usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 128usize];
+    ["Alignment of bb_counters"][::std::mem::align_of::<bb_counters>() - 8usize];
+    ["Offset of field: bb_counters::packets_in"]
+        [::std::mem::offset_of!(bb_counters, packets_in) - 0usize];
+    ["Offset of field: bb_counters::bytes_in"]
+        [::std::mem::offset_of!(bb_counters, bytes_in) - 8usize];
+    ["Offset of field: bb_counters::packets_sent"]
+        [::std::mem::offset_of!(bb_counters, packets_sent) - 16usize];
+    ["Offset of field: bb_counters::bytes_sent"]
+        [::std::mem::offset_of!(bb_counters, bytes_sent) - 24usize];
+    ["Offset of field: bb_counters::queued"][::std::mem::offset_of!(bb_counters, queued) - 32usize];
+    ["Offset of field: bb_counters::dropped"]
+        [::std::mem::offset_of!(bb_counters, dropped) - 40usize];
+    ["Offset of field: bb_counters::sent_stale"]
+        [::std::mem::offset_of!(bb_counters, sent_stale) - 80usize];
+    ["Offset of field: bb_counters::would_drop"]
+        [::std::mem::offset_of!(bb_counters, would_drop) - 88usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_config {
+    pub abi_version: __u32,
+    pub rule_set: __u32,
+    pub rule_gen: __u32,
+    pub shapes: __u32,
+    pub flow_mark_mask: __u32,
+    pub mark_magic: __u32,
+    pub mark_magic_mask: __u32,
+    pub events_per_s: __u32,
+    pub rtt_max_age_ns: __u64,
+    pub prio_table: [__u8; 16usize],
+    pub dscp_table: [__u8; 64usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_config"][::std::mem::size_of::<bb_config>() - 120usize];
+    ["Alignment of bb_config"][::std::mem::align_of::<bb_config>() - 8usize];
+    ["Offset of field: bb_config::abi_version"]
+        [::std::mem::offset_of!(bb_config, abi_version) - 0usize];
+    ["Offset of field: bb_config::rule_set"][::std::mem::offset_of!(bb_config, rule_set) - 4usize];
+    ["Offset of field: bb_config::rule_gen"][::std::mem::offset_of!(bb_config, rule_gen) - 8usize];
+    ["Offset of field: bb_config::shapes"][::std::mem::offset_of!(bb_config, shapes) - 12usize];
+    ["Offset of field: bb_config::flow_mark_mask"]
+        [::std::mem::offset_of!(bb_config, flow_mark_mask) - 16usize];
+    ["Offset of field: bb_config::mark_magic"]
+        [::std::mem::offset_of!(bb_config, mark_magic) - 20usize];
+    ["Offset of field: bb_config::mark_magic_mask"]
+        [::std::mem::offset_of!(bb_config, mark_magic_mask) - 24usize];
+    ["Offset of field: bb_config::events_per_s"]
+        [::std::mem::offset_of!(bb_config, events_per_s) - 28usize];
+    ["Offset of field: bb_config::rtt_max_age_ns"]
+        [::std::mem::offset_of!(bb_config, rtt_max_age_ns) - 32usize];
+    ["Offset of field: bb_config::prio_table"]
+        [::std::mem::offset_of!(bb_config, prio_table) - 40usize];
+    ["Offset of field: bb_config::dscp_table"]
+        [::std::mem::offset_of!(bb_config, dscp_table) - 56usize];
+};
+impl Default for bb_config {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_rule_key {
+    pub src: [__u8; 16usize],
+    pub dst: [__u8; 16usize],
+    pub cgroup: __u64,
+    pub mark: __u32,
+    pub ifindex: __u32,
+    pub sport: __u16,
+    pub dport: __u16,
+    pub family: __u8,
+    pub proto: __u8,
+    pub dscp: __u8,
+    pub set: __u8,
+    pub shape: __u32,
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_rule_key"][::std::mem::size_of::<bb_rule_key>() - 64usize];
+    ["Alignment of bb_rule_key"][::std::mem::align_of::<bb_rule_key>() - 8usize];
+    ["Offset of field: bb_rule_key::src"][::std::mem::offset_of!(bb_rule_key, src) - 0usize];
+    ["Offset of field: bb_rule_key::dst"][::std::mem::offset_of!(bb_rule_key, dst) - 16usize];
+    ["Offset of field: bb_rule_key::cgroup"][::std::mem::offset_of!(bb_rule_key, cgroup) - 32usize];
+    ["Offset of field: bb_rule_key::mark"][::std::mem::offset_of!(bb_rule_key, mark) - 40usize];
+    ["Offset of field: bb_rule_key::ifindex"]
+        [::std::mem::offset_of!(bb_rule_key, ifindex) - 44usize];
+    ["Offset of field: bb_rule_key::sport"][::std::mem::offset_of!(bb_rule_key, sport) - 48usize];
+    ["Offset of field: bb_rule_key::dport"][::std::mem::offset_of!(bb_rule_key, dport) - 50usize];
+    ["Offset of field: bb_rule_key::family"][::std::mem::offset_of!(bb_rule_key, family) - 52usize];
+    ["Offset of field: bb_rule_key::proto"][::std::mem::offset_of!(bb_rule_key, proto) - 53usize];
+    ["Offset of field: bb_rule_key::dscp"][::std::mem::offset_of!(bb_rule_key, dscp) - 54usize];
+    ["Offset of field: bb_rule_key::set"][::std::mem::offset_of!(bb_rule_key, set) - 55usize];
+    ["Offset of field: bb_rule_key::shape"][::std::mem::offset_of!(bb_rule_key, shape) - 56usize];
+    ["Offset of field: bb_rule_key::pad"][::std::mem::offset_of!(bb_rule_key, pad) - 60usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_shape {
+    pub mask: bb_rule_key,
+    pub first_order: __u32,
+    pub cgroup_level: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_shape"][::std::mem::size_of::<bb_shape>() - 72usize];
+    ["Alignment of bb_shape"][::std::mem::align_of::<bb_shape>() - 8usize];
+    ["Offset of field: bb_shape::mask"][::std::mem::offset_of!(bb_shape, mask) - 0usize];
+    ["Offset of field: bb_shape::first_order"]
+        [::std::mem::offset_of!(bb_shape, first_order) - 64usize];
+    ["Offset of field: bb_shape::cgroup_level"]
+        [::std::mem::offset_of!(bb_shape, cgroup_level) - 68usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_rule_ref {
+    pub order: __u32,
+    pub rule: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_rule_ref"][::std::mem::size_of::<bb_rule_ref>() - 8usize];
+    ["Alignment of bb_rule_ref"][::std::mem::align_of::<bb_rule_ref>() - 4usize];
+    ["Offset of field: bb_rule_ref::order"][::std::mem::offset_of!(bb_rule_ref, order) - 0usize];
+    ["Offset of field: bb_rule_ref::rule"][::std::mem::offset_of!(bb_rule_ref, rule) - 4usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_rule {
+    pub lifetime_ns: __u64,
+    pub owd_default_ns: __u64,
+    pub priority: __u8,
+    pub treatment: __u8,
+    pub flags: __u8,
+    pub pad: [__u8; 5usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_rule"][::std::mem::size_of::<bb_rule>() - 24usize];
+    ["Alignment of bb_rule"][::std::mem::align_of::<bb_rule>() - 8usize];
+    ["Offset of field: bb_rule::lifetime_ns"]
+        [::std::mem::offset_of!(bb_rule, lifetime_ns) - 0usize];
+    ["Offset of field: bb_rule::owd_default_ns"]
+        [::std::mem::offset_of!(bb_rule, owd_default_ns) - 8usize];
+    ["Offset of field: bb_rule::priority"][::std::mem::offset_of!(bb_rule, priority) - 16usize];
+    ["Offset of field: bb_rule::treatment"][::std::mem::offset_of!(bb_rule, treatment) - 17usize];
+    ["Offset of field: bb_rule::flags"][::std::mem::offset_of!(bb_rule, flags) - 18usize];
+    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 19usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_iface {
+    pub ifindex: __u32,
+    pub mode: __u8,
+    pub method: __u8,
+    pub session_kind: __u8,
+    pub flags: __u8,
+    pub prefix4: __u8,
+    pub prefix6: __u8,
+    pub htb_major: __u16,
+    pub overhead: __u32,
+    pub rate: __u64,
+    pub limit: __u32,
+    pub session_limit: __u32,
+    pub limit_bytes: __u64,
+    pub counters: bb_counters,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 168usize];
+    ["Alignment of bb_iface"][::std::mem::align_of::<bb_iface>() - 8usize];
+    ["Offset of field: bb_iface::ifindex"][::std::mem::offset_of!(bb_iface, ifindex) - 0usize];
+    ["Offset of field: bb_iface::mode"][::std::mem::offset_of!(bb_iface, mode) - 4usize];
+    ["Offset of field: bb_iface::method"][::std::mem::offset_of!(bb_iface, method) - 5usize];
+    ["Offset of field: bb_iface::session_kind"]
+        [::std::mem::offset_of!(bb_iface, session_kind) - 6usize];
+    ["Offset of field: bb_iface::flags"][::std::mem::offset_of!(bb_iface, flags) - 7usize];
+    ["Offset of field: bb_iface::prefix4"][::std::mem::offset_of!(bb_iface, prefix4) - 8usize];
+    ["Offset of field: bb_iface::prefix6"][::std::mem::offset_of!(bb_iface, prefix6) - 9usize];
+    ["Offset of field: bb_iface::htb_major"][::std::mem::offset_of!(bb_iface, htb_major) - 10usize];
+    ["Offset of field: bb_iface::overhead"][::std::mem::offset_of!(bb_iface, overhead) - 12usize];
+    ["Offset of field: bb_iface::rate"][::std::mem::offset_of!(bb_iface, rate) - 16usize];
+    ["Offset of field: bb_iface::limit"][::std::mem::offset_of!(bb_iface, limit) - 24usize];
+    ["Offset of field: bb_iface::session_limit"]
+        [::std::mem::offset_of!(bb_iface, session_limit) - 28usize];
+    ["Offset of field: bb_iface::limit_bytes"]
+        [::std::mem::offset_of!(bb_iface, limit_bytes) - 32usize];
+    ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 40usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_session_key {
+    pub addr: [__u8; 16usize],
+    pub ifindex: __u32,
+    pub hash: __u32,
+    pub kind: __u8,
+    pub prefix: __u8,
+    pub pad: __u16,
+    pub pad2: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_session_key"][::std::mem::size_of::<bb_session_key>() - 32usize];
+    ["Alignment of bb_session_key"][::std::mem::align_of::<bb_session_key>() - 4usize];
+    ["Offset of field: bb_session_key::addr"]
+        [::std::mem::offset_of!(bb_session_key, addr) - 0usize];
+    ["Offset of field: bb_session_key::ifindex"]
+        [::std::mem::offset_of!(bb_session_key, ifindex) - 16usize];
+    ["Offset of field: bb_session_key::hash"]
+        [::std::mem::offset_of!(bb_session_key, hash) - 20usize];
+    ["Offset of field: bb_session_key::kind"]
+        [::std::mem::offset_of!(bb_session_key, kind) - 24usize];
+    ["Offset of field: bb_session_key::prefix"]
+        [::std::mem::offset_of!(bb_session_key, prefix) - 25usize];
+    ["Offset of field: bb_session_key::pad"][::std::mem::offset_of!(bb_session_key, pad) - 26usize];
+    ["Offset of field: bb_session_key::pad2"]
+        [::std::mem::offset_of!(bb_session_key, pad2) - 28usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_session {
+    pub key: bb_session_key,
+    pub tag: __u32,
+    pub gen_: __u32,
+    pub used_ns: __u64,
+    pub refreshed_ns: __u64,
+    pub owd_ns: __u64,
+    pub rate: __u64,
+    pub counters: bb_counters,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 200usize];
+    ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
+    ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 0usize];
+    ["Offset of field: bb_session::tag"][::std::mem::offset_of!(bb_session, tag) - 32usize];
+    ["Offset of field: bb_session::gen_"][::std::mem::offset_of!(bb_session, gen_) - 36usize];
+    ["Offset of field: bb_session::used_ns"][::std::mem::offset_of!(bb_session, used_ns) - 40usize];
+    ["Offset of field: bb_session::refreshed_ns"]
+        [::std::mem::offset_of!(bb_session, refreshed_ns) - 48usize];
+    ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 56usize];
+    ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 64usize];
+    ["Offset of field: bb_session::counters"]
+        [::std::mem::offset_of!(bb_session, counters) - 72usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_flow_key {
+    pub src: [__u8; 16usize],
+    pub dst: [__u8; 16usize],
+    pub ifindex: __u32,
+    pub mark: __u32,
+    pub sport: __u16,
+    pub dport: __u16,
+    pub family: __u8,
+    pub proto: __u8,
+    pub dscp: __u8,
+    pub pad: __u8,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_flow_key"][::std::mem::size_of::<bb_flow_key>() - 48usize];
+    ["Alignment of bb_flow_key"][::std::mem::align_of::<bb_flow_key>() - 4usize];
+    ["Offset of field: bb_flow_key::src"][::std::mem::offset_of!(bb_flow_key, src) - 0usize];
+    ["Offset of field: bb_flow_key::dst"][::std::mem::offset_of!(bb_flow_key, dst) - 16usize];
+    ["Offset of field: bb_flow_key::ifindex"]
+        [::std::mem::offset_of!(bb_flow_key, ifindex) - 32usize];
+    ["Offset of field: bb_flow_key::mark"][::std::mem::offset_of!(bb_flow_key, mark) - 36usize];
+    ["Offset of field: bb_flow_key::sport"][::std::mem::offset_of!(bb_flow_key, sport) - 40usize];
+    ["Offset of field: bb_flow_key::dport"][::std::mem::offset_of!(bb_flow_key, dport) - 42usize];
+    ["Offset of field: bb_flow_key::family"][::std::mem::offset_of!(bb_flow_key, family) - 44usize];
+    ["Offset of field: bb_flow_key::proto"][::std::mem::offset_of!(bb_flow_key, proto) - 45usize];
+    ["Offset of field: bb_flow_key::dscp"][::std::mem::offset_of!(bb_flow_key, dscp) - 46usize];
+    ["Offset of field: bb_flow_key::pad"][::std::mem::offset_of!(bb_flow_key, pad) - 47usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_flow {
+    pub rule_gen: __u32,
+    pub rule: __u16,
+    pub iface: __u16,
+    pub session: __u32,
+    pub session_gen: __u32,
+    pub adu: __u32,
+    pub adu_source: __u32,
+    pub adu_deadline: __u64,
+    pub adu_first_ns: __u64,
+    pub ssrc: __u32,
+    pub dead_adu: __u32,
+    pub plain_session: __u32,
+    pub plain_gen: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 56usize];
+    ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
+    ["Offset of field: bb_flow::rule_gen"][::std::mem::offset_of!(bb_flow, rule_gen) - 0usize];
+    ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 4usize];
+    ["Offset of field: bb_flow::iface"][::std::mem::offset_of!(bb_flow, iface) - 6usize];
+    ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 8usize];
+    ["Offset of field: bb_flow::session_gen"]
+        [::std::mem::offset_of!(bb_flow, session_gen) - 12usize];
+    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 16usize];
+    ["Offset of field: bb_flow::adu_source"][::std::mem::offset_of!(bb_flow, adu_source) - 20usize];
+    ["Offset of field: bb_flow::adu_deadline"]
+        [::std::mem::offset_of!(bb_flow, adu_deadline) - 24usize];
+    ["Offset of field: bb_flow::adu_first_ns"]
+        [::std::mem::offset_of!(bb_flow, adu_first_ns) - 32usize];
+    ["Offset of field: bb_flow::ssrc"][::std::mem::offset_of!(bb_flow, ssrc) - 40usize];
+    ["Offset of field: bb_flow::dead_adu"][::std::mem::offset_of!(bb_flow, dead_adu) - 44usize];
+    ["Offset of field: bb_flow::plain_session"]
+        [::std::mem::offset_of!(bb_flow, plain_session) - 48usize];
+    ["Offset of field: bb_flow::plain_gen"][::std::mem::offset_of!(bb_flow, plain_gen) - 52usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_addr {
+    pub addr: [__u8; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_addr"][::std::mem::size_of::<bb_addr>() - 16usize];
+    ["Alignment of bb_addr"][::std::mem::align_of::<bb_addr>() - 1usize];
+    ["Offset of field: bb_addr::addr"][::std::mem::offset_of!(bb_addr, addr) - 0usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_rtt {
+    pub srtt_ns: __u64,
+    pub min_rtt_ns: __u64,
+    pub rto_ns: __u64,
+    pub updated_ns: __u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 32usize];
+    ["Alignment of bb_rtt"][::std::mem::align_of::<bb_rtt>() - 8usize];
+    ["Offset of field: bb_rtt::srtt_ns"][::std::mem::offset_of!(bb_rtt, srtt_ns) - 0usize];
+    ["Offset of field: bb_rtt::min_rtt_ns"][::std::mem::offset_of!(bb_rtt, min_rtt_ns) - 8usize];
+    ["Offset of field: bb_rtt::rto_ns"][::std::mem::offset_of!(bb_rtt, rto_ns) - 16usize];
+    ["Offset of field: bb_rtt::updated_ns"][::std::mem::offset_of!(bb_rtt, updated_ns) - 24usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_peer {
+    pub owd_ns: __u64,
+    pub rate: __u64,
+    pub flags: __u32,
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_peer"][::std::mem::size_of::<bb_peer>() - 24usize];
+    ["Alignment of bb_peer"][::std::mem::align_of::<bb_peer>() - 8usize];
+    ["Offset of field: bb_peer::owd_ns"][::std::mem::offset_of!(bb_peer, owd_ns) - 0usize];
+    ["Offset of field: bb_peer::rate"][::std::mem::offset_of!(bb_peer, rate) - 8usize];
+    ["Offset of field: bb_peer::flags"][::std::mem::offset_of!(bb_peer, flags) - 16usize];
+    ["Offset of field: bb_peer::pad"][::std::mem::offset_of!(bb_peer, pad) - 20usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_sock {
+    pub lifetime_ns: __u64,
+    pub cookie: __u64,
+    pub priority: __u8,
+    pub treatment: __u8,
+    pub flags: __u8,
+    pub pad: [__u8; 5usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 24usize];
+    ["Alignment of bb_sock"][::std::mem::align_of::<bb_sock>() - 8usize];
+    ["Offset of field: bb_sock::lifetime_ns"]
+        [::std::mem::offset_of!(bb_sock, lifetime_ns) - 0usize];
+    ["Offset of field: bb_sock::cookie"][::std::mem::offset_of!(bb_sock, cookie) - 8usize];
+    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 16usize];
+    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 17usize];
+    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 18usize];
+    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 19usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_frag_key {
+    pub src: [__u8; 16usize],
+    pub dst: [__u8; 16usize],
+    pub id: __u32,
+    pub ifindex: __u32,
+    pub proto: __u8,
+    pub pad: [__u8; 7usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_frag_key"][::std::mem::size_of::<bb_frag_key>() - 48usize];
+    ["Alignment of bb_frag_key"][::std::mem::align_of::<bb_frag_key>() - 4usize];
+    ["Offset of field: bb_frag_key::src"][::std::mem::offset_of!(bb_frag_key, src) - 0usize];
+    ["Offset of field: bb_frag_key::dst"][::std::mem::offset_of!(bb_frag_key, dst) - 16usize];
+    ["Offset of field: bb_frag_key::id"][::std::mem::offset_of!(bb_frag_key, id) - 32usize];
+    ["Offset of field: bb_frag_key::ifindex"]
+        [::std::mem::offset_of!(bb_frag_key, ifindex) - 36usize];
+    ["Offset of field: bb_frag_key::proto"][::std::mem::offset_of!(bb_frag_key, proto) - 40usize];
+    ["Offset of field: bb_frag_key::pad"][::std::mem::offset_of!(bb_frag_key, pad) - 41usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_frag {
+    pub sport: __u16,
+    pub dport: __u16,
+    pub adu: __u32,
+    pub deadline: __u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_frag"][::std::mem::size_of::<bb_frag>() - 16usize];
+    ["Alignment of bb_frag"][::std::mem::align_of::<bb_frag>() - 8usize];
+    ["Offset of field: bb_frag::sport"][::std::mem::offset_of!(bb_frag, sport) - 0usize];
+    ["Offset of field: bb_frag::dport"][::std::mem::offset_of!(bb_frag, dport) - 2usize];
+    ["Offset of field: bb_frag::adu"][::std::mem::offset_of!(bb_frag, adu) - 4usize];
+    ["Offset of field: bb_frag::deadline"][::std::mem::offset_of!(bb_frag, deadline) - 8usize];
+};
+pub const BB_G_NO_METADATA: bb_global_counter = 0;
+pub const BB_G_MALFORMED: bb_global_counter = 1;
+pub const BB_G_FOREIGN_MARK: bb_global_counter = 2;
+pub const BB_G_NO_RTT: bb_global_counter = 3;
+pub const BB_G_SESSIONS_FULL: bb_global_counter = 4;
+pub const BB_G_EVENTS_LOST: bb_global_counter = 5;
+pub const BB_G_PAST_DEADLINE: bb_global_counter = 6;
+pub const BB_GLOBALS: bb_global_counter = 16;
+pub type bb_global_counter = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_event {
+    pub time_ns: __u64,
+    pub age_ns: __u64,
+    pub late_ns: __s64,
+    pub adu: __u32,
+    pub ifindex: __u32,
+    pub len: __u32,
+    pub rule: __u16,
+    pub session: __u16,
+    pub reason: __u8,
+    pub priority: __u8,
+    pub observe: __u8,
+    pub pad: __u8,
+    pub suppressed: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_event"][::std::mem::size_of::<bb_event>() - 48usize];
+    ["Alignment of bb_event"][::std::mem::align_of::<bb_event>() - 8usize];
+    ["Offset of field: bb_event::time_ns"][::std::mem::offset_of!(bb_event, time_ns) - 0usize];
+    ["Offset of field: bb_event::age_ns"][::std::mem::offset_of!(bb_event, age_ns) - 8usize];
+    ["Offset of field: bb_event::late_ns"][::std::mem::offset_of!(bb_event, late_ns) - 16usize];
+    ["Offset of field: bb_event::adu"][::std::mem::offset_of!(bb_event, adu) - 24usize];
+    ["Offset of field: bb_event::ifindex"][::std::mem::offset_of!(bb_event, ifindex) - 28usize];
+    ["Offset of field: bb_event::len"][::std::mem::offset_of!(bb_event, len) - 32usize];
+    ["Offset of field: bb_event::rule"][::std::mem::offset_of!(bb_event, rule) - 36usize];
+    ["Offset of field: bb_event::session"][::std::mem::offset_of!(bb_event, session) - 38usize];
+    ["Offset of field: bb_event::reason"][::std::mem::offset_of!(bb_event, reason) - 40usize];
+    ["Offset of field: bb_event::priority"][::std::mem::offset_of!(bb_event, priority) - 41usize];
+    ["Offset of field: bb_event::observe"][::std::mem::offset_of!(bb_event, observe) - 42usize];
+    ["Offset of field: bb_event::pad"][::std::mem::offset_of!(bb_event, pad) - 43usize];
+    ["Offset of field: bb_event::suppressed"]
+        [::std::mem::offset_of!(bb_event, suppressed) - 44usize];
+};

@@ -1,0 +1,39 @@
+//! The BPF programs of bestby, compiled, and the types that cross between them
+//! and the agent.
+//!
+//! - [`abi`]: generated from `include/bb_abi.h` (`just gen`),
+//! - [`maps`], [`qdisc`]: libbpf skeletons,
+//! - [`CLASSIFY`], [`SOCKOPT`], [`RTT`]: objects for Aya.
+
+#[allow(clippy::undocumented_unsafe_blocks)]
+pub mod abi;
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
+mod skeletons {
+    pub mod maps {
+        include!(concat!(env!("OUT_DIR"), "/maps.skel.rs"));
+    }
+    pub mod qdisc {
+        include!(concat!(env!("OUT_DIR"), "/qdisc.skel.rs"));
+    }
+}
+pub use skeletons::{maps, qdisc};
+
+/// An embedded ELF object; aligned so that a parser may read headers in place.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+macro_rules! object {
+    ($name:literal) => {{
+        static OBJECT: &Aligned<[u8]> =
+            &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
+        &OBJECT.0
+    }};
+}
+
+/// `classify.bpf.c`: tcx/clsact egress.
+pub static CLASSIFY: &[u8] = object!("classify");
+/// `sockopt.bpf.c`: cgroup setsockopt and getsockopt.
+pub static SOCKOPT: &[u8] = object!("sockopt");
+/// `rtt.bpf.c`: `sock_ops` RTT callback.
+pub static RTT: &[u8] = object!("rtt");

@@ -1,0 +1,115 @@
+//! What must be undone however the lab ends: a guard undoes it when dropped,
+//! Ctrl-C undoes everything that is still registered, newest first.
+
+use std::{
+    io,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+type Action = Box<dyn FnOnce() + Send>;
+
+static ACTIONS: Mutex<Vec<(u64, Action)>> = Mutex::new(Vec::new());
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+fn actions() -> MutexGuard<'static, Vec<(u64, Action)>> {
+    // A panic inside `push` or `pop` cannot leave the list half changed.
+    ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs its action when dropped, or earlier on Ctrl-C; never twice.
+#[derive(Debug)]
+#[must_use = "the action runs as soon as the guard is dropped"]
+pub struct Guard(u64);
+
+/// Registers `action` to be run once, at the latest when the lab ends.
+pub fn on_exit(action: impl FnOnce() + Send + 'static) -> Guard {
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    actions().push((id, Box::new(action)));
+    Guard(id)
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let action = {
+            let mut list = actions();
+            list.iter()
+                .position(|(id, _)| *id == self.0)
+                .map(|i| list.remove(i).1)
+        };
+        if let Some(action) = action {
+            action();
+        }
+    }
+}
+
+fn undo_all() {
+    loop {
+        let Some((_, action)) = actions().pop() else {
+            return;
+        };
+        action();
+    }
+}
+
+/// From here on SIGINT and SIGTERM undo everything registered and end the
+/// process with status 130. Call once, before any thread is started: threads
+/// inherit the blocked signals.
+pub fn on_signals() -> io::Result<()> {
+    // SAFETY: an all-zero sigset_t is valid memory for sigemptyset to fill.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` outlives the calls; a null old-set pointer is allowed.
+    let failed = unsafe {
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGINT);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut())
+    };
+    if failed != 0 {
+        return Err(io::Error::from_raw_os_error(failed));
+    }
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let mut signal = 0;
+            // SAFETY: both pointers are to live locals; the set was initialized above.
+            if unsafe { libc::sigwait(&set, &mut signal) } == 0 {
+                eprintln!("\ninterrupted: removing namespaces and programs of this run");
+                undo_all();
+                std::process::exit(130);
+            }
+        })?;
+    Ok(())
+}
+
+/// Unblocks the signals that [`on_signals`] blocked; for a child between fork and exec.
+pub fn unblock_in_child() {
+    // SAFETY: as in on_signals; sigprocmask is async-signal-safe.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGINT);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_guard_runs_its_action_once() {
+        let count = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&count);
+        let guard = on_exit(move || {
+            seen.fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        drop(guard);
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+}

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Called by ./dev, which installs the tools used here.
+
+set shell := ["sh", "-euc"]
+set positional-arguments
+
+export CLANG_FORMAT := env("CLANG_FORMAT", "clang-format-19")
+
+# the recipes
+default:
+    @'{{just_executable()}}' --list --unsorted
+
+# bestbyd, bestby and the lab, as a user would run them
+build:
+    cargo build --release --workspace --bins
+
+# regenerates bpf/src/abi.rs from bpf/include/bb_abi.h
+gen: _gen
+    mv target/abi.rs bpf/src/abi.rs
+
+_gen:
+    mkdir -p target
+    cargo run --quiet -p bestby-bpf --example gen-abi >target/abi.rs
+
+# formats Rust and C
+fmt:
+    cargo fmt --all
+    "$CLANG_FORMAT" -i bpf/*.c bpf/include/bb_*.h
+
+# formatting, shell scripts, generated files, clippy; any finding is an error
+lint:
+    cargo fmt --all --check
+    "$CLANG_FORMAT" --dry-run -Werror bpf/*.c bpf/include/bb_*.h
+    shellcheck dev .ci/run tests/vm/run tests/vm/kernel tests/vm/suite tests/vm/selftest
+    '{{just_executable()}}' _gen
+    diff -u bpf/src/abi.rs target/abi.rs || { echo "bpf/src/abi.rs is not what 'just gen' makes of bb_abi.h" >&2; exit 1; }
+    cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+# tests that need no privilege; part of a test's name selects
+test-unit *FILTER:
+    tests/vm/suite unit "$@"
+
+# tests with namespaces on this kernel, as root
+test-root *FILTER:
+    tests/vm/suite root "$@"
+
+# tests in VMs: the BPF qdisc on the newest kernel, the verifier on 6.12 and 6.1, too
+test-vm *FILTER:
+    tests/vm/suite vm "$@"
+
+# lint and all tests; skipping a test is a failure
+test: lint
+    tests/vm/suite all
+
+# what .ci/run checks
+ci: test
+
+# any command in a VM, e.g. `just vm --kernel 6.12 uname -r`
+vm *ARGS:
+    tests/vm/run "$@"
+
+# real media over a congested link, without and with bestby; --vm: in a VM, mode qdisc
+demo *ARGS: build
+    #!/bin/sh
+    set -eu
+    in_vm=
+    for argument; do
+        shift
+        if [ "$argument" = --vm ]; then in_vm=1; else set -- "$@" "$argument"; fi
+    done
+    if [ -n "$in_vm" ]; then
+        exec tests/vm/run --timeout 900 -- target/release/bestby-lab demo "$@"
+    fi
+    sudo=
+    [ "$(id -u)" = 0 ] || sudo='sudo -E'
+    exec $sudo target/release/bestby-lab demo "$@"
+
+# the figures of the conference mix and the cost per packet, in virtual time
+bench-core *ARGS: build
+    tests/vm/run --icount --timeout 3000 -- target/release/bestby-lab core "$@"
+
+# what this machine can do
+doctor *ARGS: build
+    target/release/bestby doctor "$@"

@@ -205,6 +205,17 @@ struct bb_rule {
 
 #define BB_IFACE_OBSERVE 0x01 /* count what would be dropped, drop nothing */
 
+/*
+ * Mode tc: the HTB tree below. Root class htb_major:1 at the interface's rate;
+ * leaves htb_major:10 (control, HTB prio 0) .. htb_major:17 (HTB prio 7) for
+ * packets with metadata, one per class of lifetime, and htb_major:18 for plain
+ * traffic with 1/BB_TC_PLAIN_SHARE of the rate as its own.
+ */
+#define BB_TC_LEAF_MINOR 0x10
+#define BB_TC_LEAVES 8
+#define BB_TC_LEAF_PLAIN 8
+#define BB_TC_PLAIN_SHARE 16
+
 struct bb_iface {
 	__u32 ifindex; /* 0 = slot free */
 	__u8 mode;
@@ -213,7 +224,7 @@ struct bb_iface {
 	__u8 flags; /* BB_IFACE_* */
 	__u8 prefix4; /* session_kind PREFIX: bits of an IPv4 / IPv6 address */
 	__u8 prefix6;
-	__u16 htb_major; /* mode tc: leaf of priority p is htb_major:(p + 0x10) */
+	__u16 htb_major; /* mode tc: leaf n is htb_major:(BB_TC_LEAF_MINOR + n); 0: no HTB below */
 	__u32 overhead; /* bytes added to each packet's length */
 	__u64 rate; /* bytes/s; 0 = not known */
 	__u32 limit; /* packets queued on the interface (per transmit queue below mq) */
@@ -260,20 +271,40 @@ struct bb_flow_key {
 	__u8 pad;
 };
 
+#define BB_FLOW_ADUS 4 /* media streams of one 5-tuple followed at once (WebRTC BUNDLE: 2) */
+
+/*
+ * The current ADU of one media stream. Several CPUs may write it at once; the
+ * worst result is one packet judged by the deadline of the ADU beside its own.
+ */
+struct bb_flow_adu {
+	__u32 stream; /* RTP SSRC; else one of the classifier's constants */
+	__u32 source; /* RTP timestamp, the mark's adu bits, fragment id or explicit deadline */
+	__u64 first_ns; /* when its first packet was seen; 0 = slot free */
+	__u64 deadline; /* shared by its packets; 0 = none */
+	__u32 id;
+	__u32 bytes; /* of this ADU so far */
+	__u32 avg_bytes; /* running mean of the stream's ADUs; 0 = not known */
+	__u32 dead; /* mode tc: a packet of it was refused */
+};
+
+#define BB_FLOW_RTP 0x01 /* carried RTP: first bytes 20..63 are DTLS here (RFC 7983) */
+
 struct bb_flow {
 	__u32 rule_gen;
 	__u16 rule; /* 0 = none */
 	__u16 iface; /* slot in bb_ifaces */
 	__u32 session;
 	__u32 session_gen;
-	__u32 adu; /* current ADU ... */
-	__u32 adu_source; /* ... and what identifies it: RTP timestamp or the mark's adu bits */
-	__u64 adu_deadline; /* all packets of an ADU share one deadline; 0 = none */
-	__u64 adu_first_ns; /* when the ADU's first packet was seen */
-	__u32 ssrc;
-	__u32 dead_adu; /* mode tc: ADU of which a packet was refused; 0 = none */
 	__u32 plain_session; /* session for packets of this flow without metadata */
 	__u32 plain_gen;
+	__u32 hash; /* of the flow key */
+	__u8 flags; /* BB_FLOW_* */
+	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
+	__u16 pad;
+	__u64 owd_ns; /* to this destination */
+	__u64 refreshed_ns; /* when owd_ns was looked up; 0 = never */
+	struct bb_flow_adu adu[BB_FLOW_ADUS];
 };
 
 /* ---- RTT and peers: key = 16-byte address ---- */
@@ -331,6 +362,8 @@ struct bb_frag {
 	__u16 dport;
 	__u32 adu; /* ADU of the first fragment: the others share its fate */
 	__u64 deadline; /* 0 = none */
+	__u8 proto; /* of the datagram, after IPv6 extension headers */
+	__u8 pad[7];
 };
 
 /* ---- global counters: array indices of bb_global (each a __u64) ---- */

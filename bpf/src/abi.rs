@@ -34,6 +34,12 @@ pub const BB_MODE_NONE: u32 = 0;
 pub const BB_MODE_QDISC: u32 = 1;
 pub const BB_MODE_TC: u32 = 2;
 pub const BB_IFACE_OBSERVE: u32 = 1;
+pub const BB_TC_LEAF_MINOR: u32 = 16;
+pub const BB_TC_LEAVES: u32 = 8;
+pub const BB_TC_LEAF_PLAIN: u32 = 8;
+pub const BB_TC_PLAIN_SHARE: u32 = 16;
+pub const BB_FLOW_ADUS: u32 = 4;
+pub const BB_FLOW_RTP: u32 = 1;
 pub const BB_PEER_OWD: u32 = 1;
 pub const BB_PEER_RATE: u32 = 2;
 pub const BB_PEER_OPERATOR: u32 = 4;
@@ -558,24 +564,64 @@ const _: () = {
     zerocopy :: Immutable,
     zerocopy :: KnownLayout,
 )]
+pub struct bb_flow_adu {
+    pub stream: __u32,
+    pub source: __u32,
+    pub first_ns: __u64,
+    pub deadline: __u64,
+    pub id: __u32,
+    pub bytes: __u32,
+    pub avg_bytes: __u32,
+    pub dead: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_flow_adu"][::std::mem::size_of::<bb_flow_adu>() - 40usize];
+    ["Alignment of bb_flow_adu"][::std::mem::align_of::<bb_flow_adu>() - 8usize];
+    ["Offset of field: bb_flow_adu::stream"][::std::mem::offset_of!(bb_flow_adu, stream) - 0usize];
+    ["Offset of field: bb_flow_adu::source"][::std::mem::offset_of!(bb_flow_adu, source) - 4usize];
+    ["Offset of field: bb_flow_adu::first_ns"]
+        [::std::mem::offset_of!(bb_flow_adu, first_ns) - 8usize];
+    ["Offset of field: bb_flow_adu::deadline"]
+        [::std::mem::offset_of!(bb_flow_adu, deadline) - 16usize];
+    ["Offset of field: bb_flow_adu::id"][::std::mem::offset_of!(bb_flow_adu, id) - 24usize];
+    ["Offset of field: bb_flow_adu::bytes"][::std::mem::offset_of!(bb_flow_adu, bytes) - 28usize];
+    ["Offset of field: bb_flow_adu::avg_bytes"]
+        [::std::mem::offset_of!(bb_flow_adu, avg_bytes) - 32usize];
+    ["Offset of field: bb_flow_adu::dead"][::std::mem::offset_of!(bb_flow_adu, dead) - 36usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
 pub struct bb_flow {
     pub rule_gen: __u32,
     pub rule: __u16,
     pub iface: __u16,
     pub session: __u32,
     pub session_gen: __u32,
-    pub adu: __u32,
-    pub adu_source: __u32,
-    pub adu_deadline: __u64,
-    pub adu_first_ns: __u64,
-    pub ssrc: __u32,
-    pub dead_adu: __u32,
     pub plain_session: __u32,
     pub plain_gen: __u32,
+    pub hash: __u32,
+    pub flags: __u8,
+    pub leaf: __u8,
+    pub pad: __u16,
+    pub owd_ns: __u64,
+    pub refreshed_ns: __u64,
+    pub adu: [bb_flow_adu; 4usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 56usize];
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 208usize];
     ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
     ["Offset of field: bb_flow::rule_gen"][::std::mem::offset_of!(bb_flow, rule_gen) - 0usize];
     ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 4usize];
@@ -583,17 +629,17 @@ const _: () = {
     ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 8usize];
     ["Offset of field: bb_flow::session_gen"]
         [::std::mem::offset_of!(bb_flow, session_gen) - 12usize];
-    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 16usize];
-    ["Offset of field: bb_flow::adu_source"][::std::mem::offset_of!(bb_flow, adu_source) - 20usize];
-    ["Offset of field: bb_flow::adu_deadline"]
-        [::std::mem::offset_of!(bb_flow, adu_deadline) - 24usize];
-    ["Offset of field: bb_flow::adu_first_ns"]
-        [::std::mem::offset_of!(bb_flow, adu_first_ns) - 32usize];
-    ["Offset of field: bb_flow::ssrc"][::std::mem::offset_of!(bb_flow, ssrc) - 40usize];
-    ["Offset of field: bb_flow::dead_adu"][::std::mem::offset_of!(bb_flow, dead_adu) - 44usize];
     ["Offset of field: bb_flow::plain_session"]
-        [::std::mem::offset_of!(bb_flow, plain_session) - 48usize];
-    ["Offset of field: bb_flow::plain_gen"][::std::mem::offset_of!(bb_flow, plain_gen) - 52usize];
+        [::std::mem::offset_of!(bb_flow, plain_session) - 16usize];
+    ["Offset of field: bb_flow::plain_gen"][::std::mem::offset_of!(bb_flow, plain_gen) - 20usize];
+    ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 24usize];
+    ["Offset of field: bb_flow::flags"][::std::mem::offset_of!(bb_flow, flags) - 28usize];
+    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 29usize];
+    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 30usize];
+    ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 32usize];
+    ["Offset of field: bb_flow::refreshed_ns"]
+        [::std::mem::offset_of!(bb_flow, refreshed_ns) - 40usize];
+    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 48usize];
 };
 #[repr(C)]
 #[derive(
@@ -757,15 +803,19 @@ pub struct bb_frag {
     pub dport: __u16,
     pub adu: __u32,
     pub deadline: __u64,
+    pub proto: __u8,
+    pub pad: [__u8; 7usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_frag"][::std::mem::size_of::<bb_frag>() - 16usize];
+    ["Size of bb_frag"][::std::mem::size_of::<bb_frag>() - 24usize];
     ["Alignment of bb_frag"][::std::mem::align_of::<bb_frag>() - 8usize];
     ["Offset of field: bb_frag::sport"][::std::mem::offset_of!(bb_frag, sport) - 0usize];
     ["Offset of field: bb_frag::dport"][::std::mem::offset_of!(bb_frag, dport) - 2usize];
     ["Offset of field: bb_frag::adu"][::std::mem::offset_of!(bb_frag, adu) - 4usize];
     ["Offset of field: bb_frag::deadline"][::std::mem::offset_of!(bb_frag, deadline) - 8usize];
+    ["Offset of field: bb_frag::proto"][::std::mem::offset_of!(bb_frag, proto) - 16usize];
+    ["Offset of field: bb_frag::pad"][::std::mem::offset_of!(bb_frag, pad) - 17usize];
 };
 pub const BB_G_NO_METADATA: bb_global_counter = 0;
 pub const BB_G_MALFORMED: bb_global_counter = 1;

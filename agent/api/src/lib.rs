@@ -1,1 +1,57 @@
-//! To be written.
+//! The vocabulary that `bestbyd`, `bestby` and the configuration file share.
+//!
+//! * values an operator types ([`Rate`], [`Lifetime`], [`Prefix`], ...): parsed by `FromStr`, printed by
+//!   `Display`, and the printed form parses back to the same value;
+//! * [`FlowRule`] and the requests and answers of the control API (HTTP/1.1 and JSON on a unix socket);
+//! * [`Config`], the TOML file, refused with file and line, or accepted as a whole.
+//!
+//! Everything here is pure: no I/O, no kernel, so that `bestby config check` needs no agent.
+//!
+//! In JSON and TOML, *settings* have the form an operator types (`"10mbit"`, `"200ms"`), while *measured*
+//! values are numbers with the unit in their name (`owd_ns`, `rate_bytes_s`).
+
+#[macro_use]
+mod value;
+
+mod config;
+mod doctor;
+mod explain;
+mod flow;
+mod http;
+mod iface;
+mod net;
+mod number;
+mod packet;
+mod rate;
+mod session;
+mod stats;
+mod time;
+mod words;
+
+pub use config::{
+    AgentConfig, Config, ConfigError, Document, DscpTable, MarkMagic, PeerConfig, SoPriorityTable,
+};
+pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status};
+pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};
+pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
+pub use http::{Done, ErrorBody, ErrorDetail, path};
+pub use iface::{AttachRequest, InterfaceInfo};
+pub use net::{Dscp, MarkMask, PortRange, Prefix, Proto};
+pub use packet::PacketDescription;
+pub use rate::Rate;
+pub use session::{PeerInfo, RttInfo, SessionInfo, SessionList, SessionSet};
+pub use stats::{Counters, Drops, Event, GlobalCounters, Reason, Stats};
+pub use time::{Lifetime, Owd, Span};
+pub use value::ValueError;
+pub use words::{
+    CgroupPath, DevName, FlowName, Limit, Method, Mode, Overhead, Priority, SessionKey, Treatment,
+};
+
+/// Where `bestbyd` listens and `bestby` connects unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/bestby/bestbyd.sock";
+
+/// The configuration file `bestbyd` reads unless told otherwise.
+pub const DEFAULT_CONFIG: &str = "/etc/bestby/bestby.toml";
+
+/// Name under which traffic without a flow rule is counted.
+pub const NO_RULE: &str = "-";

@@ -1,0 +1,303 @@
+//! Writing the file: changes made with `--save` keep the operator's comments and layout.
+
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value, value};
+
+use super::{AgentConfig, Config, ConfigError, PriorityTable, SoPriority};
+use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority};
+
+/// A configuration file that is being changed.
+#[derive(Debug, Clone)]
+pub struct Document {
+    toml: DocumentMut,
+    config: Config,
+    file: String,
+}
+
+impl Document {
+    /// Reads a file that is to be changed; an empty text is an empty file.
+    ///
+    /// # Errors
+    /// Everything that is wrong in it: a bad file is not changed.
+    pub fn parse(text: &str, file: &str) -> Result<Self, Vec<ConfigError>> {
+        let config = Config::parse(text, file)?;
+        let toml = text.parse::<DocumentMut>().map_err(|e| {
+            vec![ConfigError {
+                file: file.into(),
+                line: 1,
+                message: e.to_string(),
+                hint: String::new(),
+            }]
+        })?;
+        Ok(Self {
+            toml,
+            config,
+            file: file.into(),
+        })
+    }
+
+    /// What the file says now.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The file.
+    pub fn text(&self) -> String {
+        self.toml.to_string()
+    }
+
+    /// Adds a rule or brings the one of the same name to this content. A new rule goes in front of `before`, or
+    /// to the end; an old one keeps its place.
+    ///
+    /// # Errors
+    /// The file would not be valid.
+    pub fn put_flow(
+        &mut self,
+        flow: &FlowRule,
+        before: Option<&FlowName>,
+    ) -> Result<(), Vec<ConfigError>> {
+        let mut next = self.clone();
+        let place = |name: &FlowName| self.config.flows.iter().position(|f| f.name == *name);
+        let tables = next.tables("flow");
+        if let Some(i) = place(&flow.name) {
+            if let Some(table) = tables.get_mut(i) {
+                update(table, &self.config.flows[i].given(), &flow.given());
+            }
+        } else {
+            let mut table = Table::new();
+            table.insert("name", value(flow.name.as_str()));
+            update(&mut table, &[], &flow.given());
+            insert(tables, before.and_then(place), table);
+        }
+        self.accept(next)
+    }
+
+    /// Removes a rule; false if the file does not have it.
+    ///
+    /// # Errors
+    /// The file would not be valid.
+    pub fn remove_flow(&mut self, name: &FlowName) -> Result<bool, Vec<ConfigError>> {
+        let Some(i) = self.config.flows.iter().position(|f| f.name == *name) else {
+            return Ok(false);
+        };
+        let mut next = self.clone();
+        next.tables("flow").remove(i);
+        self.accept(next)?;
+        Ok(true)
+    }
+
+    /// Takes the changed text, if it still is a valid file.
+    fn accept(&mut self, mut next: Self) -> Result<(), Vec<ConfigError>> {
+        next.config = Config::parse(&next.text(), &self.file)?;
+        *self = next;
+        Ok(())
+    }
+
+    /// The `[[key]]` tables, also where the file has them as `key = [{...}]`.
+    fn tables(&mut self, key: &str) -> &mut ArrayOfTables {
+        let item = self
+            .toml
+            .entry(key)
+            .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+        if !item.is_array_of_tables() {
+            let inline = std::mem::take(item);
+            *item = Item::ArrayOfTables(inline.into_array_of_tables().unwrap_or_default());
+        }
+        match item {
+            Item::ArrayOfTables(tables) => tables,
+            _ => unreachable!("it has just been made one"),
+        }
+    }
+}
+
+/// Puts a table in front of the one at `index`, or at the end.
+fn insert(tables: &mut ArrayOfTables, index: Option<usize>, mut table: Table) {
+    let mut all: Vec<Table> = std::mem::take(tables).into_iter().collect();
+    let index = index.unwrap_or(all.len());
+    // toml_edit writes tables in the order of their positions; of equal ones, the earlier of the list first.
+    let position = all
+        .get(index)
+        .or_else(|| all.last())
+        .and_then(Table::position);
+    table.set_position(position);
+    if !all.is_empty() || index > 0 {
+        table.decor_mut().set_prefix("\n");
+    }
+    all.insert(index.min(all.len()), table);
+    for table in all {
+        tables.push(table);
+    }
+}
+
+/// Brings the fields of a table from `old` to `new`; what is equal stays as it was written.
+fn update(table: &mut Table, old: &[(&'static str, String)], new: &[(&'static str, String)]) {
+    for (key, _) in old {
+        if !new.iter().any(|(k, _)| k == key) {
+            table.remove(key);
+        }
+    }
+    for (key, text) in new {
+        if old.contains(&(key, text.clone())) {
+            continue;
+        }
+        let mut fresh = typed(key, text);
+        match table.get_mut(key).and_then(Item::as_value_mut) {
+            Some(place) => {
+                // The comment behind the value belongs to the value's decor.
+                *fresh.decor_mut() = place.decor().clone();
+                *place = fresh;
+            }
+            None => {
+                table.insert(key, Item::Value(fresh));
+            }
+        }
+    }
+}
+
+/// Priorities are numbers, everything else is a string.
+fn typed(key: &str, text: &str) -> Value {
+    match (key, text.parse::<i64>()) {
+        ("priority" | "limit" | "overhead", Ok(n)) => n.into(),
+        _ => text.into(),
+    }
+}
+
+/// The whole configuration as a new file.
+pub(super) fn write(config: &Config) -> String {
+    let mut toml = DocumentMut::new();
+    let agent = agent(&config.agent);
+    if !agent.is_empty() {
+        toml.insert("agent", Item::Table(agent));
+    }
+    let mut put = |key: &str, tables: Vec<Table>| {
+        if !tables.is_empty() {
+            toml.insert(key, Item::ArrayOfTables(tables.into_iter().collect()));
+        }
+    };
+    put(
+        "interface",
+        config.interfaces.iter().map(interface).collect(),
+    );
+    put(
+        "flow",
+        config
+            .flows
+            .iter()
+            .map(|flow| {
+                let mut table = Table::new();
+                table.insert("name", value(flow.name.as_str()));
+                update(&mut table, &[], &flow.given());
+                table
+            })
+            .collect(),
+    );
+    put(
+        "peer",
+        config
+            .peers
+            .iter()
+            .map(|peer| {
+                let mut table = Table::new();
+                table.insert("addr", value(peer.addr.to_string()));
+                if let Some(rate) = peer.rate {
+                    table.insert("rate", value(rate.to_string()));
+                }
+                if let Some(owd) = peer.owd {
+                    table.insert("owd", value(owd.to_string()));
+                }
+                table
+            })
+            .collect(),
+    );
+    toml.to_string()
+}
+
+/// What differs from the defaults.
+fn agent(agent: &AgentConfig) -> Table {
+    let default = AgentConfig::default();
+    let mut table = Table::new();
+    let mut put = |key: &str, text: String, default: String| {
+        if text != default {
+            table.insert(key, value(text));
+        }
+    };
+    put(
+        "socket",
+        agent.socket.display().to_string(),
+        default.socket.display().to_string(),
+    );
+    put(
+        "metrics",
+        agent.metrics.map(|a| a.to_string()).unwrap_or_default(),
+        String::new(),
+    );
+    put(
+        "mark_magic",
+        agent.mark_magic.to_string(),
+        default.mark_magic.to_string(),
+    );
+    put(
+        "rtt_max_age",
+        agent.rtt_max_age.to_string(),
+        default.rtt_max_age.to_string(),
+    );
+    if agent.events_per_s != default.events_per_s {
+        table.insert("events_per_s", value(i64::from(agent.events_per_s)));
+    }
+    let so_priority = priorities(&agent.so_priority, &default.so_priority, |i| {
+        SoPriority::new(i).map(|k| k.to_string())
+    });
+    let dscp = priorities(&agent.dscp, &default.dscp, |i| {
+        Dscp::new(i).map(|k| k.to_string())
+    });
+    for (key, sub) in [("so_priority", so_priority), ("dscp", dscp)] {
+        if !sub.is_empty() {
+            table.insert(key, Item::Table(sub));
+        }
+    }
+    table
+}
+
+fn priorities<const N: usize>(
+    table: &PriorityTable<N>,
+    default: &PriorityTable<N>,
+    name: impl Fn(u8) -> Option<String>,
+) -> Table {
+    let mut entries = Table::new();
+    for i in 0..N {
+        let Some(name) = u8::try_from(i).ok().and_then(&name) else {
+            continue;
+        };
+        if table.get(i) != default.get(i) {
+            let entry = table.get(i).map(Priority::get);
+            entries.insert(
+                &name,
+                entry.map_or_else(|| value("none"), |p| value(i64::from(p))),
+            );
+        }
+    }
+    entries
+}
+
+fn interface(iface: &AttachRequest) -> Table {
+    let mut table = Table::new();
+    table.insert("dev", value(iface.dev.as_str()));
+    let fields = [
+        ("mode", Some(iface.mode.to_string())),
+        ("rate", iface.rate.map(|v| v.to_string())),
+        ("method", iface.method.map(|v| v.to_string())),
+        ("session", Some(iface.session.to_string())),
+        ("limit", iface.limit.map(|v| v.to_string())),
+        ("overhead", iface.overhead.map(|v| v.to_string())),
+    ];
+    for (key, text) in fields {
+        if let Some(text) = text {
+            table.insert(key, Item::Value(typed(key, &text)));
+        }
+    }
+    for (key, set) in [("observe", iface.observe), ("replace", iface.replace)] {
+        if set {
+            table.insert(key, value(true));
+        }
+    }
+    table
+}

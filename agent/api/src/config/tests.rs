@@ -1,0 +1,366 @@
+//! Tests of reading and writing the file.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{FlowName, Lifetime, Method, Mode, PortRange, Prefix, Proto, SessionKey, Treatment};
+
+const GOOD: &str = r#"
+[agent]
+rtt_max_age = "10s"
+mark_magic = "0xa0000000/0xf0000000"
+events_per_s = 50
+
+[agent.dscp]
+ef = 1
+cs1 = "none"
+
+[[interface]]
+dev = "eth0"
+rate = "10mbit"     # the uplink
+method = "triage"
+session = "prefix/24"
+limit = 500
+observe = true
+
+[[flow]]
+name = "audio"
+proto = "udp"
+dport = 5004
+mark = 0x10
+lifetime = "200ms"
+priority = 0
+
+# everything else
+[[flow]]
+name = "video"
+proto = "udp"
+dport = "5006-5010"
+lifetime = "0.4s"
+treatment = "forward"
+
+[[peer]]
+addr = "192.0.2.7"
+owd = "40ms"
+"#;
+
+fn errors(text: &str) -> Vec<(usize, String)> {
+    let errors = Config::parse(text, "bestby.toml").expect_err(text);
+    errors
+        .into_iter()
+        .map(|e| (e.line, e.to_string()))
+        .collect()
+}
+
+#[test]
+fn reads_a_good_file() {
+    let c = Config::parse(GOOD, "f").unwrap();
+    assert_eq!(c.agent.rtt_max_age.to_string(), "10s");
+    assert_eq!(c.agent.mark_magic.bits(), (0xa000_0000, 0xf000_0000));
+    assert_eq!(c.agent.dscp.get(46).map(Priority::get), Some(1));
+    assert_eq!(c.agent.dscp.get(8), None);
+    assert_eq!(c.agent.dscp.get(34), DscpTable::default().get(34));
+    assert_eq!(c.agent.dscp.to_bytes()[8], 255);
+    assert_eq!(c.interfaces[0].session, SessionKey::Prefix(24));
+    assert!(c.interfaces[0].observe && !c.interfaces[0].replace);
+    assert_eq!(c.flows[0].mark, MarkMask::new(0x10, u32::MAX));
+    assert_eq!(c.flows[1].treatment, Some(Treatment::Forward));
+    assert_eq!(c.flows[1].lifetime.map(Lifetime::as_ns), Some(400_000_000));
+    assert_eq!(c.peers[0].owd.map(Owd::as_ns), Some(40_000_000));
+    assert_eq!(Config::parse("", "f").unwrap(), Config::default());
+    assert!(c.warnings().is_empty());
+}
+
+#[test]
+fn one_bad_line_is_named() {
+    let lines: Vec<&str> = GOOD.lines().collect();
+    for (i, line) in lines.iter().enumerate() {
+        if !line.contains('=') {
+            continue;
+        }
+        let key = line.split('=').next().unwrap().trim();
+        let bad_value = format!("{key} = \"?/ \"");
+        let bad_key = format!("{key}x = 1");
+        for (bad, needs_name) in [(bad_value, false), (bad_key, true)] {
+            let mut changed = lines.clone();
+            changed[i] = &bad;
+            let found = errors(&changed.join("\n"));
+            // Without its name, a table is also reported at its header.
+            let at: Vec<usize> = found.iter().map(|e| e.0).collect();
+            assert!(at.contains(&(i + 1)), "{bad}: {found:?}");
+            assert!(found.len() <= 2, "{bad}: {found:?}");
+            assert!(needs_name || found[0].1.contains(key), "{bad}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn messages_say_what_would_be_right() {
+    for (text, line, says) in [
+        (
+            "[[flow]]\nname = \"a\"\nlifetme = \"1s\"\npriority = 1",
+            3,
+            "bestby.toml:3: [[flow]] \"a\": unknown key \"lifetme\" (did you mean lifetime?)",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"-1s\"",
+            3,
+            "[[flow]] \"a\": lifetime: lifetime \"-1s\": is negative (allowed: a number with us",
+        ),
+        ("[[flow]]\nname = \"a\"\nlifetime = 200", 3, "has no unit"),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = nan",
+            3,
+            "does not begin with a decimal number",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = [1]",
+            3,
+            "is an array (a string or a number is wanted)",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\ndport = 5004",
+            1,
+            "gives neither a lifetime nor a priority",
+        ),
+        ("[[flow]]\nlifetime = \"1s\"", 1, "[[flow]] has no name"),
+        (
+            "\n[[flow]]\nname = \"a\"\npriority = 1\n[[flow]]\nname = \"a\"\npriority = 2",
+            6,
+            "is there already, on line 3 (remove one",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\npriority = 1\npriority = 2",
+            4,
+            "duplicate key",
+        ),
+        (
+            "[[interface]]\ndev = \"a\"\nobserve = \"yes\"",
+            3,
+            "neither true nor false",
+        ),
+        (
+            "[[interface]]\ndev = \"a/b\"",
+            2,
+            "cannot be the name of an interface",
+        ),
+        (
+            "[interface]\ndev = \"a\"",
+            1,
+            "begin each with a line [[interface]]",
+        ),
+        (
+            "[[peer]]\naddr = \"::ffff:1.2.3.4\"\nowd = \"1ms\"\n[[peer]]\naddr = \"1.2.3.4\"\nowd = \"1ms\"",
+            5,
+            "already",
+        ),
+        ("[[peer]]\naddr = \"1.2.3.4\"", 1, "give rate, owd or both"),
+        (
+            "[agent]\nmark_magic = \"0x1/0xff\"",
+            2,
+            "bits that hold time",
+        ),
+        ("[agent]\nsocket = \"run\"", 2, "absolute path"),
+        ("[agent]\nevents_per_s = 99999999999", 2, "0 to 1000000"),
+        ("[agent.dscp]\nef = 1\n46 = 2", 3, "means the same as ef"),
+        ("[agent.dscp]\nef = 9", 2, "from 0 (sent first) to 7"),
+        ("flow = 3", 1, "is not a list of tables"),
+        ("[agnt]", 1, "did you mean agent?"),
+        ("a = ", 1, "bestby.toml:1: "),
+        ("\n\n[[flow\n", 3, "bestby.toml:3: "),
+    ] {
+        let found = errors(text);
+        assert_eq!(found[0].0, line, "{text}: {found:?}");
+        assert!(found[0].1.contains(says), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn every_error_is_reported_at_once() {
+    let found = errors(
+        "[agent]\nx = 1\n[[flow]]\nname = \"a\"\nlifetime = \"0s\"\ndport = 0\n[[peer]]\naddr = \"z\"\n",
+    );
+    let lines: Vec<usize> = found.iter().map(|e| e.0).collect();
+    assert_eq!(lines, [2, 5, 6, 7, 8]);
+}
+
+#[test]
+fn hidden_rules_are_warned_of() {
+    let c = Config::parse(
+        "[[flow]]\nname = \"all\"\nlifetime = \"1s\"\n[[flow]]\nname = \"b\"\ndport = 1\nlifetime = \"1s\"",
+        "f",
+    )
+    .unwrap();
+    assert_eq!(
+        c.warnings(),
+        ["flow \"b\" never gets a packet: \"all\" before it matches all of them"]
+    );
+}
+
+fn flow(json: &str) -> FlowRule {
+    serde_json::from_str(json).unwrap()
+}
+
+#[test]
+fn saving_keeps_comments_and_order() {
+    let mut doc = Document::parse(GOOD, "f").unwrap();
+    let mut audio = doc.config().flows[0].clone();
+    audio.lifetime = "150ms".parse().ok();
+    doc.put_flow(&audio, None).unwrap();
+    assert_eq!(doc.text(), GOOD.replace("\"200ms\"", "\"150ms\""));
+
+    let new = flow(r#"{"name":"new","dst":"10.0.0.0/8","lifetime":"1s","priority":2}"#);
+    doc.put_flow(&new, Some(&"video".parse().unwrap())).unwrap();
+    let names: Vec<&str> = doc.config().flows.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(names, ["audio", "new", "video"]);
+    assert!(
+        doc.text()
+            .contains("# everything else\n[[flow]]\nname = \"video\""),
+        "{}",
+        doc.text()
+    );
+    assert!(doc.text().contains("# the uplink"));
+    assert_eq!(doc.config().flows[1], new);
+
+    doc.put_flow(
+        &flow(r#"{"name":"first","priority":2}"#),
+        Some(&"audio".parse().unwrap()),
+    )
+    .unwrap();
+    doc.put_flow(&flow(r#"{"name":"last","priority":2}"#), None)
+        .unwrap();
+    let names: Vec<&str> = doc.config().flows.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(names, ["first", "audio", "new", "video", "last"]);
+
+    for name in ["new", "first", "last"] {
+        assert!(doc.remove_flow(&name.parse().unwrap()).unwrap());
+        assert!(!doc.remove_flow(&name.parse().unwrap()).unwrap());
+    }
+    assert_eq!(doc.text(), GOOD.replace("\"200ms\"", "\"150ms\""));
+}
+
+#[test]
+fn saving_into_nothing_and_into_inline_lists() {
+    let new = flow(r#"{"name":"new","dport":"1-2","lifetime":"1s"}"#);
+    let mut doc = Document::parse("", "f").unwrap();
+    doc.put_flow(&new, None).unwrap();
+    assert_eq!(
+        doc.text(),
+        "[[flow]]\nname = \"new\"\ndport = \"1-2\"\nlifetime = \"1s\"\n"
+    );
+    let mut doc = Document::parse("flow = [{ name = \"a\", priority = 1 }]\n", "f").unwrap();
+    doc.put_flow(&new, None).unwrap();
+    assert_eq!(doc.config().flows.len(), 2);
+    assert!(Document::parse("[[flow]]\nx = 1", "f").is_err());
+}
+
+fn optional<T: std::fmt::Debug + Clone + 'static>(
+    v: impl Strategy<Value = T> + 'static,
+) -> impl Strategy<Value = Option<T>> {
+    proptest::option::of(v)
+}
+
+prop_compose! {
+    fn any_flow()(
+        name in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,20}", proto in optional(prop::sample::select(Proto::ALL)),
+        port in optional((1u16..1000, 1000u16..)), dst in optional(any::<u32>()), dscp in optional(0u8..64),
+        mark in optional((any::<u32>(), 1u32..)), lifetime in 1_000u64..=131_000_000_000, priority in optional(0u64..8),
+        treatment in optional(prop::sample::select(Treatment::ALL)), owd in optional(0u64..10_000_000_000),
+        cgroup in optional("/[a-zé \"\\\\]{1,8}"), dev in optional("[a-z]{1,8}"),
+    ) -> FlowRule {
+        FlowRule {
+            proto,
+            dport: port.and_then(|(a, b)| PortRange::new(a, b)),
+            sport: port.and_then(|(a, _)| PortRange::new(a, a)),
+            dst: dst.and_then(|a| Prefix::new(std::net::Ipv4Addr::from(a).into(), 32)),
+            dscp: dscp.and_then(Dscp::new),
+            mark: mark.and_then(|(v, m)| MarkMask::new(v & m, m)),
+            lifetime: Lifetime::from_ns(lifetime),
+            priority: priority.and_then(|p| Priority::try_from(p).ok()),
+            treatment,
+            owd: owd.and_then(Owd::from_ns),
+            cgroup: cgroup.and_then(|c| c.parse().ok()),
+            dev: dev.and_then(|d| d.parse().ok()),
+            ..FlowRule::new(name.parse::<FlowName>().unwrap())
+        }
+    }
+}
+
+prop_compose! {
+    fn any_interface()(
+        dev in "[a-z0-9@é]{1,7}", mode in prop::sample::select(Mode::ALL), rate in optional(125u64..=125_000_000_000),
+        method in optional(prop::sample::select(Method::ALL)), bits in optional(1u8..=128), limit in optional(1u64..65536),
+        overhead in optional(0u64..=256), observe: bool, replace: bool,
+    ) -> AttachRequest {
+        AttachRequest {
+            mode,
+            rate: rate.and_then(Rate::from_bytes_per_s),
+            method,
+            session: bits.map_or(SessionKey::Flow, SessionKey::Prefix),
+            limit: limit.and_then(|l| crate::Limit::try_from(l).ok()),
+            overhead: overhead.and_then(|o| crate::Overhead::try_from(o).ok()),
+            observe,
+            replace,
+            ..AttachRequest::new(dev.parse().unwrap())
+        }
+    }
+}
+
+prop_compose! {
+    fn any_config()(
+        flows in prop::collection::vec(any_flow(), 0..6), interfaces in prop::collection::vec(any_interface(), 0..3),
+        peers in prop::collection::vec((any::<IpAddr>(), 125u64..100_000, optional(0u64..1_000_000)), 0..4),
+        events in 0u32..=1_000_000, magic in 0u32..16, dscp in prop::collection::vec((0usize..64, optional(0u64..8)), 0..5),
+    ) -> Config {
+        let mut config = Config { flows, interfaces, ..Config::default() };
+        config.agent.events_per_s = events;
+        config.agent.mark_magic = MarkMask::new(magic << 28, 0xf000_0000).map_or(MarkMagic::Ignore, MarkMagic::Bits);
+        for (i, p) in dscp {
+            config.agent.dscp.set(i, p.and_then(|p| Priority::try_from(p).ok()));
+        }
+        config.peers = peers.into_iter().map(|(addr, rate, owd)| PeerConfig {
+            addr: addr.to_canonical(), rate: Rate::from_bytes_per_s(rate), owd: owd.and_then(Owd::from_ns),
+        }).collect();
+        // Names are unique in a valid file.
+        let mut seen = std::collections::HashSet::new();
+        config.flows.retain(|f| seen.insert(f.name.to_string()));
+        seen.clear();
+        config.interfaces.retain(|i| seen.insert(i.dev.to_string()));
+        seen.clear();
+        config.peers.retain(|p| seen.insert(p.addr.to_string()));
+        config
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn config_round_trip(config in any_config()) {
+        let text = config.to_toml();
+        prop_assert_eq!(Config::parse(&text, "f").map_err(|e| format!("{e:?}\n{text}")), Ok(config.clone()));
+        let json = serde_json::to_string(&config).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config);
+    }
+
+    #[test]
+    fn saving_changes_only_what_was_asked(config in any_config(), new in any_flow()) {
+        let mut doc = Document::parse(&config.to_toml(), "f").unwrap();
+        doc.put_flow(&new, None).unwrap();
+        let mut wanted = config.flows.clone();
+        match wanted.iter_mut().find(|f| f.name == new.name) {
+            Some(old) => *old = new.clone(),
+            None => wanted.push(new.clone()),
+        }
+        prop_assert_eq!(&doc.config().flows, &wanted);
+        prop_assert_eq!(&doc.config().interfaces, &config.interfaces);
+        doc.remove_flow(&new.name).unwrap();
+        wanted.retain(|f| f.name != new.name);
+        prop_assert_eq!(&doc.config().flows, &wanted);
+    }
+
+    #[test]
+    fn garbage_never_panics(text in "(\\[\\[?(flow|agent|peer|interface)\\]\\]?\n)?(\\PC{0,20}\n|[a-z]{1,4} = \\PC{0,10}\n){0,5}") {
+        let _ = Config::parse(&text, "f");
+    }
+}

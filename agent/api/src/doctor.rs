@@ -1,0 +1,147 @@
+//! Status of the agent, and what the host can and cannot do.
+
+use serde::{Deserialize, Serialize};
+
+/// GET /v1/status.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Version of `bestbyd`.
+    pub version: String,
+    /// Layout of the pinned maps.
+    pub abi_version: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Since it started, seconds.
+    pub uptime_s: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Directory of the pinned objects.
+    pub bpffs: String,
+    /// Configuration file; null = none.
+    pub config: Option<String>,
+    /// Whether the data path of an earlier agent was taken over.
+    pub adopted: bool,
+    /// Flow rules in force.
+    pub flows: u32,
+    /// Interfaces attached.
+    pub interfaces: u32,
+}
+
+words!(
+    /// Result of one check.
+    CheckStatus, "check status", "ok, warn or fail", {
+        /// As it should be.
+        Ok = "ok",
+        /// Works, but something is worse than it could be.
+        Warn = "warn",
+        /// Something asked for cannot work.
+        Fail = "fail",
+    }
+);
+
+/// One check of `bestby doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// What was looked at, e.g. `BPF qdisc`.
+    pub name: String,
+    /// Result.
+    pub status: CheckStatus,
+    /// What was found.
+    pub detail: String,
+    /// What to do; empty if nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+}
+
+/// GET /v1/doctor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doctor {
+    /// All checks, in a sensible order.
+    pub checks: Vec<Check>,
+}
+
+impl Doctor {
+    /// The worst result.
+    pub fn worst(&self) -> CheckStatus {
+        self.checks
+            .iter()
+            .map(|c| c.status)
+            .max()
+            .unwrap_or(CheckStatus::Ok)
+    }
+}
+
+/// One row of the kernel table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feature {
+    /// What works from then on.
+    pub name: &'static str,
+    /// First kernel release, `(major, minor)`.
+    pub since: (u32, u32),
+    /// Kernel options it needs.
+    pub config: &'static [&'static str],
+    /// What happens without it.
+    pub without: &'static str,
+}
+
+/// The kernel table of README, docs/operating.md and `bestby doctor`.
+pub const FEATURES: &[Feature] = &[
+    Feature {
+        name: "flow rules, mark, socket options, mode tc",
+        since: (6, 1),
+        config: &[
+            "BPF_SYSCALL",
+            "BPF_JIT",
+            "CGROUP_BPF",
+            "DEBUG_INFO_BTF",
+            "NET_CLS_BPF",
+            "NET_SCH_INGRESS",
+            "NET_SCH_HTB",
+        ],
+        without: "bestby does not run",
+    },
+    Feature {
+        name: "tcx attach (ordered, survives without a clsact qdisc)",
+        since: (6, 6),
+        config: &["NET_XGRESS"],
+        without: "a clsact filter is used",
+    },
+    Feature {
+        name: "SO_PRIORITY per packet (cmsg)",
+        since: (6, 14),
+        config: &[],
+        without: "priority per packet through the mark only",
+    },
+    Feature {
+        name: "mode qdisc",
+        since: (6, 16),
+        config: &["NET_SCH_BPF", "BPF_JIT", "DEBUG_INFO_BTF"],
+        without: "mode tc: delay is predicted, not observed",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worst_check_counts() {
+        let check = |status| Check {
+            name: "x".into(),
+            status,
+            detail: String::new(),
+            hint: String::new(),
+        };
+        assert_eq!(Doctor::default().worst(), CheckStatus::Ok);
+        let doctor = Doctor {
+            checks: vec![check(CheckStatus::Warn), check(CheckStatus::Ok)],
+        };
+        assert_eq!(doctor.worst(), CheckStatus::Warn);
+    }
+
+    #[test]
+    fn features_are_in_kernel_order() {
+        assert!(FEATURES.is_sorted_by_key(|f| f.since));
+    }
+}

@@ -1,0 +1,51 @@
+//! Paths and bodies common to all of the control API.
+
+use serde::{Deserialize, Serialize};
+
+/// Paths of the control API.
+pub mod path {
+    /// GET: [`crate::Status`].
+    pub const STATUS: &str = "/v1/status";
+    /// GET: list of [`crate::InterfaceInfo`]; POST [`crate::AttachRequest`]; DELETE `/{dev}`.
+    pub const INTERFACES: &str = "/v1/interfaces";
+    /// GET: list of [`crate::FlowInfo`]; POST [`crate::FlowAdd`]; GET, PUT [`crate::FlowSet`], DELETE `/{name}`
+    /// (`?save=true` removes it from the file, too).
+    pub const FLOWS: &str = "/v1/flows";
+    /// GET: [`crate::SessionList`]; PUT [`crate::SessionSet`] `/{addr}`.
+    pub const SESSIONS: &str = "/v1/sessions";
+    /// GET: [`crate::Stats`].
+    pub const STATS: &str = "/v1/stats";
+    /// GET: [`crate::Event`], one per line, for as long as the client listens. Empty lines say "still here".
+    pub const EVENTS: &str = "/v1/events";
+    /// GET: [`crate::Doctor`].
+    pub const DOCTOR: &str = "/v1/doctor";
+    /// POST [`crate::ExplainRequest`]: [`crate::Explanation`].
+    pub const EXPLAIN: &str = "/v1/explain";
+}
+
+/// Body of every answer with a 4xx or 5xx status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What went wrong.
+    pub error: ErrorDetail,
+}
+
+/// What was tried, why it failed, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// What was tried, on which object, and why it failed; one sentence.
+    pub message: String,
+    /// What the operator can do about it; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+}
+
+/// Answer to a change that worked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// What was done; one sentence for the operator.
+    pub message: String,
+    /// What the operator should know, e.g. that an earlier rule hides the new one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}

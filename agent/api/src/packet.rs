@@ -1,0 +1,257 @@
+//! Describing a packet in words, for `bestby explain`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::net::{parse_port, parse_u32};
+use crate::value::ValueError;
+use crate::{CgroupPath, Dscp, Priority, Proto};
+
+const ALLOWED: &str = "udp|tcp [SRC[:PORT] >] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES], \
+     for example: udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef; IPv6 with a port in brackets: [2001:db8::1]:5004";
+
+/// A packet as far as the classifier would look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketDescription {
+    /// Transport protocol.
+    pub proto: Proto,
+    /// Source address, if said.
+    pub src: Option<IpAddr>,
+    /// Source port, if said.
+    pub sport: Option<u16>,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// Destination port, if said.
+    pub dport: Option<u16>,
+    /// 0 unless said.
+    pub dscp: Dscp,
+    /// 0 unless said.
+    pub mark: u32,
+    /// What the socket gives with `BB_SO_PRIORITY`, if said.
+    pub priority: Option<Priority>,
+    /// cgroup of the sending socket, if said.
+    pub cgroup: Option<CgroupPath>,
+    /// Length of the IP packet, bytes; 1000 unless said.
+    pub len: u32,
+}
+
+fn endpoint(s: &str) -> Result<(IpAddr, Option<u16>), String> {
+    if let Ok(addr) = s.parse::<IpAddr>() {
+        return Ok((addr.to_canonical(), None));
+    }
+    let not = || format!("\"{}\" is not an address or ADDRESS:PORT", s.escape_debug());
+    if let Some(rest) = s.strip_prefix('[') {
+        let (addr, port) = rest.split_once(']').ok_or_else(not)?;
+        let addr: std::net::Ipv6Addr = addr.parse().map_err(|_| not())?;
+        let port = match port.strip_prefix(':') {
+            Some(port) => Some(parse_port(port)?),
+            None if port.is_empty() => None,
+            None => return Err(not()),
+        };
+        return Ok((IpAddr::V6(addr).to_canonical(), port));
+    }
+    let (addr, port) = s.split_once(':').ok_or_else(not)?;
+    let addr: std::net::Ipv4Addr = addr.parse().map_err(|_| not())?;
+    Ok((addr.into(), Some(parse_port(port)?)))
+}
+
+impl FromStr for PacketDescription {
+    type Err = ValueError;
+
+    fn from_str(s: &str) -> Result<Self, ValueError> {
+        read(s).map_err(|problem| ValueError::new("packet", s, problem, ALLOWED))
+    }
+}
+
+fn read(s: &str) -> Result<PacketDescription, String> {
+    // "a>b" and "a > b" are the same to a person.
+    let spaced = s.replace("->", " > ").replace('>', " > ");
+    let mut words = spaced.split_whitespace().peekable();
+    let proto = words.next().ok_or("is empty")?;
+    let proto: Proto = proto.to_ascii_lowercase().parse().map_err(|_| {
+        format!(
+            "begins with \"{}\", not with udp or tcp",
+            proto.escape_debug()
+        )
+    })?;
+    let mut ends = vec![endpoint(words.next().ok_or("has no addresses")?)?];
+    if words.next_if_eq(&">").is_some() {
+        ends.push(endpoint(
+            words.next().ok_or("has no destination behind >")?,
+        )?);
+    }
+    let (dst, dport) = ends.pop().ok_or("has no destination")?;
+    let (src, sport) = ends
+        .pop()
+        .map_or((None, None), |(src, sport)| (Some(src), sport));
+    if src.is_some_and(|src| src.is_ipv4() != dst.is_ipv4()) {
+        return Err("mixes IPv4 and IPv6".into());
+    }
+    let mut packet = PacketDescription {
+        proto,
+        src,
+        sport,
+        dst,
+        dport,
+        dscp: Dscp::new(0).ok_or("has no DSCP")?,
+        mark: 0,
+        priority: None,
+        cgroup: None,
+        len: 1000,
+    };
+    let mut seen = Vec::new();
+    while let Some(word) = words.next() {
+        if seen.contains(&word) {
+            return Err(format!("says {word} twice"));
+        }
+        seen.push(word);
+        let mut value = || {
+            words
+                .next()
+                .ok_or_else(|| format!("ends behind \"{word}\""))
+        };
+        match word {
+            "dscp" => packet.dscp = value()?.parse().map_err(|e: ValueError| e.full())?,
+            "mark" => {
+                let text = value()?;
+                packet.mark = parse_u32(text).ok_or_else(|| {
+                    format!("mark \"{}\" is not a 32-bit number", text.escape_debug())
+                })?;
+            }
+            "priority" => {
+                packet.priority = Some(value()?.parse().map_err(|e: ValueError| e.full())?)
+            }
+            "cgroup" => packet.cgroup = Some(value()?.parse().map_err(|e: ValueError| e.full())?),
+            "len" => {
+                let text = value()?;
+                packet.len = parse_u32(text)
+                    .filter(|len| (20..=65_575).contains(len))
+                    .ok_or_else(|| {
+                        format!(
+                            "length \"{}\" is not 20 to 65575 bytes",
+                            text.escape_debug()
+                        )
+                    })?;
+            }
+            _ => return Err(format!("has an unknown word \"{}\"", word.escape_debug())),
+        }
+    }
+    Ok(packet)
+}
+
+impl fmt::Display for PacketDescription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn end(addr: IpAddr, port: Option<u16>) -> String {
+            match (addr, port) {
+                (IpAddr::V6(addr), Some(port)) => format!("[{addr}]:{port}"),
+                (addr, Some(port)) => format!("{addr}:{port}"),
+                (addr, None) => addr.to_string(),
+            }
+        }
+        write!(f, "{} ", self.proto)?;
+        if let Some(src) = self.src {
+            write!(f, "{} > ", end(src, self.sport))?;
+        }
+        f.write_str(&end(self.dst, self.dport))?;
+        if self.dscp.get() != 0 {
+            write!(f, " dscp {}", self.dscp)?;
+        }
+        if self.mark != 0 {
+            write!(f, " mark {:#x}", self.mark)?;
+        }
+        if let Some(priority) = self.priority {
+            write!(f, " priority {priority}")?;
+        }
+        if let Some(cgroup) = &self.cgroup {
+            write!(f, " cgroup {cgroup}")?;
+        }
+        if self.len != 1000 {
+            write!(f, " len {}", self.len)?;
+        }
+        Ok(())
+    }
+}
+
+string_value!(
+    PacketDescription,
+    "a packet such as \"udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef\""
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_descriptions() {
+        let p: PacketDescription = "udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef mark 0xb0000001"
+            .parse()
+            .unwrap();
+        assert_eq!(
+            (p.sport, p.dport, p.dscp.get(), p.mark, p.len),
+            (Some(5004), Some(6000), 46, 0xb000_0001, 1000)
+        );
+        for same in [
+            "UDP 10.0.0.1:5004>10.0.0.2:6000 mark 0xb0000001 dscp 46",
+            " udp  10.0.0.1:5004 -> 10.0.0.2:6000 dscp ef mark 2952790017 len 1000",
+        ] {
+            assert_eq!(same.parse::<PacketDescription>().unwrap(), p, "{same}");
+        }
+        let p: PacketDescription =
+            "tcp [2001:db8::1]:80 > 2001:db8::2 priority 0 len 60 cgroup /a/b"
+                .parse()
+                .unwrap();
+        assert_eq!(
+            (p.sport, p.dport, p.priority.map(Priority::get), p.len),
+            (Some(80), None, Some(0), 60)
+        );
+        assert_eq!(
+            "udp 10.0.0.2".parse::<PacketDescription>().unwrap().src,
+            None
+        );
+    }
+
+    #[test]
+    fn refuses_with_a_reason() {
+        for (text, reason) in [
+            ("", "is empty"),
+            ("icmp 10.0.0.1", "not with udp or tcp"),
+            ("udp", "no addresses"),
+            ("udp 10.0.0.1 >", "no destination"),
+            ("udp 10.0.0.1:0", "port 0"),
+            ("udp 10.0.0.1:70000", "larger than 65535"),
+            ("udp 10.0.0.1 > 2001:db8::1", "mixes"),
+            ("udp [::1:5", "not an address"),
+            ("udp 10.0.0.1 dscp", "ends behind"),
+            ("udp 10.0.0.1 dscp 64", "larger than 63"),
+            ("udp 10.0.0.1 mark 0x1ffffffff", "32-bit"),
+            ("udp 10.0.0.1 mark 1 mark 2", "twice"),
+            ("udp 10.0.0.1 colour red", "unknown word"),
+            ("udp 10.0.0.1 len 0", "20 to 65575"),
+        ] {
+            let error = text.parse::<PacketDescription>().unwrap_err();
+            assert!(error.problem.contains(reason), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(src: Option<std::net::Ipv6Addr>, dst: std::net::Ipv6Addr, sport in 1u16.., dport in proptest::option::of(1u16..),
+                      dscp in 0u8..64, mark: u32, priority in proptest::option::of(0u64..8), len in 20u32..=65_575) {
+            let canonical = |a: std::net::Ipv6Addr| IpAddr::V6(a).to_canonical();
+            let dst = canonical(dst);
+            let src = src.map(canonical).filter(|s| s.is_ipv4() == dst.is_ipv4());
+            let p = PacketDescription {
+                proto: Proto::Udp, src, sport: src.map(|_| sport), dst, dport, dscp: Dscp::new(dscp).unwrap(), mark,
+                priority: priority.map(|p| Priority::try_from(p).unwrap()), cgroup: None, len,
+            };
+            prop_assert_eq!(p.to_string().parse::<PacketDescription>().unwrap(), p);
+        }
+
+        #[test]
+        fn never_panics(text in "(udp|tcp)? ?\\PC{0,60}") {
+            let _ = text.parse::<PacketDescription>();
+        }
+    }
+}

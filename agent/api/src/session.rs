@@ -1,0 +1,96 @@
+//! Sessions and what is known of their receivers.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::flow::some_option;
+use crate::{Counters, Owd, Rate};
+
+/// Body of PUT /v1/sessions/{addr}: absent = as it was, null = forget what was set, value = set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionSet {
+    /// What the receiver's link carries.
+    #[serde(
+        default,
+        deserialize_with = "some_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub rate: Option<Option<Rate>>,
+    /// One-way delay to it.
+    #[serde(
+        default,
+        deserialize_with = "some_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub owd: Option<Option<Owd>>,
+}
+
+/// What TCP measured towards one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RttInfo {
+    /// Smoothed round trip time, ns.
+    pub srtt_ns: u64,
+    /// Smallest, ns.
+    pub min_rtt_ns: u64,
+    /// Retransmission timeout, ns; 0 = not known.
+    pub rto_ns: u64,
+    /// Since it was measured, ns.
+    pub age_ns: u64,
+}
+
+/// One session: packets that share a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Name, unique: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`.
+    pub name: String,
+    /// Interface.
+    pub dev: String,
+    /// `dst`, `flow`, `prefix`, `interface`, `control` or `plain` (no metadata).
+    pub kind: String,
+    /// Destination address or network, if the session has one.
+    #[serde(default)]
+    pub addr: Option<String>,
+    /// Rate in use, bytes/s; null = not known.
+    #[serde(default)]
+    pub rate_bytes_s: Option<u64>,
+    /// One-way delay in use, ns; null = not known.
+    #[serde(default)]
+    pub owd_ns: Option<u64>,
+    /// Where that delay comes from: `set`, `rtt`, or `none`.
+    #[serde(default)]
+    pub owd_source: String,
+    /// Since its last packet, ns.
+    pub idle_ns: u64,
+    /// What passed.
+    pub counters: Counters,
+}
+
+/// What is known of one address, set or measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerInfo {
+    /// The receiver.
+    pub addr: IpAddr,
+    /// Rate set for it.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// One-way delay set for it.
+    #[serde(default)]
+    pub owd: Option<Owd>,
+    /// `operator` or `socket`; empty if nothing was set.
+    #[serde(default)]
+    pub set_by: String,
+    /// What TCP measured.
+    #[serde(default)]
+    pub rtt: Option<RttInfo>,
+}
+
+/// GET /v1/sessions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionList {
+    /// Sessions that carried a packet.
+    pub sessions: Vec<SessionInfo>,
+    /// Receivers of which something is known.
+    pub peers: Vec<PeerInfo>,
+}

@@ -1,0 +1,184 @@
+//! Counters and drop notices.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+words!(
+    /// Why a packet was dropped; every drop has exactly one reason.
+    Reason, "reason", "stale, adu, overflow, evicted or predicted", {
+        /// It would have arrived after its deadline.
+        Stale = "stale",
+        /// Another packet of its application data unit was dropped, or the unit was given up.
+        Adu = "adu",
+        /// It arrived when a limit was reached.
+        Overflow = "overflow",
+        /// It was queued and gave way to a more important one.
+        Evicted = "evicted",
+        /// Mode tc: it would have become stale before it could leave.
+        Predicted = "predicted",
+    }
+);
+
+/// Packets dropped, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Drops {
+    /// Would have arrived after the deadline.
+    pub stale: u64,
+    /// Rest of an application data unit that lost a packet or was given up.
+    pub adu: u64,
+    /// Arrived when a limit was reached.
+    pub overflow: u64,
+    /// Gave way to a more important packet.
+    pub evicted: u64,
+    /// Mode tc: would have become stale before it could leave.
+    pub predicted: u64,
+}
+
+impl Drops {
+    /// All reasons together.
+    pub const fn total(&self) -> u64 {
+        self.stale
+            .saturating_add(self.adu)
+            .saturating_add(self.overflow)
+            .saturating_add(self.evicted)
+            .saturating_add(self.predicted)
+    }
+
+    /// From the kernel's array, in the order of `enum bb_reason`.
+    pub const fn from_array(a: [u64; 5]) -> Self {
+        Self {
+            stale: a[0],
+            adu: a[1],
+            overflow: a[2],
+            evicted: a[3],
+            predicted: a[4],
+        }
+    }
+}
+
+/// packets_in = packets_sent + dropped + queued, always.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Packets that arrived at the interface.
+    pub packets_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Packets handed to the device.
+    pub packets_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Packets queued now.
+    pub queued: u64,
+    /// Packets dropped.
+    pub dropped: Drops,
+    /// Packets sent although stale (treatment forward, method fifo, sfdps2 or lazy, or observe).
+    pub sent_stale: u64,
+    /// Packets that would have been dropped, had the interface not been attached with `--observe`.
+    pub would_drop: Drops,
+}
+
+/// Things counted once for the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GlobalCounters {
+    /// Packets for which no source gave a deadline or priority.
+    pub no_metadata: u64,
+    /// Packets whose headers end early or never.
+    pub malformed: u64,
+    /// Packets with a mark that is not bestby's.
+    pub foreign_mark: u64,
+    /// Deadlines judged without a known delay to the receiver.
+    pub no_rtt: u64,
+    /// Packets that found the session table full and went best effort.
+    pub sessions_full: u64,
+    /// Drop notices left out because they came too fast.
+    pub events_lost: u64,
+    /// Packets already stale when they were first seen.
+    pub past_deadline: u64,
+}
+
+/// GET /v1/stats, and what `bestby --json stats` prints.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// By flow rule; traffic without a rule under `-`.
+    pub flows: BTreeMap<String, Counters>,
+    /// By session: `DEV/ADDRESS`, `DEV/control`, ...
+    pub sessions: BTreeMap<String, Counters>,
+    /// By interface.
+    pub interfaces: BTreeMap<String, Counters>,
+    /// Of the host.
+    #[serde(default)]
+    pub global: GlobalCounters,
+}
+
+/// One drop notice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, CLOCK_MONOTONIC, ns.
+    pub time_ns: u64,
+    /// When, CLOCK_REALTIME, ns since 1970.
+    pub unix_ns: u64,
+    /// Interface (its name, or `#INDEX` if it is gone).
+    pub dev: String,
+    /// Flow rule, `-` without one.
+    pub flow: String,
+    /// Session, as in [`Stats::sessions`].
+    pub session: String,
+    /// Why.
+    pub reason: Reason,
+    /// 0..7.
+    pub priority: u8,
+    /// Since the classifier saw it; 0 if unknown.
+    pub age_ns: u64,
+    /// now + owd - deadline; negative: it was not stale.
+    pub late_ns: i64,
+    /// Its application data unit; 0 = none.
+    pub adu: u32,
+    /// Its length, bytes.
+    pub len: u32,
+    /// True: it would have been dropped, but the interface only observes.
+    pub observe: bool,
+    /// Notices left out since the one before.
+    pub suppressed: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stats_have_the_documented_shape() {
+        let mut stats = Stats::default();
+        stats.flows.insert(
+            "-".into(),
+            Counters {
+                dropped: Drops::from_array([1, 2, 3, 4, 5]),
+                ..Counters::default()
+            },
+        );
+        let json = serde_json::to_value(&stats).unwrap();
+        let flow = &json["flows"]["-"];
+        for key in [
+            "packets_in",
+            "bytes_in",
+            "packets_sent",
+            "bytes_sent",
+            "queued",
+            "sent_stale",
+        ] {
+            assert_eq!(flow[key], 0, "{key}");
+        }
+        for (i, key) in ["stale", "adu", "overflow", "evicted", "predicted"]
+            .iter()
+            .enumerate()
+        {
+            assert_eq!(flow["dropped"][key], i as u64 + 1);
+        }
+        assert!(json["sessions"].is_object() && json["interfaces"].is_object());
+        assert_eq!(stats.flows["-"].dropped.total(), 15);
+        assert_eq!(serde_json::from_value::<Stats>(json).unwrap(), stats);
+    }
+}

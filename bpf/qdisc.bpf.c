@@ -1,4 +1,508 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "bb_count.bpf.h"
+/*
+ * bestby's queue: a Qdisc in BPF (struct_ops, v6.16).
+ *
+ * Theory of operation
+ *  1. The classifier (classify.bpf.c, tcx egress) has written a control block
+ *     into skb->cb: flow rule, session, priority, treatment, ADU, deadline. A
+ *     packet without one is best effort in the shared session.
+ *  2. enqueue puts the packet into a slot (bbq_state.bpf.h) and the slot into
+ *     its session's lists (bbq_order.bpf.h). What is stale there, what the
+ *     method gives up (bbq_method.bpf.h) and what a limit costs is freed.
+ *  3. dequeue lets sessions take turns (bbq_turns.bpf.h); the one whose turn it
+ *     is sends what its method selects. A session with a rate waits in a wheel,
+ *     an interface with a rate waits for its watchdog.
+ *
+ * Invariants
+ *  - packets in = sent + dropped + queued, for every rule, session and
+ *    instance: counted here, under the Qdisc's lock, nowhere else.
+ *  - A packet without a deadline is dropped for want of room only.
+ *  - A slot is in exactly one of: free list, never used, one list or chain.
+ *
+ * Handover
+ *  The maps may be shared (pinned) by two loaded objects. init of a new Qdisc
+ *  makes it the owner of its instance; reset of one that is not the owner
+ *  leaves everything alone. So grafting a Qdisc of a newer object over an
+ *  older one keeps every queued packet; the newer one takes the older one's
+ *  packets into its qlen with its first operation. A Qdisc cannot arm its timer
+ *  in init: whoever grafts sends one packet to start it.
+ *
+ * What it does not do: child classes, peek of its own, changing packets.
+ *
+ * By hand (bestbyd does this): bpftool struct_ops register qdisc.bpf.o;
+ *  tc qdisc add dev DEV root bestby. Without bb_ifaces' entry all is refused.
+ */
+#include "bb_compat.bpf.h"
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "bbq_turns.bpf.h"
+#include "bbq_method.bpf.h"
 
 char _license[] SEC("license") = "GPL";
+
+#define NET_XMIT_SUCCESS 0
+#define NET_XMIT_DROP 1
+#define TC_H_ROOT 0xFFFFFFFFU
+
+/* When the interface's link is free again; all transmit queues share it. */
+static __u64 bbq_link_next;
+
+/* Sessions looked at for the longest queue when the interface is full. */
+#define BBQ_FATTEST 8
+
+/* Instance of a Qdisc: 0 for the root, else its place below mq. */
+bb_inline __u32 bbq_instance_of(struct Qdisc *sch)
+{
+	__u32 parent = sch->parent;
+	__u32 inst = parent == TC_H_ROOT ? 0 : (parent & 0xffff) - 1;
+
+	return inst < bbq_instances_n ? inst : 0;
+}
+
+bb_inline struct qdisc_skb_cb *bbq_skb_cb(struct sk_buff *skb)
+{
+	return (struct qdisc_skb_cb *)skb->cb;
+}
+
+/* One 32-bit word of the classifier's control block. */
+#define bbq_cb_word(cb_, i_) (*(__u32 *)&(cb_)->data[(i_) * 4])
+
+/* Tells the Qdisc what an operation did; the first one brings what it inherited. */
+bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __u32 qlen, __u64 bytes)
+{
+	if (in->synced != (__u64)sch) {
+		in->synced = (__u64)sch;
+		qlen = 0;
+		bytes = 0;
+	}
+	sch->q.qlen += in->qlen - qlen;
+	sch->qstats.backlog += (__u32)(in->bytes - bytes);
+	if (in->dropped) {
+		sch->qstats.drops += in->dropped;
+		in->dropped = 0;
+	}
+}
+
+/*
+ * Rate of a session for planning, bytes/s: its own, or its share of the
+ * interface's if that is less; 0 = unknown.
+ */
+bb_inline __u64 bbq_rate(struct bbq_instance *in, struct bb_iface *iface, struct bb_session *ses)
+{
+	__u64 share = iface->rate, rate = ses->rate;
+
+	if (share && in->active > 1)
+		share /= in->active;
+	if (!rate || (share && share < rate))
+		return share;
+	return rate;
+}
+
+/* Segments of a GSO packet (0 = not one). */
+bb_inline __u32 bbq_segments(struct sk_buff *skb)
+{
+	struct skb_shared_info *info = (void *)(skb->head + skb->end);
+
+	return BPF_CORE_READ(info, gso_segs);
+}
+
+/* The list a packet belongs to; priority order and deadline order differ only here. */
+bb_inline __u32 bbq_list_of(__u32 method, __u32 priority, __u64 deadline, __u64 rate)
+{
+	if (method == BB_FIFO || (method == BB_TRIAGE && rate))
+		return 0;
+	return priority & (BB_PRIORITIES - 1);
+}
+
+/*
+ * The interface is full: frees the oldest least important packet of the
+ * longest queue among the first sessions whose turn comes, if that queue is
+ * longer than the arriving packet's. Returns whether it did.
+ */
+__noinline int bbq_make_room(__u32 inst, __u32 session, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	__u32 at, fattest = 0, most, idx = BBQ_NONE;
+
+	if (!in || !q)
+		return 0;
+	most = q->qlen + 1;
+	at = in->old_head ?: in->new_head;
+	for (__u32 n = 0; n < BBQ_FATTEST && at && bb_can_loop; n++) {
+		struct bbq_queue *o = bbq_queue_at(inst, at);
+
+		if (!o)
+			break;
+		if (o->qlen > most && at != session) {
+			most = o->qlen;
+			fattest = at;
+		}
+		at = o->next;
+	}
+	if (!fattest)
+		return 0;
+	q = bbq_queue_at(inst, fattest);
+	if (!q)
+		return 0;
+	for (__s32 l = BB_PRIORITIES; l >= 0; l--)
+		if (q->nonempty & (1U << l)) {
+			idx = q->head[l];
+			break;
+		}
+	if (idx == BBQ_NONE)
+		return 0;
+	bbq_drop_adu(inst, idx, BB_DROP_EVICTED, now);
+	return 1;
+}
+
+SEC("struct_ops/bestby_enqueue")
+int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
+	     struct bpf_sk_buff_ptr *to_free)
+{
+	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
+	__u32 inst = bbq_instance_of(sch), session, rule, idx, list, qlen, adu, w0, w1;
+	__u32 priority, refuse = BB_REASONS, newest;
+	__u64 bytes, now, deadline, rate;
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+	struct bb_counters *c;
+	struct bb_session *ses;
+	struct bbq_queue *q;
+	struct bbq_slot *s;
+
+	if (!in || !iface)
+		goto out;
+	now = bpf_ktime_get_ns();
+	qlen = in->qlen;
+	bytes = in->bytes;
+
+	w0 = bbq_cb_word(cb, 0);
+	w1 = bbq_cb_word(cb, 1);
+	if ((w0 & 0xffff) == BB_CB_MAGIC) {
+		rule = w0 >> 16;
+		session = w1 & 0xffff;
+		priority = (w1 >> 16) & (BB_PRIORITIES - 1);
+		adu = w1 >> 24 & BB_CB_ADU ? bbq_cb_word(cb, 2) : 0;
+		deadline = w1 >> 24 & BB_CB_DEADLINE ?
+				   bbq_cb_word(cb, 3) | (__u64)bbq_cb_word(cb, 4) << 32 :
+				   0;
+	} else {
+		rule = 0;
+		session = 0;
+		priority = BB_PRIORITY_DEFAULT;
+		w1 = 0;
+		adu = 0;
+		deadline = 0;
+	}
+	if (!session || session >= BB_MAX_SESSIONS)
+		session = BBQ_SHARED_SESSION;
+	ses = bbq_session(session);
+	q = bbq_queue_at(inst, session);
+	idx = bbq_slot_take(inst, in);
+	s = bbq_slot_at(inst, idx);
+	if (!ses || !q || !s)
+		goto out;
+
+	s->deadline = deadline;
+	s->arrived_ns = now;
+	s->key = iface->method == BB_FIFO ? now : deadline ?: now + BBQ_NOMINAL_NS;
+	s->adu = adu;
+	s->rule = rule;
+	s->session = session;
+	s->priority = priority;
+	s->treatment = w1 >> 20 & 3;
+	s->flags = w1 >> 24 & BB_CB_SOCK ? BBQ_F_SOCK : 0;
+	s->chain = BBQ_NONE;
+	s->pkt_len = cb->pkt_len;
+	s->len = s->pkt_len;
+	if (iface->overhead)
+		s->len = bb_wire_bytes(s->len, bbq_segments(skb), iface->overhead);
+
+	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	if (c)
+		bb_count_in(c, s->pkt_len);
+	bb_count_in(&ses->counters, s->pkt_len);
+	bb_count_in(&in->counters, s->pkt_len);
+	if (s->flags & BBQ_F_SOCK) {
+		c = bbq_sock_counters(skb);
+		if (c)
+			bb_count_in(c, s->pkt_len);
+	}
+
+	skb = bpf_kptr_xchg(&s->skb, skb);
+	if (skb) /* cannot be: a free slot holds none */
+		bpf_qdisc_skb_drop(skb, to_free);
+	in->qlen++;
+	in->bytes += s->pkt_len;
+
+	if (q->nonempty)
+		bbq_purge(inst, session, now, bbq_rate(in, iface, ses));
+	q->qlen++;
+	q->bytes += s->len;
+
+	if (q->turn == BBQ_IDLE)
+		bbq_activate(inst, in, q, session);
+	rate = bbq_rate(in, iface, ses);
+	list = bbq_list_of(iface->method, priority, deadline, rate);
+
+	if (bbq_adu_dead(q, adu)) {
+		if (!(iface->flags & BB_IFACE_OBSERVE)) {
+			refuse = BB_DROP_ADU;
+			goto refused;
+		}
+		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
+	}
+	if (q->qlen > iface->session_limit || in->qlen > iface->limit ||
+	    in->bytes > iface->limit_bytes) {
+		__u32 victim;
+
+		if (q->qlen <= iface->session_limit && bbq_make_room(inst, session, now))
+			goto insert;
+		victim = bbq_victim(inst, session, priority);
+		if (victim == BBQ_NONE) {
+			refuse = BB_DROP_OVERFLOW;
+			goto refused;
+		}
+		bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now);
+	}
+insert:
+	newest = bbq_insert(inst, session, idx, list);
+	if (iface->method == BB_TRIAGE && rate && deadline && !(iface->flags & BB_IFACE_OBSERVE)) {
+		__u64 start = now;
+
+		if (ses->rate && q->next_ns > start)
+			start = q->next_ns;
+		if (iface->rate && bbq_link_next > start)
+			start = bbq_link_next;
+		bbq_triage(inst, session, rate, start, newest);
+	}
+	bbq_tell(in, sch, qlen, bytes);
+	return NET_XMIT_SUCCESS;
+
+refused:
+	bbq_free(inst, idx, refuse, now);
+	bbq_tell(in, sch, qlen, bytes);
+	return NET_XMIT_DROP;
+
+out:
+	bpf_qdisc_skb_drop(skb, to_free);
+	sch->qstats.drops++;
+	return NET_XMIT_DROP;
+}
+
+/* Keeps `bytes` of the shared link busy from now on, or from when it is free. */
+bb_inline void bbq_link_use(__u64 now, __u64 bytes, __u64 rate)
+{
+	__u64 next = bbq_link_next;
+
+	if (next + BB_PACE_CREDIT_NS < now)
+		__sync_val_compare_and_swap(&bbq_link_next, next, now - BB_PACE_CREDIT_NS);
+	__sync_fetch_and_add(&bbq_link_next, bb_tx_time(bytes, rate));
+}
+
+/*
+ * The session and packet to send now. Returns session << 32 | slot, or 0; then
+ * *wake is when to ask again (0 = not before the next enqueue).
+ */
+__noinline __u64 bbq_next(__u32 inst, __u64 now, __u64 *wake __arg_nonnull)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+
+	if (!in || !iface)
+		return 0;
+	*wake = in->throttled ? bbq_release(inst, now) : 0;
+	while (bb_can_loop) {
+		__u32 session = in->new_head ?: in->old_head, idx;
+		struct bb_session *ses;
+		struct bbq_queue *q;
+
+		if (!session)
+			return 0;
+		q = bbq_queue_at(inst, session);
+		ses = bbq_session(session);
+		if (!q || !ses)
+			return 0;
+		if (q->deficit <= 0) {
+			q->deficit += BBQ_QUANTUM;
+			if (q->turn == BBQ_NEW || q->next) {
+				bbq_turn_end(in, q);
+				bbq_old_append(inst, in, q, session);
+			}
+			continue;
+		}
+		idx = bbq_select(inst, session, now, bbq_rate(in, iface, ses));
+		if (!idx) {
+			__u32 was_new = q->turn == BBQ_NEW;
+
+			bbq_turn_end(in, q);
+			if (was_new && in->old_head) { /* one round among the old ones first */
+				bbq_old_append(inst, in, q, session);
+			} else {
+				q->turn = BBQ_IDLE;
+				in->active--;
+			}
+			continue;
+		}
+		if (ses->rate && q->next_ns > now) {
+			bbq_turn_end(in, q);
+			bbq_throttle(inst, session, now);
+			if (!*wake || q->next_ns < *wake)
+				*wake = q->next_ns;
+			continue;
+		}
+		return (__u64)session << 32 | idx;
+	}
+	return 0;
+}
+
+SEC("struct_ops/bestby_dequeue")
+struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
+{
+	__u32 inst = bbq_instance_of(sch), session, idx, qlen, rule;
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+	__u64 now, wake = 0, pick, bytes;
+	struct sk_buff *skb = 0;
+	struct bb_counters *c;
+	struct bb_session *ses;
+	struct bbq_queue *q;
+	struct bbq_slot *s;
+	int stale;
+
+	if (!in || !iface || !in->qlen)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (iface->rate && bbq_link_next > now) {
+		bpf_qdisc_watchdog_schedule(sch, bbq_link_next, 0);
+		return 0;
+	}
+	qlen = in->qlen;
+	bytes = in->bytes;
+	pick = bbq_next(inst, now, &wake);
+	idx = (__u32)pick;
+	session = pick >> 32;
+	s = bbq_slot_at(inst, idx);
+	q = bbq_queue_at(inst, session);
+	ses = bbq_session(session);
+	if (!pick || !s || !q || !ses) {
+		if (wake)
+			bpf_qdisc_watchdog_schedule(sch, wake, 0);
+		bbq_tell(in, sch, qlen, bytes);
+		return 0;
+	}
+
+	bbq_pop(inst, q, s);
+	skb = bpf_kptr_xchg(&s->skb, 0);
+	q->qlen--;
+	q->bytes -= s->len;
+	q->deficit -= s->len;
+	in->qlen--;
+	in->bytes -= s->pkt_len;
+	if (ses->rate)
+		q->next_ns = bb_pace(q->next_ns, now, s->len, ses->rate);
+	if (iface->rate)
+		bbq_link_use(now, s->len, iface->rate);
+
+	stale = bb_stale(now, ses->owd_ns, s->deadline);
+	rule = s->rule;
+	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	if (c)
+		bb_count_sent(c, s->pkt_len, stale);
+	bb_count_sent(&ses->counters, s->pkt_len, stale);
+	bb_count_sent(&in->counters, s->pkt_len, stale);
+	if (skb && s->flags & BBQ_F_SOCK) {
+		c = bbq_sock_counters(skb);
+		if (c)
+			bb_count_sent(c, s->pkt_len, stale);
+	}
+	bbq_slot_return(in, s, idx);
+	bbq_tell(in, sch, qlen, bytes);
+	if (skb)
+		bpf_qdisc_bstats_update(sch, skb);
+	return skb;
+}
+
+SEC("struct_ops/bestby_init")
+int BPF_PROG(bestby_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack *extack)
+{
+	struct bbq_instance *in = bbq_instance(bbq_instance_of(sch));
+	struct bb_iface *iface = bbq_iface();
+
+	if (!in || !iface)
+		return -22; /* EINVAL */
+	if (!in->fresh)
+		in->fresh = 1; /* slot 0 is "none" */
+	in->owner = (__u64)sch;
+	sch->limit = iface->limit;
+	return 0;
+}
+
+/* Frees every packet of the instance; counted as evicted. */
+__noinline int bbq_clear(__u32 inst)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_wheel *w = bbq_wheel(inst);
+	__u64 now = bpf_ktime_get_ns();
+	__u32 i;
+
+	if (!in || !w)
+		return 0;
+	bpf_for(i, 1, in->fresh) {
+		struct bbq_slot *s = bbq_slot_at(inst, i);
+
+		if (s && s->skb)
+			bbq_free(inst, i, BB_DROP_EVICTED, now);
+	}
+	bpf_for(i, 0, BB_MAX_SESSIONS) {
+		struct bbq_queue *q = bbq_queue_at(inst, i);
+
+		if (q && (q->turn != BBQ_IDLE || q->nonempty))
+			__builtin_memset(q, 0, sizeof(*q));
+	}
+	bpf_for(i, 0, BBQ_WHEEL_TICKS) {
+		w->bucket[i & (BBQ_WHEEL_TICKS - 1)] = BBQ_NONE;
+		w->word[(i >> 6) & (BBQ_WHEEL_TICKS / 64 - 1)] = 0;
+	}
+	w->words = 0;
+	in->new_head = 0;
+	in->old_head = 0;
+	in->active = 0;
+	in->throttled = 0;
+	in->free = BBQ_NONE;
+	in->fresh = 1;
+	return 0;
+}
+
+SEC("struct_ops/bestby_reset")
+void BPF_PROG(bestby_reset, struct Qdisc *sch)
+{
+	__u32 inst = bbq_instance_of(sch);
+	struct bbq_instance *in = bbq_instance(inst);
+
+	if (!in || in->owner != (__u64)sch)
+		return;
+	bbq_clear(inst);
+	in->dropped = 0;
+	in->synced = 0; /* the kernel sets qlen to 0 after this */
+}
+
+SEC("struct_ops/bestby_destroy")
+void BPF_PROG(bestby_destroy, struct Qdisc *sch)
+{
+	struct bbq_instance *in = bbq_instance(bbq_instance_of(sch));
+
+	if (in && in->owner == (__u64)sch)
+		in->owner = 0;
+}
+
+SEC(".struct_ops.link")
+struct Qdisc_ops bestby_ops = {
+	.enqueue = (void *)bestby_enqueue,
+	.dequeue = (void *)bestby_dequeue,
+	.init = (void *)bestby_init,
+	.reset = (void *)bestby_reset,
+	.destroy = (void *)bestby_destroy,
+	.id = "bestby",
+};

@@ -66,4 +66,36 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } bb_events SEC(".maps");
 
+/*
+ * Mode tc: the model of the HTB tree of one interface slot (bb_tc.bpf.h). Only
+ * the classifier reads it. Times in ns; bytes are kept as transmission times.
+ */
+struct bb_tc_priority {
+	__u64 seen_ns; /* last packet with a deadline */
+	__u64 slack_ns; /* latest departure - arrival, lately */
+	__u64 burst_ns; /* transmission time of its largest burst, lately */
+	__u64 burst_start_ns;
+	__u64 burst_now_ns;
+	__u64 spare_ns; /* delay its queued packets can still bear */
+	__u32 leaf;
+	__u32 pad;
+};
+
+struct bb_tc_model {
+	struct bpf_spin_lock lock; /* over all below; taken alone */
+	__u32 ifindex;
+	__u64 rate;
+	__u64 updated_ns;
+	__u64 window_ns; /* start of the load window */
+	__u64 plain_ns; /* last plain packet */
+	__u64 largest_ns; /* transmission time of the largest packet, lately */
+	/* Leaves 0..7, plain 8; 16 so that an index needs only a mask. */
+	__u64 queue[16];
+	__u64 given[16]; /* admitted in this window */
+	__u64 load[16]; /* share of the link, 1/1024 */
+	struct bb_tc_priority priority[BB_PRIORITIES];
+};
+
+BB_MAP(bb_tc_models, BPF_MAP_TYPE_ARRAY, __u32, struct bb_tc_model, BB_MAX_IFACES);
+
 #endif /* BB_MAPS_BPF_H */

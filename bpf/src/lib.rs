@@ -19,6 +19,9 @@ mod skeletons {
 }
 pub use skeletons::{maps, qdisc};
 
+mod sizes;
+pub use sizes::{SPARE_SLOTS, qdisc_sizes, slots_per_instance};
+
 /// An embedded ELF object; aligned so that a parser may read headers in place.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);

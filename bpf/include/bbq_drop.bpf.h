@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The one place where the qdisc drops, and where it counts. Every packet is
+ * counted in once, and out once: sent, or dropped for one reason.
+ */
+#ifndef BBQ_DROP_BPF_H
+#define BBQ_DROP_BPF_H
+
+#include "bbq_order.bpf.h"
+
+#define BBQ_EVENT_WINDOW_NS 10000000ULL
+
+/* The owner of a cookie may be gone: then nobody can ask for its counters either. */
+bb_inline struct bb_counters *bbq_sock_counters(struct sk_buff *skb)
+{
+	struct sock *sk = skb->sk;
+	__u64 cookie;
+
+	if (!sk)
+		return 0;
+	cookie = sk->__sk_common.skc_cookie.counter;
+	return bpf_map_lookup_elem(&bb_sock_stats, &cookie);
+}
+
+/* A drop notice, unless this instance sent its share of them in this window. */
+bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 reason, __u64 now,
+			  __u32 observe)
+{
+	struct bb_config *cfg;
+	struct bb_session *ses;
+	struct bb_event *e;
+	__u32 zero = 0, most;
+	__u64 owd = 0;
+
+	cfg = bpf_map_lookup_elem(&bb_config, &zero);
+	if (!cfg)
+		return;
+	if (now - in->event_window_ns >= BBQ_EVENT_WINDOW_NS) {
+		in->event_window_ns = now;
+		in->events = 0;
+	}
+	most = cfg->events_per_s / (BB_NSEC_PER_SEC / BBQ_EVENT_WINDOW_NS);
+	if (in->events >= most)
+		goto suppressed;
+	e = bpf_ringbuf_reserve(&bb_events, sizeof(*e), 0);
+	if (!e)
+		goto suppressed;
+	ses = bbq_session(s->session);
+	if (ses)
+		owd = ses->owd_ns;
+	in->events++;
+	e->time_ns = now;
+	e->age_ns = now - s->arrived_ns;
+	e->late_ns = s->deadline ? bb_lateness(now, owd, s->deadline) : 0;
+	e->adu = s->adu;
+	e->ifindex = bbq_ifindex;
+	e->len = s->pkt_len;
+	e->rule = s->rule;
+	e->session = s->session;
+	e->reason = reason;
+	e->priority = s->priority;
+	e->observe = observe;
+	e->pad = 0;
+	e->suppressed = in->suppressed;
+	in->suppressed = 0;
+	bpf_ringbuf_submit(e, 0);
+	return;
+suppressed:
+	in->suppressed++;
+	bb_global_inc(BB_G_EVENTS_LOST);
+}
+
+/* Observe mode: this packet would have been dropped; counted once in its life. */
+__noinline int bbq_would_drop(__u32 inst, __u32 idx, __u32 reason, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_slot *s = bbq_slot_at(inst, idx);
+	struct bb_counters *c;
+	struct bb_session *ses;
+	__u32 rule;
+
+	if (!in || !s || s->flags & BBQ_F_OBSERVED)
+		return 0;
+	s->flags |= BBQ_F_OBSERVED;
+	rule = s->rule;
+	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	if (c)
+		bb_count_would_drop(c, reason);
+	ses = bbq_session(s->session);
+	if (ses)
+		bb_count_would_drop(&ses->counters, reason);
+	bb_count_would_drop(&in->counters, reason);
+	bbq_notice(in, s, reason, now, 1);
+	return 0;
+}
+
+/*
+ * Frees the packet in slot idx, which is out of every list already, and the
+ * slot. The skb is ours alone: nothing else holds the reference that the slot
+ * gives up here.
+ */
+__noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_slot *s = bbq_slot_at(inst, idx);
+	struct bb_counters *c, *sc = 0;
+	struct bb_session *ses;
+	struct bbq_queue *q;
+	struct sk_buff *skb;
+	__u32 rule;
+
+	if (!in || !s)
+		return 0;
+	bbq_notice(in, s, reason, now, 0);
+	rule = s->rule;
+	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	if (c)
+		bb_count_drop(c, reason);
+	ses = bbq_session(s->session);
+	if (ses)
+		bb_count_drop(&ses->counters, reason);
+	bb_count_drop(&in->counters, reason);
+	in->dropped++;
+	in->qlen--;
+	in->bytes -= s->pkt_len;
+	q = bbq_queue_at(inst, s->session);
+	if (q) {
+		q->qlen--;
+		q->bytes -= s->len;
+	}
+	skb = bpf_kptr_xchg(&s->skb, 0);
+	if (skb) {
+		if (s->flags & BBQ_F_SOCK)
+			sc = bbq_sock_counters(skb);
+		if (sc)
+			bb_count_drop(sc, reason);
+		bpf_kfree_skb(skb);
+	}
+	bbq_slot_return(in, s, idx);
+	return 0;
+}
+
+/* Remembers that this ADU lost a packet: the rest of it is worth nothing. */
+bb_inline void bbq_adu_kill(struct bbq_queue *q, __u32 adu)
+{
+	if (!adu)
+		return;
+	q->dead[q->dead_next & (BBQ_DEAD - 1)] = adu;
+	q->dead_next++;
+	q->dead_any = 1;
+}
+
+bb_inline int bbq_adu_dead(struct bbq_queue *q, __u32 adu)
+{
+	if (!adu || !q->dead_any)
+		return 0;
+	for (__u32 i = 0; i < BBQ_DEAD; i++)
+		if (q->dead[i] == adu)
+			return 1;
+	return 0;
+}
+
+/*
+ * Drops ADU idx whole: its first packet for `reason`, the rest because of it.
+ * Returns the number of packets freed.
+ */
+__noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
+{
+	struct bbq_slot *s = bbq_slot_at(inst, idx);
+	struct bbq_queue *q;
+	int freed = 0;
+
+	if (!s)
+		return 0;
+	q = bbq_queue_at(inst, s->session);
+	if (!q)
+		return 0;
+	bbq_adu_kill(q, s->adu);
+	bbq_unlink(inst, q, s);
+	while (s && bb_can_loop) {
+		__u32 next = s->chain;
+
+		bbq_free(inst, idx, reason, now);
+		freed++;
+		if (reason == BB_DROP_STALE)
+			reason = BB_DROP_ADU;
+		idx = next;
+		s = bbq_slot_at(inst, idx);
+	}
+	return freed;
+}
+
+#endif /* BBQ_DROP_BPF_H */

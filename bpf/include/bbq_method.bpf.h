@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The seven methods: what goes next in a session, what is given up when it is
+ * stale, when the buffer is full, or (triage) when it cannot arrive in time.
+ *
+ *            order                stale at the head      full buffer
+ *   fifo     arrival              sent                   arriving packet refused
+ *   sfdps1   priority, deadline   dropped                arriving packet refused
+ *   sfdps2   priority, deadline   dropped unless alone   arriving packet refused
+ *   ring     priority, deadline   sent                   oldest of the least important evicted
+ *   ring-sfdps2   as ring         dropped unless alone   as ring
+ *   lazy     priority, deadline   sent after all fresh   stale evicted first, then as ring
+ *   triage   deadline             dropped                largest ADU of the least important
+ *
+ * Sources: SFDPS 3.2-3.4 and 6 (papers/sfdps.txt) for the first six; triage is
+ * ours: docs/design.md.
+ */
+#ifndef BBQ_METHOD_BPF_H
+#define BBQ_METHOD_BPF_H
+
+#include "bbq_drop.bpf.h"
+
+/* ADUs a triage looks at: beyond them, staleness at the head decides alone. */
+#define BBQ_TRIAGE_WALK 128
+/* ADUs given up for one arrival. */
+#define BBQ_TRIAGE_ROUNDS 4
+/* Timer lateness that a plan allows for. */
+#define BBQ_TRIAGE_MARGIN_NS 200000ULL
+/* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
+#define BBQ_INV_SHIFT 10
+
+bb_inline __u64 bbq_inverse(__u64 rate)
+{
+	return (BB_NSEC_PER_SEC << BBQ_INV_SHIFT) / (rate > 1000 ? rate : 1000);
+}
+
+/* May this packet be dropped because it is stale? */
+bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s, __u64 rate)
+{
+	__u32 method = iface->method;
+
+	if (s->treatment == BB_TREAT_FORWARD || method == BB_FIFO || method == BB_RING ||
+	    method == BB_LAZY)
+		return 0;
+	if (q->qlen == 1 && (method == BB_SFDPS2 || method == BB_RING_SFDPS2 ||
+			     (method == BB_TRIAGE && !rate)))
+		return 0;
+	return 1;
+}
+
+/*
+ * The packet this session sends next (0 = none): frees what is stale before
+ * it, at most `budget` ADUs. `rate` as in bbq_triage().
+ */
+__noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bb_session *ses = bbq_session(session);
+	struct bb_iface *iface = bbq_iface();
+
+	if (!q || !ses || !iface)
+		return BBQ_NONE;
+	while (q->nonempty && bb_can_loop) {
+		__u32 l = bbq_lowest(q->nonempty), idx;
+		struct bbq_slot *s;
+
+		if (l >= BBQ_LISTS)
+			break;
+		idx = q->head[l];
+		s = bbq_slot_at(inst, idx);
+		if (!s)
+			break;
+		if (!bb_stale(now, ses->owd_ns, s->deadline))
+			return idx;
+		if (iface->method == BB_LAZY && l != BBQ_STALE_LIST) {
+			__u32 last = q->tail[BBQ_STALE_LIST];
+
+			bbq_unlink(inst, q, s);
+			bbq_link(inst, q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(inst, last));
+			continue;
+		}
+		if (!bbq_may_drop(iface, q, s, rate))
+			return idx;
+		if (iface->flags & BB_IFACE_OBSERVE) {
+			bbq_would_drop(inst, idx, BB_DROP_STALE, now);
+			return idx;
+		}
+		bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
+	}
+	return BBQ_NONE;
+}
+
+/* Frees what is stale at the head of each list of a session: expired packets hold no memory. */
+__noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bb_session *ses = bbq_session(session);
+	struct bb_iface *iface = bbq_iface();
+	__u64 lists;
+
+	if (!q || !ses || !iface || iface->flags & BB_IFACE_OBSERVE)
+		return 0;
+	lists = q->nonempty;
+	while (lists && bb_can_loop) {
+		__u32 l = bbq_lowest(lists);
+		struct bbq_slot *s;
+		__u32 idx;
+
+		if (l >= BBQ_LISTS)
+			break;
+		idx = q->head[l];
+		s = bbq_slot_at(inst, idx);
+		if (s && bb_stale(now, ses->owd_ns, s->deadline) && bbq_may_drop(iface, q, s, rate))
+			bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
+		else
+			lists &= lists - 1;
+	}
+	return 0;
+}
+
+/*
+ * Whom a full buffer costs its place: the oldest ADU of the least important
+ * non-empty priority (SFDPS 3.4; in triage's single list the largest of the
+ * least important, among the first BBQ_TRIAGE_WALK). Returns BBQ_NONE where the
+ * arriving packet is the victim.
+ */
+__noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bb_iface *iface = bbq_iface();
+	__u64 worst = 0;
+	__u32 victim = BBQ_NONE, method, idx;
+
+	if (!q || !iface)
+		return BBQ_NONE;
+	method = iface->method;
+	if (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2)
+		return BBQ_NONE;
+	if (method == BB_LAZY && q->head[BBQ_STALE_LIST])
+		return q->head[BBQ_STALE_LIST];
+
+	/* Least important list first: priority 0 is the most important one. */
+	for (__s32 l = BB_PRIORITIES - 1; l > 0; l--)
+		if (q->nonempty & (1U << l))
+			return priority > l ? BBQ_NONE : q->head[l];
+
+	idx = q->head[0];
+	for (__u32 n = 0; n < BBQ_TRIAGE_WALK && bb_can_loop; n++) {
+		struct bbq_slot *s = bbq_slot_at(inst, idx);
+		__u64 weight;
+
+		if (!s)
+			break;
+		weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
+		if (method != BB_TRIAGE) /* oldest first */
+			weight = (__u64)(s->priority + 1) << 32;
+		if (weight > worst) {
+			worst = weight;
+			victim = idx;
+		}
+		idx = s->next;
+	}
+	if (victim != BBQ_NONE && priority > (worst >> 32) - 1)
+		return BBQ_NONE;
+	return victim;
+}
+
+/*
+ * Gives up what cannot be saved. The queued ADUs of the session, in order of
+ * deadline, are sent at `rate` from `start` on; if one would end too late, the
+ * least important of those due no later (among equals, the one with the most
+ * bytes left) is given up, until the rest is feasible. `newest` is the ADU that
+ * grew. Returns 1 if that one was given up.
+ */
+__noinline int bbq_triage(__u32 inst, __u32 session, __u64 rate, __u64 start, __u32 newest)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bb_session *ses = bbq_session(session);
+	struct bbq_slot *s = bbq_slot_at(inst, newest);
+	__u64 inv, owd, now = start;
+	int lost = 0;
+
+	if (!q || !ses || !s)
+		return 0;
+	inv = bbq_inverse(rate);
+	owd = ses->owd_ns;
+	start += BBQ_TRIAGE_MARGIN_NS;
+
+	/* Not even alone: nothing else must suffer for it. */
+	if (s->deadline && s->treatment != BB_TREAT_FORWARD &&
+	    bb_stale(start + ((s->adu_bytes * inv) >> BBQ_INV_SHIFT), owd, s->deadline)) {
+		bbq_drop_adu(inst, newest, BB_DROP_ADU, now);
+		return 1;
+	}
+
+	for (__u32 round = 0; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
+		__u32 at = q->head[0], victim = BBQ_NONE, n = 0;
+		__u64 bytes = 0, worst = 0;
+		int late = 0;
+
+		/* Everything ends before the first deadline: nothing to decide. */
+		s = bbq_slot_at(inst, at);
+		if (!s || !bb_stale(start + ((q->bytes * inv) >> BBQ_INV_SHIFT), owd, s->deadline))
+			break;
+		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
+			__u64 weight;
+
+			s = bbq_slot_at(inst, at);
+			if (!s)
+				break;
+			bytes += s->adu_bytes;
+			if (s->deadline) {
+				weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
+				if (weight >= worst && s->treatment != BB_TREAT_FORWARD) {
+					worst = weight;
+					victim = at;
+				}
+				if (bb_stale(start + ((bytes * inv) >> BBQ_INV_SHIFT), owd,
+					     s->deadline)) {
+					late = 1;
+					break;
+				}
+			}
+			at = s->next;
+			n++;
+		}
+		if (!late || victim == BBQ_NONE)
+			break;
+		if (victim == newest)
+			lost = 1;
+		bbq_drop_adu(inst, victim, BB_DROP_ADU, now);
+	}
+	return lost;
+}
+
+#endif /* BBQ_METHOD_BPF_H */

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Order inside a session: lists of ADUs sorted by key, ties in order of
+ * arrival; the packets of one ADU hang below its first one, in order of
+ * arrival. (The classifier gives all packets of an ADU the same deadline.)
+ *
+ * Insertion is exact and, for media, short: packets of one lifetime arrive in
+ * order of their deadlines, so each lifetime in use has a front that moves
+ * forward. The tail is the front of the longest one; up to BBQ_FINGERS others
+ * are remembered as fingers, and a search starts at the nearest one. Deadlines
+ * without any order cost a walk, bounded by the session's packet limit.
+ */
+#ifndef BBQ_ORDER_BPF_H
+#define BBQ_ORDER_BPF_H
+
+#include "bbq_state.bpf.h"
+
+/* Steps back from the tail before the fingers are asked: jitter between flows. */
+#define BBQ_TAIL_STEPS 4
+
+/* A walk longer than this means that no finger stood near: take another one. */
+#define BBQ_FINGER_STEPS 8
+
+bb_inline void bbq_finger_set(__u32 inst, struct bbq_queue *q, __u32 f, struct bbq_slot *s,
+			      __u32 idx)
+{
+	struct bbq_slot *old;
+
+	f &= BBQ_FINGERS - 1;
+	if (s->finger) /* an older finger may point here already: one is enough */
+		return;
+	old = bbq_slot_at(inst, q->finger[f]);
+	if (old && old->finger == f + 1)
+		old->finger = 0;
+	q->finger[f] = idx;
+	q->finger_key[f] = s->key;
+	s->finger = f + 1;
+}
+
+/* s leaves its place; `heir` (0 = none) has the same key and takes over its finger. */
+bb_inline void bbq_finger_clear(struct bbq_queue *q, struct bbq_slot *s, struct bbq_slot *heir,
+				__u32 heir_idx)
+{
+	__u32 f;
+
+	if (!s->finger)
+		return;
+	f = (s->finger - 1) & (BBQ_FINGERS - 1);
+	s->finger = 0;
+	q->finger[f] = heir_idx;
+	if (heir)
+		heir->finger = f + 1;
+}
+
+/* Puts ADU `idx` behind `after` (BBQ_NONE: in front) of list l. */
+bb_inline void bbq_link(__u32 inst, struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_slot *s,
+			__u32 after, struct bbq_slot *a)
+{
+	struct bbq_slot *n;
+	__u32 next = a ? a->next : q->head[l];
+
+	s->prev = after;
+	s->next = next;
+	s->list = l;
+	if (a)
+		a->next = idx;
+	else
+		q->head[l] = idx;
+	n = bbq_slot_at(inst, next);
+	if (n)
+		n->prev = idx;
+	else
+		q->tail[l] = idx;
+	q->nonempty |= 1U << l;
+}
+
+/* Takes ADU s out of its list; its chain is the caller's. */
+bb_inline void bbq_unlink(__u32 inst, struct bbq_queue *q, struct bbq_slot *s)
+{
+	struct bbq_slot *p = bbq_slot_at(inst, s->prev);
+	struct bbq_slot *n = bbq_slot_at(inst, s->next);
+	__u32 l = s->list;
+
+	if (l >= BBQ_LISTS)
+		return;
+	bbq_finger_clear(q, s, 0, BBQ_NONE);
+	if (p)
+		p->next = s->next;
+	else
+		q->head[l] = s->next;
+	if (n)
+		n->prev = s->prev;
+	else
+		q->tail[l] = s->prev;
+	if (!p && !n)
+		q->nonempty &= ~(1U << l);
+}
+
+/* Takes the first packet of ADU s out; the next packet of the ADU inherits its place. */
+bb_inline void bbq_pop(__u32 inst, struct bbq_queue *q, struct bbq_slot *s)
+{
+	struct bbq_slot *h = bbq_slot_at(inst, s->chain);
+	struct bbq_slot *p, *n;
+	__u32 idx = s->chain;
+	__u32 l = s->list;
+
+	if (!h) {
+		bbq_unlink(inst, q, s);
+		return;
+	}
+	if (l >= BBQ_LISTS)
+		return;
+	h->chain_tail = s->chain_tail;
+	h->adu_bytes = s->adu_bytes - s->len;
+	h->key = s->key;
+	h->list = l;
+	h->next = s->next;
+	h->prev = s->prev;
+	bbq_finger_clear(q, s, h, idx);
+	p = bbq_slot_at(inst, s->prev);
+	if (p)
+		p->next = idx;
+	else
+		q->head[l] = idx;
+	n = bbq_slot_at(inst, s->next);
+	if (n)
+		n->prev = idx;
+	else
+		q->tail[l] = idx;
+}
+
+/* s joins the ADU whose first packet is a. */
+bb_inline void bbq_join(__u32 inst, struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u32 idx)
+{
+	struct bbq_slot *last = bbq_slot_at(inst, a->chain_tail);
+
+	if (last && a->chain_tail != a_idx)
+		last->chain = idx;
+	else
+		a->chain = idx;
+	a->chain_tail = idx;
+	a->adu_bytes += s->len;
+}
+
+/*
+ * Inserts the filled slot idx into list l of the session's queue.
+ * Returns the first packet of its ADU (idx itself, if it is alone).
+ */
+__noinline __u32 bbq_insert(__u32 inst, __u32 session, __u32 idx, __u32 l)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bbq_slot *s = bbq_slot_at(inst, idx), *at = 0, *step;
+	__u32 here = BBQ_NONE, best = BBQ_FINGERS, steps = 0;
+	__u64 key, best_key = 0;
+
+	if (!q || !s || l >= BBQ_LISTS)
+		return BBQ_NONE;
+	key = s->key;
+	s->chain = BBQ_NONE;
+	s->chain_tail = idx;
+	s->adu_bytes = s->len;
+	s->finger = 0;
+
+	/* The last ADU with a key not above ours: first from the tail ... */
+	here = q->tail[l];
+	at = bbq_slot_at(inst, here);
+	while (at && at->key > key && steps < BBQ_TAIL_STEPS && bb_can_loop) {
+		here = at->prev;
+		at = bbq_slot_at(inst, here);
+		steps++;
+	}
+
+	if (at && at->key > key) { /* ... then from the nearest finger, or the head. */
+		for (__u32 f = 0; f < BBQ_FINGERS; f++) {
+			__u64 fkey = q->finger_key[f];
+
+			if (q->finger[f] && fkey <= key && fkey >= best_key) {
+				step = bbq_slot_at(inst, q->finger[f]);
+				if (step && step->list == l) {
+					best = f;
+					best_key = fkey;
+				}
+			}
+		}
+		if (best < BBQ_FINGERS) {
+			here = q->finger[best & (BBQ_FINGERS - 1)];
+			at = bbq_slot_at(inst, here);
+		} else {
+			here = BBQ_NONE;
+			at = 0;
+		}
+		steps = 0;
+		while (bb_can_loop) {
+			__u32 next = at ? at->next : q->head[l];
+
+			step = bbq_slot_at(inst, next);
+			if (!step || step->key > key)
+				break;
+			here = next;
+			at = step;
+			steps++;
+		}
+		if (best < BBQ_FINGERS && steps <= BBQ_FINGER_STEPS) {
+			steps = best;
+		} else {
+			steps = q->finger_next;
+			q->finger_next = (steps + 1) & (BBQ_FINGERS - 1);
+		}
+		best = BBQ_FINGERS + 1; /* remember where this one went */
+	}
+
+	/* Of several ADUs with this very deadline, ours may be any. */
+	if (s->adu) {
+		__u32 i = here;
+
+		for (step = at; step && step->key == key && bb_can_loop;) {
+			if (step->adu == s->adu) {
+				bbq_join(inst, step, i, s, idx);
+				return i;
+			}
+			i = step->prev;
+			step = bbq_slot_at(inst, i);
+		}
+	}
+
+	bbq_link(inst, q, l, idx, s, here, at);
+	if (best > BBQ_FINGERS)
+		bbq_finger_set(inst, q, steps, s, idx);
+	return idx;
+}
+
+#endif /* BBQ_ORDER_BPF_H */

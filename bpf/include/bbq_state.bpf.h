@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * State of one interface's queue: maps, slots, instances, sessions' queues.
+ *
+ * Everything here is guarded by the root lock of the Qdisc that the instance
+ * belongs to: one instance per transmit queue, no sharing between instances.
+ * Slot 0 of every instance means "none"; indices are relative to the instance.
+ *
+ * A slot owns its skb (kptr) from enqueue until dequeue or free. Slots, lists
+ * and sessions outlive the Qdisc and the programs (the maps are pinned): that
+ * is what makes an upgrade without loss possible, see "Handover" in
+ * qdisc.bpf.c.
+ */
+#ifndef BBQ_STATE_BPF_H
+#define BBQ_STATE_BPF_H
+
+#include "bb_compat.bpf.h"
+#include "bb_count.bpf.h"
+
+#define BBQ_NONE 0 /* no slot, no session: both count from 1 */
+#define BBQ_SHARED_SESSION 1 /* for packets that the classifier did not see */
+#define BBQ_LISTS 9 /* one per priority; triage uses list 0; lazy keeps stale packets in list 8 */
+#define BBQ_STALE_LIST 8
+#define BBQ_FINGERS 4
+#define BBQ_DEAD 8 /* ADUs remembered per session as given up */
+#define BBQ_QUANTUM 3028 /* bytes a session may send in its turn: two full frames */
+
+/* A packet without a deadline is ordered as if it were of use this long. */
+#define BBQ_NOMINAL_NS BB_NSEC_PER_SEC
+
+/* ---- set by the agent before load ---- */
+const volatile __u32 bb_abi_version = BB_ABI_VERSION;
+const volatile __u32 bbq_slot = 0; /* index in bb_ifaces */
+const volatile __u32 bbq_ifindex = 0; /* for drop notices */
+const volatile __u32 bbq_slots_n = 0; /* slots per instance, slot 0 included */
+const volatile __u32 bbq_instances_n = 1; /* transmit queues served */
+
+/* ---- one queued packet ---- */
+struct bbq_slot {
+	struct sk_buff __kptr *skb;
+	__u64 key; /* place in its list: deadline, or arrival for fifo */
+	__u64 deadline; /* 0 = none */
+	__u64 arrived_ns;
+	__u32 next; /* next ADU of the list; next free slot while free */
+	__u32 prev;
+	__u32 chain; /* next packet of the same ADU */
+	__u32 chain_tail; /* first packet of an ADU only */
+	__u32 adu; /* 0 = alone */
+	__u32 len; /* bytes on the wire, overhead included */
+	__u32 adu_bytes; /* first packet of an ADU only: its len and that of its chain */
+	__u32 pkt_len; /* what the Qdisc's backlog counts */
+	__u16 rule;
+	__u16 session;
+	__u8 priority;
+	__u8 treatment;
+	__u8 list;
+	__u8 finger; /* 1 + the finger that points here; 0 = none */
+	__u8 flags;
+	__u8 pad[3];
+};
+
+#define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
+#define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
+
+/* ---- the queue of one session ---- */
+enum bbq_turn {
+	BBQ_IDLE = 0,
+	BBQ_NEW = 1,
+	BBQ_OLD = 2,
+	BBQ_THROTTLED = 3, /* in the wheel until next_ns */
+};
+
+struct bbq_queue {
+	__u32 head[BBQ_LISTS];
+	__u32 tail[BBQ_LISTS];
+	__u32 finger[BBQ_FINGERS]; /* recent insertions: where the search for the next one starts */
+	__u64 finger_key[BBQ_FINGERS];
+	__u32 qlen;
+	__u32 next; /* next session of the list (turn) or of the wheel's bucket */
+	__u64 bytes;
+	__u64 next_ns; /* pacing: the next packet may start then */
+	__s32 deficit;
+	__u16 nonempty; /* bit l: list l has packets */
+	__u8 turn;
+	__u8 finger_next; /* which finger to reuse next */
+	__u32 dead[BBQ_DEAD];
+	__u8 dead_next;
+	__u8 dead_any;
+	__u8 pad[6];
+};
+
+/* ---- one transmit queue ---- */
+struct bbq_instance {
+	struct bb_counters counters; /* first: the agent reads these */
+	__u64 bytes; /* sum of pkt_len queued */
+	__u64 event_window_ns;
+	__u32 qlen;
+	__u32 free; /* list of slots that were used before */
+	__u32 fresh; /* slots never used yet start here; 0 = not initialised */
+	__u32 new_head;
+	__u32 new_tail;
+	__u32 old_head;
+	__u32 old_tail;
+	__u32 active; /* sessions in the lists or the wheel */
+	__u32 throttled;
+	__u32 events; /* in the current window */
+	__u32 suppressed;
+	__u32 dropped; /* since the last operation that told the Qdisc */
+	__u64 owner; /* address of the Qdisc in charge; 0 = none */
+	__u64 synced; /* address of the Qdisc whose qlen includes what it inherited */
+};
+
+/* ---- timing wheel of throttled sessions ---- */
+#define BBQ_WHEEL_SHIFT 16 /* a tick is 65.5 us */
+#define BBQ_WHEEL_TICKS 4096 /* horizon 268 ms; farther sessions pass by and are put back */
+
+struct bbq_wheel {
+	__u64 tick; /* every tick before this one is empty */
+	__u64 words; /* bit w: word w has a non-empty bucket */
+	__u64 word[BBQ_WHEEL_TICKS / 64];
+	__u32 bucket[BBQ_WHEEL_TICKS];
+};
+
+/* max_entries of these four are set by the agent (bestby_bpf::qdisc_sizes). */
+#define BBQ_MAP(name_, value_)                       \
+	struct {                                     \
+		__uint(type, BPF_MAP_TYPE_ARRAY);    \
+		__type(key, __u32);                  \
+		__type(value, value_);               \
+		__uint(max_entries, 1);              \
+	} name_ SEC(".maps")
+
+BBQ_MAP(bbq_slots, struct bbq_slot);
+BBQ_MAP(bbq_queues, struct bbq_queue);
+BBQ_MAP(bbq_instances, struct bbq_instance);
+BBQ_MAP(bbq_wheels, struct bbq_wheel);
+
+bb_inline struct bbq_instance *bbq_instance(__u32 inst)
+{
+	return bpf_map_lookup_elem(&bbq_instances, &inst);
+}
+
+bb_inline struct bbq_slot *bbq_slot_at(__u32 inst, __u32 idx)
+{
+	__u32 key;
+
+	if (idx == BBQ_NONE || idx >= bbq_slots_n)
+		return 0;
+	key = inst * bbq_slots_n + idx;
+	return bpf_map_lookup_elem(&bbq_slots, &key);
+}
+
+bb_inline struct bbq_queue *bbq_queue_at(__u32 inst, __u32 session)
+{
+	__u32 key = inst * BB_MAX_SESSIONS + session;
+
+	return bpf_map_lookup_elem(&bbq_queues, &key);
+}
+
+bb_inline struct bb_session *bbq_session(__u32 session)
+{
+	return bpf_map_lookup_elem(&bb_sessions, &session);
+}
+
+bb_inline struct bb_iface *bbq_iface(void)
+{
+	__u32 key = bbq_slot;
+
+	return bpf_map_lookup_elem(&bb_ifaces, &key);
+}
+
+/* A free slot, or BBQ_NONE. It stays free until bbq_slot_take()'s caller fills it. */
+bb_inline __u32 bbq_slot_take(__u32 inst, struct bbq_instance *in)
+{
+	__u32 idx = in->free;
+	struct bbq_slot *s;
+
+	if (idx) {
+		s = bbq_slot_at(inst, idx);
+		if (!s)
+			return BBQ_NONE;
+		in->free = s->next;
+		return idx;
+	}
+	if (in->fresh >= bbq_slots_n)
+		return BBQ_NONE;
+	return in->fresh++;
+}
+
+bb_inline void bbq_slot_return(struct bbq_instance *in, struct bbq_slot *s, __u32 idx)
+{
+	s->next = in->free;
+	in->free = idx;
+}
+
+#endif /* BBQ_STATE_BPF_H */

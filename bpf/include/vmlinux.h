@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel types the qdisc touches, written by hand: only the members we
+ * use, found at load time by name (CO-RE), so their order and offsets here
+ * mean nothing.
+ */
+#ifndef BB_VMLINUX_H
+#define BB_VMLINUX_H
+
+#include <linux/types.h>
+
+#ifndef BPF_NO_PRESERVE_ACCESS_INDEX
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+#endif
+
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+
+struct sock_common {
+	atomic64_t skc_cookie;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct sk_buff {
+	char cb[48];
+	struct sock *sk;
+	unsigned int len;
+	unsigned char *head;
+	unsigned int end;
+};
+
+struct skb_shared_info {
+	unsigned short gso_segs;
+};
+
+/* net/sch_generic.h: lies in sk_buff.cb while a packet is in a qdisc. */
+struct qdisc_skb_cb {
+	unsigned int pkt_len;
+	unsigned char data[20];
+};
+
+struct qdisc_skb_head {
+	__u32 qlen;
+};
+
+struct gnet_stats_queue {
+	__u32 qlen;
+	__u32 backlog;
+	__u32 drops;
+	__u32 requeues;
+	__u32 overlimits;
+};
+
+struct Qdisc {
+	__u32 limit;
+	__u32 parent;
+	struct qdisc_skb_head q;
+	struct gnet_stats_queue qstats;
+};
+
+struct netlink_ext_ack;
+struct nlattr;
+
+struct bpf_sk_buff_ptr {
+	struct sk_buff *skb;
+};
+
+#ifndef BPF_NO_PRESERVE_ACCESS_INDEX
+#pragma clang attribute pop
+#endif
+
+/* Not relocated: libbpf matches these members with the kernel's by name. */
+struct Qdisc_ops {
+	char id[16];
+	int (*enqueue)(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free);
+	struct sk_buff *(*dequeue)(struct Qdisc *sch);
+	int (*init)(struct Qdisc *sch, struct nlattr *arg, struct netlink_ext_ack *extack);
+	void (*reset)(struct Qdisc *sch);
+	void (*destroy)(struct Qdisc *sch);
+};
+
+#endif /* BB_VMLINUX_H */

@@ -1,8 +1,23 @@
 //! The lab of bestby: network namespaces, seeded traffic, queues of bestby and
 //! of its peers on the same path, and what arrived in time.
 //!
-//! - [`netns`], [`cleanup`], [`run`]: namespaces that vanish with their guard or on Ctrl-C.
+//! - [`netns`], [`cleanup`], [`run`], [`sys`]: namespaces that vanish with their
+//!   guard or on Ctrl-C, commands in them, exact clocks;
+//! - [`traffic`]: schedules from a seed, the sender, the receiver;
+//! - [`topology`], [`queue`], [`bestby`]: the path and what is tried on it;
+//! - [`measure`], [`report`]: what came of it;
+//! - [`demo`]: the same gain on real media;
+//! - [`core`]: the figures that every change of the data path is held against.
 
+pub mod bestby;
 pub mod cleanup;
+pub mod core;
+pub mod demo;
+pub mod measure;
 pub mod netns;
+pub mod queue;
+pub mod report;
 pub mod run;
+pub mod sys;
+pub mod topology;
+pub mod traffic;

@@ -1,6 +1,29 @@
 //! `bestby-lab`: see `bestby-lab --help`.
 
-fn main() -> anyhow::Result<()> {
-    bestby_lab::cleanup::on_signals()?;
-    anyhow::bail!("no scenario yet")
+use anyhow::Result;
+use bestby_lab::{cleanup, core};
+use clap::{Parser, Subcommand};
+
+/// Measures bestby beside its peers, in network namespaces of its own.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The figures that every change of the data path is held against: conference
+    /// mix, stall, cost per packet, memory. Run it in virtual time:
+    /// `tests/vm/run --icount -- target/release/bestby-lab core`.
+    Core(core::Options),
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    cleanup::on_signals()?;
+    match arguments.command {
+        Command::Core(options) => core::run(&options),
+    }
 }

@@ -1,0 +1,166 @@
+//! bestby itself in the lab: the agent as a program of its own, in the sender's
+//! namespace, driven through the same command line that an operator uses.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{cleanup, netns, netns::Netns, run};
+
+/// A running `bestbyd` with its own directory, socket and bpffs directory; stopped
+/// and removed with its pins when dropped.
+#[derive(Debug)]
+pub struct Agent {
+    child: Child,
+    socket: PathBuf,
+    directory: PathBuf,
+    cli: PathBuf,
+    _pins: cleanup::Guard,
+}
+
+/// A program of this workspace: beside the lab's own, as cargo puts them.
+fn program(name: &str) -> Result<PathBuf> {
+    let own = env::current_exe().context("where is this program?")?;
+    // A test's program is in `deps`, one level further down.
+    for directory in own.ancestors().skip(1).take(2) {
+        let path = directory.join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+    }
+    bail!(
+        "no `{name}` beside {}: build it with `cargo build --release -p {}`",
+        own.display(),
+        if name == "bestbyd" {
+            "bestby-agent"
+        } else {
+            "bestby-cli"
+        }
+    )
+}
+
+impl Agent {
+    /// Starts the agent inside `ns`. `label` distinguishes agents of one lab.
+    pub fn start(ns: &Netns, label: &str) -> Result<Self> {
+        netns::ensure_bpffs()?;
+        let (daemon, cli) = (program("bestbyd")?, program("bestby")?);
+        let name = format!("bestby-lab-{}-{label}", std::process::id());
+        let directory = env::temp_dir().join(&name);
+        let bpffs = Path::new("/sys/fs/bpf").join(&name);
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("creating {}", directory.display()))?;
+        let socket = directory.join("socket");
+        let log = directory.join("log");
+        let config = directory.join("bestby.toml");
+        fs::write(&config, "").with_context(|| format!("writing {}", config.display()))?;
+        let pins = cleanup::on_exit({
+            let (bpffs, directory) = (bpffs.clone(), directory.clone());
+            move || {
+                // Either may be gone already: the agent removes what it can.
+                let _ = remove_pins(&bpffs);
+                let _ = fs::remove_dir_all(&directory);
+            }
+        });
+        let output =
+            fs::File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+        let mut command = ns.command(&daemon)?;
+        command
+            .arg("--config")
+            .arg(&config)
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--bpffs")
+            .arg(&bpffs)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting `{}` in {}", run::line(&command), ns.name()))?;
+        let mut agent = Self {
+            child,
+            socket,
+            directory,
+            cli,
+            _pins: pins,
+        };
+        agent.wait_ready()?;
+        Ok(agent)
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        // Loading and verifying all programs takes seconds under emulation.
+        let limit = Instant::now() + Duration::from_secs(120);
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!(
+                    "bestbyd ended ({status}) before it was ready:\n{}",
+                    self.log()
+                );
+            }
+            if self.socket.exists() && self.bestby("iface ls").is_ok() {
+                return Ok(());
+            }
+            if Instant::now() > limit {
+                bail!(
+                    "bestbyd does not answer on {}:\n{}",
+                    self.socket.display(),
+                    self.log()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What the agent has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Runs `bestby --socket ... WORDS` and returns its output.
+    pub fn bestby(&self, words: &str) -> Result<String> {
+        let mut command = Command::new(&self.cli);
+        command
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(words.split_whitespace());
+        run::output(&mut command)
+    }
+
+    /// The same with `--json`, parsed.
+    pub fn json(&self, words: &str) -> Result<serde_json::Value> {
+        let text = self.bestby(&format!("--json {words}"))?;
+        serde_json::from_str(&text).with_context(|| format!("`bestby --json {words}`: {text}"))
+    }
+
+    /// The configuration file the agent was started with.
+    pub fn config(&self) -> PathBuf {
+        self.directory.join("bestby.toml")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // SIGKILL is what the data path must survive anyway; detach comes before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Removes a directory of pins: bpffs has no recursive removal of its own.
+fn remove_pins(directory: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_pins(&path)?;
+        } else {
+            fs::remove_file(&path)?;
+        }
+    }
+    fs::remove_dir(directory)
+}

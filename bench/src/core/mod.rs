@@ -1,0 +1,164 @@
+//! `bestby-lab core`: the figures that every change of the data path is held against.
+
+pub mod conference;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    queue::Queue,
+    report::{Provenance, Table},
+};
+
+/// One part of the bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Conference mix at 253 and 190 kbit/s.
+    Conference,
+}
+
+/// Options of `bestby-lab core`.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Run only these parts.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<Part>,
+    /// Run only queues whose name contains one of these words, e.g. `triage,fq`.
+    #[arg(long, value_delimiter = ',')]
+    pub queue: Vec<String>,
+    /// Seed of the traffic; run n uses seed + n.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Conference runs of 20 s for each queue and rate.
+    #[arg(long, default_value_t = 3)]
+    pub runs: u64,
+    /// Write all results as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Report a queue that cannot be measured and go on, instead of ending there.
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Print the kernel's and bestby's counters after each run.
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+impl Options {
+    /// The queues asked for: bestby's first.
+    fn queues(&self) -> Vec<Queue> {
+        let wanted = |queue: &Queue| {
+            self.queue.is_empty() || self.queue.iter().any(|word| queue.name().contains(word))
+        };
+        Queue::bestby()
+            .into_iter()
+            .chain(Queue::peers())
+            .filter(wanted)
+            .collect()
+    }
+
+    fn part(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    fn progress(&self, line: &str) {
+        eprintln!("  {line}");
+    }
+}
+
+/// A figure that must be reached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Target {
+    /// Of what, with its unit.
+    pub what: String,
+    /// The figure measured.
+    pub value: f64,
+    /// `>=` or `<=`.
+    pub relation: String,
+    /// The figure to reach.
+    pub limit: f64,
+    /// Whether it was.
+    pub met: bool,
+}
+
+impl Target {
+    /// `value` must not be below `limit`.
+    pub fn at_least(what: &str, value: f64, limit: f64) -> Self {
+        Self {
+            what: what.into(),
+            value,
+            relation: ">=".into(),
+            limit,
+            met: value >= limit,
+        }
+    }
+
+    /// `value` must not exceed `limit`.
+    pub fn at_most(what: &str, value: f64, limit: f64) -> Self {
+        Self {
+            what: what.into(),
+            value,
+            relation: "<=".into(),
+            limit,
+            met: value <= limit,
+        }
+    }
+}
+
+/// Everything a run of `core` found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// Where and how.
+    pub provenance: Provenance,
+    /// Conference mix.
+    pub conference: Vec<conference::Cell>,
+    /// Figures to reach.
+    pub targets: Vec<Target>,
+}
+
+/// Runs the parts asked for, prints tables, writes JSON. An unmet target is an error
+/// after everything was printed.
+pub fn run(options: &Options) -> Result<()> {
+    let mut results = Results {
+        provenance: Provenance::here(options.seed),
+        conference: Vec::new(),
+        targets: Vec::new(),
+    };
+    println!("{}", results.provenance);
+    if options.part(Part::Conference) {
+        results.conference = conference::run(options).context("conference")?;
+        print!("{}", conference::render(&results.conference));
+        results
+            .targets
+            .extend(conference::targets(&results.conference));
+    }
+    print!("{}", render_targets(&results.targets));
+    if let Some(file) = &options.json {
+        let text = serde_json::to_string_pretty(&results)?;
+        fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
+    }
+    match results.targets.iter().filter(|t| !t.met).count() {
+        0 => Ok(()),
+        missed => bail!("{missed} of {} figures not reached", results.targets.len()),
+    }
+}
+
+fn render_targets(targets: &[Target]) -> String {
+    if targets.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["figure to reach", "measured", "", "limit", ""]);
+    for target in targets {
+        table.row(vec![
+            target.what.clone(),
+            format!("{:.2}", target.value),
+            target.relation.clone(),
+            format!("{:.2}", target.limit),
+            if target.met { "ok" } else { "MISSED" }.into(),
+        ]);
+    }
+    format!("\n{}", table.render())
+}

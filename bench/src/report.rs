@@ -1,0 +1,159 @@
+//! Tables for people, and what every result must carry to be believed.
+
+use std::{env, fs};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run;
+
+/// Where and how a result was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// `uname -r`.
+    pub kernel: String,
+    /// Commit of the source tree, `+` when files differ from it; empty outside a tree.
+    pub commit: String,
+    /// The command line.
+    pub command: String,
+    /// Seed of the traffic.
+    pub seed: u64,
+    /// Processor, and `virtual time` when one instruction is 2 ns (`tests/vm/run --icount`).
+    pub machine: String,
+}
+
+impl Provenance {
+    /// Of this process.
+    pub fn here(seed: u64) -> Self {
+        let commit = run::sh("git -c safe.directory=* rev-parse --short=12 HEAD")
+            .map(|c| c.trim().to_owned())
+            .unwrap_or_default();
+        let changed = run::sh("git -c safe.directory=* status --porcelain --untracked-files=no")
+            .is_ok_and(|list| !list.trim().is_empty());
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            kernel: kernel.trim().to_owned(),
+            commit: commit + if changed { "+" } else { "" },
+            command: env::args().collect::<Vec<_>>().join(" "),
+            seed,
+            machine: machine(),
+        }
+    }
+}
+
+impl std::fmt::Display for Provenance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Linux {}, {}, commit {}, seed {}, `{}`",
+            self.kernel, self.machine, self.commit, self.seed, self.command
+        )
+    }
+}
+
+fn machine() -> String {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split(':').nth(1))
+        .unwrap_or(env::consts::ARCH)
+        .trim()
+        .to_owned();
+    match (env::var("BESTBY_VM"), virtual_time()) {
+        (Ok(_), true) => format!("{model}, VM in virtual time"),
+        (Ok(_), false) => format!("{model}, VM"),
+        _ => model,
+    }
+}
+
+/// Whether guest time counts instructions: a loop of fixed length then takes the same
+/// time twice, to the nanosecond resolution of the clock.
+pub fn virtual_time() -> bool {
+    if env::var_os("BESTBY_VM").is_none() {
+        return false;
+    }
+    let spin = || {
+        let mut word = 1u64;
+        let start = crate::sys::now();
+        for _ in 0..200_000 {
+            word = std::hint::black_box(word.wrapping_mul(6364136223846793005).wrapping_add(1));
+        }
+        crate::sys::now() - start
+    };
+    // A timer interrupt may hit one of them: the best of several must agree.
+    let mut times: Vec<u64> = (0..9).map(|_| spin()).collect();
+    times.sort_unstable();
+    times[1].abs_diff(times[0]) <= times[0] / 1000
+}
+
+/// A table with aligned columns: the first left, all others right.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with this head.
+    pub fn new(head: &[&str]) -> Self {
+        Self {
+            rows: vec![head.iter().map(|&cell| cell.to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The text, one line per row, a rule below the head.
+    pub fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(i, (cell, &w))| {
+                    if i == 0 {
+                        format!("{cell:<w$}")
+                    } else {
+                        format!("{cell:>w$}")
+                    }
+                })
+                .collect();
+            text.push_str(cells.join("  ").trim_end());
+            text.push('\n');
+            if number == 0 {
+                let total = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
+                text.push_str(&"-".repeat(total));
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(&["queue", "audio"]);
+        table.row(vec!["pfifo 5".into(), "89.1".into()]);
+        table.row(vec!["fq".into(), "100.0".into()]);
+        assert_eq!(
+            table.render(),
+            "queue    audio\n--------------\npfifo 5   89.1\nfq       100.0\n"
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! Traffic: what is sent when, known before a run starts, so that two runs with
+//! one seed send the same bytes at the same times.
+
+pub mod conference;
+pub mod receiver;
+pub mod sender;
+pub mod wire;
+
+use serde::{Deserialize, Serialize};
+
+/// What a packet carries; also the flow it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Given up last.
+    Audio,
+    /// Worth something as a complete frame only.
+    Video,
+}
+
+impl Class {
+    /// bestby's priority: 0 is sent first.
+    pub fn priority(self) -> u8 {
+        match self {
+            Self::Audio => 0,
+            Self::Video => 4,
+        }
+    }
+}
+
+/// One packet of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// When it is created and sent, ns since the start of the run.
+    pub at: u64,
+    /// Deadline = creation + lifetime, ns.
+    pub lifetime: u64,
+    /// Its class.
+    pub class: Class,
+    /// Its ADU (audio packet or video frame), counted through all classes from 0.
+    pub adu: u32,
+    /// Last packet of its ADU.
+    pub last: bool,
+    /// Bytes on an Ethernet, MAC header included, frame check sequence not.
+    pub wire_bytes: u32,
+}
+
+/// Ethernet (14), IPv4 (20) and UDP (8) headers in front of the payload.
+pub const HEADERS: u32 = 42;
+
+/// Smallest packet that holds the lab's own record.
+pub const MIN_WIRE: u32 = HEADERS + wire::RECORD as u32;
+
+/// A run's packets in sending order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// In order of `at`.
+    pub packets: Vec<Packet>,
+    /// Length of the run in ns; all packets are sent within it.
+    pub duration: u64,
+}
+
+impl Schedule {
+    /// Offered load in bit/s, on the wire.
+    pub fn load(&self) -> f64 {
+        let bytes: u64 = self.packets.iter().map(|p| u64::from(p.wire_bytes)).sum();
+        bytes as f64 * 8.0 / (self.duration as f64 / 1e9)
+    }
+}

@@ -1,0 +1,98 @@
+//! The lab's record: the first bytes of every payload. An RTP header, so that rules
+//! for RTP see what they expect, then what the receiver needs to judge the packet.
+//!
+//! | bytes | content (network order) |
+//! |---|---|
+//! | 0..12 | RTP: version 2, marker on the last packet of an ADU, payload type 0 (audio) or 96 (video), sequence, timestamp in ms, SSRC = class + 1 |
+//! | 12..16 | position in the schedule |
+//! | 16..20 | ADU |
+//! | 20..28 | time of creation, ns of CLOCK_MONOTONIC |
+//! | 28..36 | deadline, ns of CLOCK_MONOTONIC |
+//! | 36..40 | magic |
+
+use super::Class;
+
+/// Bytes of a record.
+pub const RECORD: usize = 40;
+const MAGIC: [u8; 4] = *b"bbl1";
+
+/// What a packet says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its class.
+    pub class: Class,
+    /// Last packet of its ADU (RTP marker).
+    pub last: bool,
+    /// Position in the schedule.
+    pub sequence: u32,
+    /// Its ADU.
+    pub adu: u32,
+    /// ns of CLOCK_MONOTONIC.
+    pub created: u64,
+    /// ns of CLOCK_MONOTONIC.
+    pub deadline: u64,
+}
+
+impl Record {
+    /// Writes the record into the first [`RECORD`] bytes of `payload`.
+    pub fn write(&self, payload: &mut [u8]) {
+        let (payload_type, ssrc) = match self.class {
+            Class::Audio => (0, 1u32),
+            Class::Video => (96, 2u32),
+        };
+        payload[0] = 0x80;
+        payload[1] = payload_type | if self.last { 0x80 } else { 0 };
+        payload[2..4].copy_from_slice(&(self.sequence as u16).to_be_bytes());
+        // Creation in ms: packets of one ADU share it, as RTP wants.
+        payload[4..8].copy_from_slice(&((self.created / 1_000_000) as u32).to_be_bytes());
+        payload[8..12].copy_from_slice(&ssrc.to_be_bytes());
+        payload[12..16].copy_from_slice(&self.sequence.to_be_bytes());
+        payload[16..20].copy_from_slice(&self.adu.to_be_bytes());
+        payload[20..28].copy_from_slice(&self.created.to_be_bytes());
+        payload[28..36].copy_from_slice(&self.deadline.to_be_bytes());
+        payload[36..40].copy_from_slice(&MAGIC);
+    }
+
+    /// Reads a record; `None` for a payload that is not the lab's.
+    pub fn read(payload: &[u8]) -> Option<Self> {
+        let bytes: &[u8; RECORD] = payload.first_chunk()?;
+        if bytes[36..40] != MAGIC {
+            return None;
+        }
+        Some(Self {
+            class: if bytes[1] & 0x7f == 0 {
+                Class::Audio
+            } else {
+                Class::Video
+            },
+            last: bytes[1] & 0x80 != 0,
+            sequence: u32::from_be_bytes(*bytes[12..].first_chunk()?),
+            adu: u32::from_be_bytes(*bytes[16..].first_chunk()?),
+            created: u64::from_be_bytes(*bytes[20..].first_chunk()?),
+            deadline: u64::from_be_bytes(*bytes[28..].first_chunk()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_the_wire() {
+        let record = Record {
+            class: Class::Video,
+            last: true,
+            sequence: 70_000,
+            adu: 9,
+            created: 5_000_000_001,
+            deadline: 5_200_000_001,
+        };
+        let mut payload = [0; 60];
+        record.write(&mut payload);
+        assert_eq!(Record::read(&payload), Some(record));
+        assert_eq!(Record::read(&payload[..39]), None);
+        payload[36] = 0;
+        assert_eq!(Record::read(&payload), None);
+    }
+}

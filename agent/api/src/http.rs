@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Paths of the control API.
+/// Paths of the control API. Every change (POST, PUT, DELETE) is answered with [`crate::Done`], except POST
+/// /v1/explain. Names and addresses in a path are percent-encoded.
 pub mod path {
     /// GET: [`crate::Status`].
     pub const STATUS: &str = "/v1/status";

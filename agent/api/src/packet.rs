@@ -8,8 +8,8 @@ use crate::net::{parse_port, parse_u32};
 use crate::value::ValueError;
 use crate::{CgroupPath, Dscp, Priority, Proto};
 
-const ALLOWED: &str = "udp|tcp [SRC[:PORT] >] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES], \
-     for example: udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef; IPv6 with a port in brackets: [2001:db8::1]:5004";
+const ALLOWED: &str = "udp|tcp [SRC[:PORT] to] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES], \
+     for example: udp 10.0.0.1:5004 to 10.0.0.2:6000 dscp ef (a > must be quoted from the shell); IPv6 with a port in brackets: [2001:db8::1]:5004";
 
 /// A packet as far as the classifier would look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl FromStr for PacketDescription {
 }
 
 fn read(s: &str) -> Result<PacketDescription, String> {
-    // "a>b" and "a > b" are the same to a person.
+    // "a>b", "a > b", "a -> b" and "a to b" are the same to a person.
     let spaced = s.replace("->", " > ").replace('>', " > ");
     let mut words = spaced.split_whitespace().peekable();
     let proto = words.next().ok_or("is empty")?;

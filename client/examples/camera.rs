@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bestby::{AduIds, Deadline, Metadata, Packet, Priority, Sender};
+use bestby::{AduId, AduIds, Deadline, Metadata, Packet, Priority, Sender};
 
 /// What is older than this when it arrives is of no use to a conversation.
 const LIFETIME: Duration = Duration::from_millis(200);
@@ -58,6 +58,8 @@ fn send(to: SocketAddr, run: Duration) -> Result<(), Box<dyn Error>> {
     let sender = Sender::auto(socket);
     println!("form: {:?}", sender.form());
 
+    // One ring for all that goes over this socket: ids of audio and video must differ.
+    let mut adus = AduIds::default();
     let mut audio = Stream::new(AUDIO);
     let mut video = Stream::new(VIDEO);
     let start = Instant::now();
@@ -69,16 +71,28 @@ fn send(to: SocketAddr, run: Duration) -> Result<(), Box<dyn Error>> {
         if next == next_audio {
             next_audio += AUDIO_EVERY;
             // Nothing is sent before audio, and nothing is given up after it.
-            refused += audio.send(&sender, next, AUDIO_BYTES, Priority::HIGHEST)?;
+            refused += audio.send(
+                &sender,
+                next,
+                AUDIO_BYTES,
+                Priority::HIGHEST,
+                adus.take_id(),
+            )?;
         } else {
             next_video += VIDEO_EVERY;
             // Other frames need the reference frame: it is worth more than they are.
-            let (bytes, priority) = if video.frames % 25 == 0 {
+            let (bytes, priority) = if video.frames.is_multiple_of(25) {
                 (REFERENCE_BYTES, 2)
             } else {
                 (OTHER_BYTES, 4)
             };
-            refused += video.send(&sender, next, bytes, Priority::new(priority)?)?;
+            refused += video.send(
+                &sender,
+                next,
+                bytes,
+                Priority::new(priority)?,
+                adus.take_id(),
+            )?;
         }
     }
     println!(
@@ -98,7 +112,6 @@ struct Stream {
     payload_type: u8,
     sequence: u16,
     frames: u32,
-    adus: AduIds,
 }
 
 impl Stream {
@@ -107,7 +120,6 @@ impl Stream {
             payload_type,
             sequence: 0,
             frames: 0,
-            adus: AduIds::default(),
         }
     }
 
@@ -118,13 +130,14 @@ impl Stream {
         created: Instant,
         bytes: usize,
         priority: Priority,
+        adu: AduId,
     ) -> Result<usize, bestby::Error> {
         // Once per frame: all of its packets share the deadline, and so their fate.
         let deadline = Deadline::from_instant(created + LIFETIME);
         let metadata = Metadata::new()
             .deadline(deadline)
             .priority(priority)
-            .adu(self.adus.take_id());
+            .adu(adu);
         let count = bytes.div_ceil(PAYLOAD_BYTES);
         let payloads: Vec<Vec<u8>> = (0..count)
             .map(|n| self.rtp(n + 1 == count, deadline, bytes.min(PAYLOAD_BYTES)))

@@ -338,12 +338,14 @@ static inline int bestby_txtime_enable(int fd, int report_errors)
 }
 
 /*
- * SO_PRIORITY for a priority, by the agent's default table: 7 - priority, within
- * the 1 .. 6 that need no capability (0 goes as 1, 7 as 6).
+ * SO_PRIORITY for a priority 0 .. 7, by the agent's default table, within the
+ * 1 .. 6 that need no capability (0 goes as 1, 6 as 7).
  */
 static inline uint32_t bestby_so_priority(uint8_t priority)
 {
-	return priority < 1 ? 6U : priority > 6 ? 1U : 7U - priority;
+	static const uint32_t values[8] = { 6, 6, 5, 3, 4, 2, 1, 1 };
+
+	return values[priority & 7];
 }
 
 /*

@@ -101,8 +101,9 @@ impl AduId {
     }
 }
 
-/// Hands out [`AduId`]s in a ring: 1, 2, … 7, 1, … Keep one per flow and take
-/// one id per frame.
+/// Hands out [`AduId`]s in a ring: 1, 2, … 7, 1, … Take one id per frame. Keep **one ring
+/// per flow** (socket and destination), also where it carries several streams: two frames that
+/// had the same id and the same deadline would be taken for one.
 ///
 /// ```
 /// let mut frames = bestby::AduIds::default();
@@ -141,7 +142,8 @@ impl Iterator for AduIds {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Expiry {
     /// Nothing is said: the socket's lifetime or the operator's rule decides,
-    /// and without either the packet is never stale.
+    /// and without either the packet is never stale. A *mark* that says something
+    /// else (a priority, say) also says that there is no deadline.
     #[default]
     Unset,
     /// At this time; for applications that know when the data was created.
@@ -173,6 +175,7 @@ pub enum Expiry {
 /// | | mark | `SO_TXTIME` | plain |
 /// |---|---|---|---|
 /// | deadline | in units of 250 µs, rounded down, at most 65 s ahead | ns | no |
+/// | no deadline | "none", whatever socket and rules say | socket and rules decide | socket and rules decide |
 /// | lifetime | in units of 250 µs, rounded down but never to 0 | as deadline = now + lifetime | no |
 /// | priority | always: 3 where none is given | through `SO_PRIORITY` (see [`crate::Sender::priority_scope`]) | no |
 /// | treatment | yes | no (set it on the socket) | no |
@@ -204,7 +207,8 @@ impl Metadata {
     }
 
     /// Of no use `lifetime` after it is sent; replaces a deadline. The packets
-    /// of an ADU are not sent at the same moment: give them a deadline.
+    /// of an ADU are not sent at the same moment: better give them a deadline. (In the mark form,
+    /// and for RTP, the data path counts from the first packet of the ADU it sees.)
     #[must_use]
     pub const fn lifetime(mut self, lifetime: Lifetime) -> Self {
         self.expiry = Expiry::After(lifetime);

@@ -155,7 +155,7 @@ impl<S: AsFd> Sender<S> {
     }
 
     /// Sets `SO_PRIORITY` of the socket, for packets without a priority of their own and for
-    /// kernels without `SO_PRIORITY` per packet. Six levels (0 goes as 1, 7 as 6);
+    /// kernels without `SO_PRIORITY` per packet. Six levels (0 goes as 1, 6 as 7);
     /// [`SocketOptions::set_priority`] has all eight, but needs an active bestby.
     ///
     /// # Errors

@@ -202,14 +202,15 @@ impl<const N: usize> PriorityTable<N> {
 }
 
 /// By `SO_PRIORITY` (0..=15). The default follows linux/pkt_sched.h: 6 (interactive) is sent early, 7 (control)
-/// first, 2 (bulk) and 1 (filler) late; 0, which every socket has, says nothing.
+/// first, 2 (bulk) and 1 (filler) late; 3 and 5, which it leaves free, are for the crate `bestby`, whose packets
+/// need a value for each priority; 0, which every socket has, says nothing.
 pub type SoPriorityTable = PriorityTable<16>;
 /// By DSCP (0..=63). The default follows RFC 8325's order: network control and voice first, background last.
 pub type DscpTable = PriorityTable<64>;
 
 impl Default for SoPriorityTable {
     fn default() -> Self {
-        Self::with(&[(1, 7), (2, 5), (4, 4), (6, 1), (7, 0)])
+        Self::with(&[(1, 7), (2, 5), (3, 3), (4, 4), (5, 2), (6, 1), (7, 0)])
     }
 }
 

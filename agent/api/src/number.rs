@@ -38,7 +38,10 @@ const MAX_DIGITS: usize = 15;
 impl<'a> Quantity<'a> {
     /// Reads `12`, `1.5`, `.5` is refused.
     pub(crate) fn split(text: &'a str) -> Result<Self, Problem> {
-        if text.starts_with('-') {
+        if text
+            .strip_prefix('-')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        {
             return Err(Problem::Negative);
         }
         let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
@@ -84,7 +87,9 @@ mod tests {
         assert_eq!((q.times(1_000_000, 1), q.unit), (1_500_000, "ms"));
         assert_eq!(Quantity::split("10").unwrap().times(1, 8), 1);
         assert_eq!(Quantity::split("-1"), Err(Problem::Negative));
-        for bad in ["", "ms", "NaN", "inf", ".5", "+1", "1.", " 1", "1.x"] {
+        for bad in [
+            "", "ms", "-x", "--1", "NaN", "inf", ".5", "+1", "1.", " 1", "1.x",
+        ] {
             assert_eq!(Quantity::split(bad), Err(Problem::NotANumber), "{bad}");
         }
         assert_eq!(

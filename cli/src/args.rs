@@ -1,0 +1,79 @@
+//! The command line: nouns and verbs. The texts here are the help.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use bestby_api::{DEFAULT_SOCKET, ValueError};
+use clap::{Parser, Subcommand};
+
+use crate::{config, explain, flow, iface, session};
+
+/// Best-before dates for packets: what would arrive too late never leaves the host, what matters most leaves first.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bestby",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+pub(crate) struct Args {
+    /// Socket of bestbyd
+    #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    pub(crate) socket: PathBuf,
+
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Interfaces under control: attach, detach, ls
+    #[command(subcommand)]
+    Iface(iface::Verb),
+    /// Flow rules, the first matching one wins: add, set, rm, ls, show
+    #[command(subcommand)]
+    Flow(Box<flow::Verb>),
+    /// Sessions (packets that share one bottleneck) and their receivers: ls, set
+    #[command(subcommand)]
+    Session(session::Verb),
+    /// Counters by flow, session and interface
+    Stats,
+    /// What the agent is and does
+    Status,
+    /// Drop notices as they happen, until Ctrl-C
+    Events,
+    /// What this host can and cannot do, and what to change
+    Doctor,
+    /// Which rule and which source decide for a packet
+    Explain(explain::What),
+    /// The configuration file: check
+    #[command(subcommand)]
+    Config(config::Verb),
+}
+
+/// Reads a value and says, when refused, what is allowed.
+pub(crate) fn value<T: FromStr<Err = ValueError>>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|e: ValueError| format!("{}\n  allowed: {}", e.problem, e.allowed))
+}
+
+/// A value, or `none` to take it away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting<T>(pub(crate) Option<T>);
+
+/// Reads a [`Setting`].
+pub(crate) fn setting<T: FromStr<Err = ValueError>>(text: &str) -> Result<Setting<T>, String> {
+    if text == "none" {
+        return Ok(Setting(None));
+    }
+    value(text).map(|v| Setting(Some(v)))
+}
+
+/// The form the API wants: absent = as it was, null = no longer given.
+pub(crate) fn change<T>(setting: Option<Setting<T>>) -> Option<Option<T>> {
+    setting.map(|s| s.0)
+}

@@ -1,0 +1,99 @@
+//! `bestby config check`: reads a configuration file the way bestbyd does; needs no agent and no privilege.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bestby_api::{Config, ConfigError};
+use clap::Subcommand;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::format::{BAD, GOOD, WARNING, count};
+use crate::output::Output;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Report everything wrong in a file, with line and reason
+    Check {
+        /// The file, e.g. /etc/bestby/bestby.toml
+        file: PathBuf,
+    },
+}
+
+/// What the check found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    file: String,
+    ok: bool,
+    interfaces: usize,
+    flows: usize,
+    peers: usize,
+    errors: Vec<ConfigError>,
+    warnings: Vec<String>,
+}
+
+pub(crate) fn run(verb: &Verb, output: &Output) -> Result<ExitCode, Failure> {
+    let Verb::Check { file } = verb;
+    let report = check(file)?;
+    output.answer(&report, render)?;
+    if report.ok {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(Failure::Reported)
+    }
+}
+
+fn check(file: &Path) -> Result<Report, Failure> {
+    let shown = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        Failure::new(
+            format!("cannot read the configuration file {shown}: {e}"),
+            "",
+        )
+    })?;
+    Ok(examine(&text, shown))
+}
+
+/// Checks a text.
+pub(crate) fn examine(text: &str, file: String) -> Report {
+    let (config, errors) = match Config::parse(text, &file) {
+        Ok(config) => (config, Vec::new()),
+        Err(errors) => (Config::default(), errors),
+    };
+    Report {
+        ok: errors.is_empty(),
+        interfaces: config.interfaces.len(),
+        flows: config.flows.len(),
+        peers: config.peers.len(),
+        warnings: config.warnings(),
+        errors,
+        file,
+    }
+}
+
+/// One line per error, in the form editors understand.
+pub(crate) fn render(r: &Report) -> String {
+    let mut text = String::new();
+    for error in &r.errors {
+        text += &format!("{BAD}{error}{BAD:#}\n");
+    }
+    for warning in &r.warnings {
+        text += &format!("{WARNING}{}: warning: {warning}{WARNING:#}\n", r.file);
+    }
+    if r.ok {
+        text += &format!(
+            "{}: {GOOD}ok{GOOD:#}, {}, {}, {}\n",
+            r.file,
+            count(r.interfaces, "interface"),
+            count(r.flows, "flow"),
+            count(r.peers, "peer")
+        );
+    } else {
+        text += &format!(
+            "{}: {BAD}refused{BAD:#}, {}\n",
+            r.file,
+            count(r.errors.len(), "error")
+        );
+    }
+    text
+}

@@ -1,0 +1,60 @@
+//! `bestby`: the operator's command. It asks `bestbyd` over a unix socket and renders the answer; one file per
+//! noun, the rendering apart from the asking.
+
+mod args;
+mod client;
+mod config;
+mod doctor;
+mod events;
+mod explain;
+mod failure;
+mod flow;
+mod format;
+mod iface;
+mod output;
+mod session;
+mod stats;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let output = Output::new(args.json);
+    match run(args, &output) {
+        Ok(code) => code,
+        Err(failure) => failure.report(&output),
+    }
+}
+
+fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
+    // One request at a time: no threads needed.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(format!("cannot start: {e}"), ""))?;
+    let client = Client::new(args.socket);
+    runtime.block_on(async {
+        match args.command {
+            Command::Iface(verb) => iface::run(verb, &client, output).await,
+            Command::Flow(verb) => flow::run(*verb, &client, output).await,
+            Command::Session(verb) => session::run(verb, &client, output).await,
+            Command::Stats => stats::run(&client, output).await,
+            Command::Status => doctor::status(&client, output).await,
+            Command::Events => events::run(&client, output).await,
+            Command::Doctor => doctor::run(&client, output).await,
+            Command::Explain(what) => explain::run(what, &client, output).await,
+            Command::Config(verb) => config::run(&verb, output),
+        }
+    })
+}

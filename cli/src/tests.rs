@@ -1,0 +1,348 @@
+//! The grammar of the issue, and what every answer looks like.
+
+use bestby_api::{
+    Check, CheckStatus, Counters, Doctor, Drops, Event, Explanation, FlowInfo, FlowPatch,
+    InterfaceInfo, SessionList, Stats, Status,
+};
+use clap::{CommandFactory as _, Parser as _};
+use insta::assert_snapshot;
+
+use crate::args::{Args, Command};
+use crate::{config, doctor, events, explain, flow, iface, session, stats};
+
+fn parse(line: &str) -> Result<Args, clap::Error> {
+    // Words in quotes do not occur in these tests.
+    Args::try_parse_from(line.split_whitespace())
+}
+
+#[test]
+fn definition_is_consistent() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn grammar_of_the_manual_is_understood() {
+    for line in [
+        "bestby iface attach eth0",
+        "bestby iface attach eth0 --mode auto --rate 10mbit --method triage --session dst --limit 1000 --observe",
+        "bestby iface attach eth0 --mode qdisc --method ring-sfdps2 --session prefix/24 --overhead 24 --replace",
+        "bestby iface attach eth0 --mode tc --session flow",
+        "bestby iface attach eth0 --session interface",
+        "bestby --socket /tmp/s --json iface detach eth0",
+        "bestby iface ls --json",
+        "bestby flow add audio --proto udp --src 10.0.0.0/8 --dst 2001:db8::1 --sport 5004 --dport 5004-5010 --dscp ef \
+         --mark 0x10/0xff --cgroup /system.slice --dev eth0 --lifetime 200ms --priority 0 --treatment discard --save",
+        "bestby flow add v --lifetime 1.5s --treatment forward --owd 20ms --before audio",
+        "bestby flow add p --lifetime none --priority 1",
+        "bestby flow set audio --lifetime 150ms --dport none --save",
+        "bestby flow rm audio",
+        "bestby flow rm audio --save",
+        "bestby flow ls",
+        "bestby flow show audio",
+        "bestby session ls",
+        "bestby session set 10.0.0.2 --rate 253kbit --owd 40ms",
+        "bestby session set 2001:db8::1 --rate none",
+        "bestby stats",
+        "bestby --json stats",
+        "bestby status",
+        "bestby events",
+        "bestby doctor",
+        "bestby explain eth0 udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef mark 0xb0000000",
+        "bestby explain eth0 udp 10.0.0.1:5004 -> 10.0.0.2:6000",
+        "bestby config check /etc/bestby/bestby.toml",
+    ] {
+        if let Err(e) = parse(line) {
+            panic!("{line}: {e}");
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_says_what_is_allowed() {
+    for (line, says) in [
+        ("bestby", "Usage"),
+        ("bestby iface attach", "<DEV>"),
+        (
+            "bestby iface attach a/b",
+            "cannot be the name of an interface",
+        ),
+        ("bestby iface attach eth0 --rate 10", "has no unit"),
+        ("bestby iface attach eth0 --rate -1mbit", "negative"),
+        ("bestby iface attach eth0 --rate=-1mbit", "negative"),
+        ("bestby iface attach eth0 --rate NaN", "for example 10mbit"),
+        ("bestby iface attach eth0 --rate 0kbit", "too small"),
+        (
+            "bestby iface attach eth0 --method codel",
+            "ring-sfdps2, lazy or triage",
+        ),
+        ("bestby iface attach eth0 --session prefix/0", "prefix/24"),
+        ("bestby iface attach eth0 --limit 0", "from 1 to 65535"),
+        ("bestby iface attach eth0 --mode xdp", "auto, qdisc or tc"),
+        ("bestby flow add audio", "--lifetime"),
+        ("bestby flow add - --lifetime 1s", "traffic without a rule"),
+        ("bestby flow add a --lifetime 0ms", "too short"),
+        ("bestby flow add a --lifetime 999999s", "too long"),
+        ("bestby flow add a --lifetime 200", "has no unit"),
+        (
+            "bestby flow add a --lifetime 1s --priority 8",
+            "from 0 (sent first) to 7",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --priority=-1",
+            "not a whole number",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --treatment truncate",
+            "forward or discard",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --dport 9-8",
+            "9 is behind 8",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --dst 10.0.0.1/8",
+            "10.0.0.0/8",
+        ),
+        ("bestby session set host --rate 1mbit", "invalid IP address"),
+        ("bestby explain eth0", "PACKET-DESCRIPTION"),
+        ("bestby flow ls extra", "unexpected argument"),
+    ] {
+        let error = parse(line).expect_err(line);
+        assert_eq!(error.exit_code(), 2, "{line}");
+        assert!(error.to_string().contains(says), "{line}: {error}");
+    }
+}
+
+#[test]
+fn fields_become_a_patch() {
+    let args = parse("bestby flow set a --lifetime 150ms --dport none --priority 0").unwrap();
+    let Command::Flow(verb) = args.command else {
+        panic!("not a flow")
+    };
+    let flow::Verb::Set { fields, save, .. } = *verb else {
+        panic!("not a set")
+    };
+    assert!(!save);
+    let json = serde_json::to_string(&FlowPatch::from(fields)).unwrap();
+    assert_eq!(json, r#"{"dport":null,"lifetime":"150ms","priority":0}"#);
+}
+
+/// The text without colours, as it is seen through a pipe.
+fn plain(text: &str) -> String {
+    let text = anstream::adapter::strip_str(text).to_string();
+    for line in text.lines() {
+        assert_eq!(line, line.trim_end(), "no spaces at the end of a line");
+    }
+    text
+}
+
+fn counters(scale: u64) -> Counters {
+    Counters {
+        packets_in: 1_000 * scale,
+        bytes_in: 1_200_000 * scale,
+        packets_sent: 900 * scale,
+        bytes_sent: 1_080_000 * scale,
+        queued: 3,
+        dropped: Drops {
+            stale: 80 * scale,
+            adu: 17 * scale,
+            ..Drops::default()
+        },
+        sent_stale: 2,
+        would_drop: Drops::default(),
+    }
+}
+
+fn interfaces() -> Vec<InterfaceInfo> {
+    let one = |dev: &str, mode: &str, more: serde_json::Value| {
+        let mut json = serde_json::json!({
+            "dev": dev, "ifindex": 2, "mode": mode, "observes": mode == "qdisc", "method": "triage",
+            "session": "dst", "limit": 1000, "observe": false, "instances": 1, "counters": counters(1),
+        });
+        for (k, v) in more.as_object().unwrap() {
+            json[k] = v.clone();
+        }
+        serde_json::from_value(json).unwrap()
+    };
+    vec![
+        one(
+            "eth0",
+            "qdisc",
+            serde_json::json!({"rate": "10mbit", "memory_bytes": 12_582_912, "instances": 4}),
+        ),
+        one(
+            "wlp0s20f3",
+            "tc",
+            serde_json::json!({"session": "prefix/24", "observe": true, "overhead": 24,
+                "notes": ["this kernel has no BPF qdisc (CONFIG_NET_SCH_BPF)"]}),
+        ),
+    ]
+}
+
+#[test]
+fn interfaces_are_listed() {
+    assert_snapshot!(plain(&iface::render(&interfaces())));
+    assert_snapshot!(plain(&iface::render(&[])));
+}
+
+fn flows() -> Vec<FlowInfo> {
+    serde_json::from_value(serde_json::json!([
+        {"position": 1, "saved": true, "counters": counters(1), "flow":
+            {"name": "audio", "proto": "udp", "dport": 5004, "lifetime": "200ms", "priority": 0}},
+        {"position": 2, "saved": false, "counters": counters(20), "flow":
+            {"name": "video", "proto": "udp", "dst": "10.0.0.0/8", "dport": "5006-5010", "dscp": "af41",
+             "mark": "0x10/0xff", "lifetime": "1.5s", "treatment": "forward"}},
+        {"position": 3, "saved": true, "counters": Counters::default(), "flow": {"name": "rest", "priority": 6}},
+    ]))
+    .unwrap()
+}
+
+#[test]
+fn flows_are_listed() {
+    assert_snapshot!(plain(&flow::render(&flows())));
+    assert_snapshot!(plain(&flow::render_one(&flows()[1])));
+    assert_snapshot!(plain(&flow::render(&[])));
+}
+
+#[test]
+fn sessions_are_listed() {
+    let list: SessionList = serde_json::from_value(serde_json::json!({
+        "sessions": [
+            {"name": "eth0/10.0.0.2", "kind": "dst", "dev": "eth0", "addr": "10.0.0.2", "rate_bytes_s": 31_625,
+             "owd_ns": 40_000_000, "owd_source": "set", "idle_ns": 12_345_678, "counters": counters(1)},
+            {"name": "eth0/control", "kind": "control", "dev": "eth0", "idle_ns": 3_000_000_000u64,
+             "counters": Counters::default()},
+        ],
+        "peers": [
+            {"addr": "10.0.0.2", "rate": "253kbit", "owd": "40ms", "set_by": "operator"},
+            {"addr": "2001:db8::7", "rtt": {"srtt_ns": 81_234_567, "min_rtt_ns": 79_000_000, "rto_ns": 280_000_000,
+             "age_ns": 1_200_000_000}},
+        ],
+    }))
+    .unwrap();
+    assert_snapshot!(plain(&session::render(&list)));
+    assert_snapshot!(plain(&session::render(&SessionList::default())));
+}
+
+#[test]
+fn stats_are_tables_for_people_and_the_promised_json_for_machines() {
+    let mut s = Stats::default();
+    s.flows.insert("audio".into(), counters(1));
+    s.flows.insert(
+        "-".into(),
+        Counters {
+            packets_in: 7,
+            packets_sent: 7,
+            ..Counters::default()
+        },
+    );
+    s.sessions.insert("eth0/10.0.0.2".into(), counters(1));
+    s.interfaces.insert("eth0".into(), counters(1));
+    s.global.no_rtt = 12;
+    assert_snapshot!(plain(&stats::render(&s)));
+    assert_snapshot!(serde_json::to_string_pretty(&s.flows).unwrap());
+    assert_snapshot!(plain(&stats::render(&Stats::default())));
+}
+
+#[test]
+fn events_are_lines() {
+    let event: Event = serde_json::from_value(serde_json::json!({
+        "time_ns": 1, "unix_ns": 1_795_230_000_123_456_789u64, "dev": "eth0", "flow": "video",
+        "session": "eth0/10.0.0.2", "reason": "stale", "priority": 3, "age_ns": 180_000_000,
+        "late_ns": 12_300_000, "adu": 195_951_310, "len": 1228, "observe": false, "suppressed": 0,
+    }))
+    .unwrap();
+    let observed = Event {
+        observe: true,
+        late_ns: -5_000_000,
+        reason: bestby_api::Reason::Evicted,
+        age_ns: 0,
+        adu: 0,
+        suppressed: 9,
+        ..event.clone()
+    };
+    assert_snapshot!(format!(
+        "{}\n{}",
+        plain(&events::render(&event)),
+        plain(&events::render(&observed))
+    ));
+}
+
+#[test]
+fn doctor_and_status() {
+    let check = |name: &str, status, detail: &str, hint: &str| Check {
+        name: name.into(),
+        status,
+        detail: detail.into(),
+        hint: hint.into(),
+    };
+    let d = Doctor {
+        checks: vec![
+            check("kernel", CheckStatus::Ok, "6.18.5", ""),
+            check(
+                "BPF qdisc",
+                CheckStatus::Warn,
+                "CONFIG_NET_SCH_BPF is not set",
+                "mode tc is used",
+            ),
+            check(
+                "bpffs",
+                CheckStatus::Fail,
+                "/sys/fs/bpf is not mounted",
+                "mount -t bpf bpf /sys/fs/bpf",
+            ),
+        ],
+    };
+    assert_snapshot!(plain(&doctor::render(&d)));
+    let alone = doctor::without_agent("no agent answers".into(), "start it".into(), "6.12.9-amd64");
+    assert_snapshot!(plain(&doctor::render(&alone)));
+    let status = Status {
+        version: "0.1.0".into(),
+        abi_version: 1,
+        pid: 4711,
+        uptime_s: 7_261,
+        kernel: "7.2.1-amd64".into(),
+        bpffs: "/sys/fs/bpf/bestby".into(),
+        config: None,
+        adopted: true,
+        flows: 3,
+        interfaces: 1,
+    };
+    assert_snapshot!(plain(&doctor::render_status(&status)));
+}
+
+#[test]
+fn explanations_are_readable() {
+    let e: Explanation = serde_json::from_value(serde_json::json!({
+        "packet": "udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef", "dev": "eth0", "mode": "qdisc",
+        "rules": [
+            {"flow": "video", "wins": false, "because": "dport is 6000, not 5006-5010"},
+            {"flow": "audio", "wins": true},
+        ],
+        "rules_left_out": 0,
+        "sources": [
+            {"source": "mark", "decides": [], "says": "mark 0x0 is not bestby's"},
+            {"source": "rule", "decides": ["deadline", "priority"], "says": "flow \"audio\": lifetime 200ms, priority 0"},
+        ],
+        "flow": "audio", "session": "eth0/10.0.0.2", "priority": 0, "treatment": "discard",
+        "lifetime_ns": 200_000_000, "owd_ns": 40_000_000, "owd_source": "set",
+        "verdict": "it is queued; it is dropped when it could not leave within 160ms",
+    }))
+    .unwrap();
+    assert_snapshot!(plain(&explain::render(&e)));
+}
+
+#[test]
+fn configuration_reports() {
+    let bad = "[[flow]]\nname = \"a\"\nlifetme = \"1s\"\npriority = 9\n";
+    assert_snapshot!(plain(&config::render(&config::examine(
+        bad,
+        "bestby.toml".into()
+    ))));
+    let good =
+        "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\n[[flow]]\nname = \"b\"\nlifetime = \"1s\"\n";
+    assert_snapshot!(plain(&config::render(&config::examine(
+        good,
+        "bestby.toml".into()
+    ))));
+}

@@ -1,4 +1,573 @@
 // SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The classifier: what is this packet worth? Attached to the egress of every
+ * interface of bestby (tcx from 6.6, a clsact filter before).
+ *
+ *   packet -> flow (bb_parse) -> rule, once per flow (bb_rules)
+ *          -> deadline, priority, ADU (bb_meta) -> session (bb_session)
+ *          -> struct bb_cb in skb->cb[0..4], which the qdisc reads;
+ *             in mode tc also the verdict (bb_tc).
+ *
+ * Fail open: whatever is malformed, unknown or does not fit is passed on as
+ * plain traffic. In mode qdisc nothing is dropped and nothing but bb_global is
+ * counted here. Always TC_ACT_UNSPEC (= TCX_NEXT) for what passes, so that the
+ * programs of others behind this one still run.
+ *
+ * TCP of this host is never dropped: the sender would see NET_XMIT_DROP as
+ * congestion. Its treatment is always "forward".
+ *
+ * No kfuncs, one section "classifier", global functions: the object must load
+ * with Aya 0.14 and verify on 6.1. By hand:
+ *   bpftool prog load classify.bpf.o /sys/fs/bpf/x type classifier
+ *   tc filter add dev DEV egress bpf direct-action object-pinned /sys/fs/bpf/x
+ */
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
 #include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
+#include "bb_meta.bpf.h"
+#include "bb_parse.bpf.h"
+#include "bb_rules.bpf.h"
+#include "bb_session.bpf.h"
+#include "bb_tc.bpf.h"
+
+/* The most that is made linear to reach a packet's headers. */
+#define BB_MAX_PULL 2432
+
+/* Everything the steps hand on. */
+struct bb_work {
+	struct bb_packet packet;
+	struct bb_meta meta;
+	__u64 now;
+	__u64 owd_ns; /* of the destination, where its session has many; else of the session */
+	__u32 session;
+	__u32 slot; /* of the interface */
+	__u32 adu_slot; /* in flow->adu; ~0 = none */
+	__u16 rule;
+	__u8 class_; /* as in struct bb_cb */
+	__u8 control;
+	__u8 stale; /* already now */
+	__u8 pad[7];
+};
+
+static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_work *w)
+{
+	__u8 flags = 0;
+	union {
+		struct bb_cb cb;
+		__u32 words[5];
+	} out = {
+		.cb = {
+			.magic = BB_CB_MAGIC,
+			.rule = w->rule,
+			.session = w->session,
+			.class_ = w->class_,
+			.adu = w->meta.adu,
+			.deadline_lo = w->meta.deadline,
+			.deadline_hi = w->meta.deadline >> 32,
+		},
+	};
+
+	if (w->meta.deadline)
+		flags |= BB_CB_DEADLINE;
+	if (w->meta.adu) {
+		flags |= BB_CB_ADU;
+		if (w->packet.flags & BB_P_MARKER)
+			flags |= BB_CB_ADU_LAST;
+	}
+	if (w->meta.flags & BB_M_COUNTED)
+		flags |= BB_CB_SOCK;
+	out.cb.flags = flags;
+
+	skb->cb[0] = out.words[0];
+	skb->cb[1] = out.words[1];
+	skb->cb[2] = out.words[2];
+	skb->cb[3] = out.words[3];
+	skb->cb[4] = out.words[4];
+}
+
+/* ---- sessions ---- */
+
+/* The session a flow remembers, if the slot still belongs to it. */
+static __always_inline struct bb_session *bb_cached_session(__u32 index, __u32 gen)
+{
+	struct bb_session *session = bb_session_at(index);
+
+	return session && session->gen == gen ? session : 0;
+}
+
+static __always_inline void bb_touch(struct bb_session *session, __u64 now)
+{
+	session->used_ns = now;
+}
+
+/*
+ * Plain and control sessions: no owd, no rate, found by key. `flow` (may be
+ * NULL) remembers the plain one.
+ */
+static __always_inline void bb_simple_session(struct bb_work *w, struct bb_flow *flow, __u8 kind)
+{
+	struct bb_session_key key __attribute__((aligned(8))) = {};
+	struct bb_session *session;
+
+	if (kind == BB_SESSION_PLAIN && flow) {
+		session = bb_cached_session(flow->plain_session, flow->plain_gen);
+		if (session) {
+			w->session = flow->plain_session;
+			bb_touch(session, w->now);
+			return;
+		}
+	}
+	key.ifindex = w->packet.key.ifindex;
+	key.kind = kind;
+	if (kind == BB_SESSION_PLAIN)
+		__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+	w->session = bb_find_session(&key, w->now);
+	session = bb_session_at(w->session);
+	if (!session)
+		return;
+	bb_touch(session, w->now);
+	if (kind == BB_SESSION_PLAIN && flow) {
+		flow->plain_session = w->session;
+		flow->plain_gen = session->gen;
+	}
+}
+
+/* bytes/s a non-TCP socket asked for with SO_MAX_PACING_RATE; 0 = none. */
+static __always_inline __u64 bb_socket_rate(struct __sk_buff *skb, __u8 proto)
+{
+	struct bpf_sock *sk = skb->sk;
+	unsigned long rate = 0;
+
+	if (!sk || proto == BB_PROTO_TCP)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 0;
+	bpf_core_read(&rate, sizeof(rate), &((struct sock *)bb_untyped(sk))->sk_max_pacing_rate);
+	return rate == ~0UL || rate == ~0U ? 0 : rate;
+}
+
+/*
+ * The session of a packet with metadata, its owd and rate renewed every
+ * BB_REFRESH_NS. Where one session has many destinations (PREFIX, INTERFACE)
+ * its owd stays 0 and the destination's own is left in w->owd_ns.
+ */
+__noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
+				const struct bb_iface *iface)
+{
+	struct bb_session_key key __attribute__((aligned(8))) = {};
+	struct bb_session *session;
+	struct bb_path path;
+	int shared;
+	__u8 kind;
+
+	if (!w || !flow || !iface)
+		return 0;
+	kind = iface->session_kind;
+	shared = kind == BB_SESSION_PREFIX || kind == BB_SESSION_INTERFACE;
+
+	session = bb_cached_session(flow->session, flow->session_gen);
+	if (!session) {
+		key.ifindex = w->packet.key.ifindex;
+		key.kind = kind;
+		if (kind == BB_SESSION_PREFIX) {
+			key.prefix = w->packet.key.family == 4 ? iface->prefix4 : iface->prefix6;
+			bb_mask_address(key.addr, w->packet.key.dst, w->packet.key.family,
+					key.prefix);
+		} else if (kind != BB_SESSION_INTERFACE) {
+			__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+		}
+		if (kind == BB_SESSION_FLOW)
+			key.hash = flow->hash;
+		flow->session = bb_find_session(&key, w->now);
+		session = bb_session_at(flow->session);
+		if (!session)
+			return 0;
+		flow->session_gen = session->gen;
+	}
+	w->session = flow->session;
+	bb_touch(session, w->now);
+
+	if (shared) {
+		if (!flow->refreshed_ns || w->now - flow->refreshed_ns >= BB_REFRESH_NS) {
+			bb_find_path((struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
+			flow->owd_ns = path.owd_ns;
+			flow->refreshed_ns = w->now;
+		}
+		w->owd_ns = flow->owd_ns;
+		if (kind == BB_SESSION_INTERFACE)
+			return 0;
+	}
+	if (!session->refreshed_ns || w->now - session->refreshed_ns >= BB_REFRESH_NS) {
+		__u64 rate;
+
+		/* The overflow session is many destinations' too, and nobody's rate. */
+		if (!w->session) {
+			bb_find_path((struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
+			w->owd_ns = path.owd_ns;
+			return 0;
+		}
+		__builtin_memcpy(key.addr, session->key.addr, 16);
+		bb_find_path((struct bb_addr *)key.addr, w->now, w->rule, &path);
+		rate = path.rate;
+		if (!rate && !shared)
+			rate = bb_socket_rate(skb, w->packet.key.proto);
+		session->rate = rate;
+		session->owd_ns = shared ? 0 : path.owd_ns;
+		session->refreshed_ns = w->now;
+	}
+	return 0;
+}
+
+/* ---- fragments ---- */
+
+static __always_inline void bb_frag_key_of(struct bb_frag_key *key, const struct bb_packet *packet)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	__builtin_memcpy(key->src, packet->key.src, 16);
+	__builtin_memcpy(key->dst, packet->key.dst, 16);
+	key->id = packet->frag_id;
+	key->ifindex = packet->key.ifindex;
+	key->proto = packet->frag_proto;
+}
+
+/*
+ * A later fragment takes the ports of its datagram's first, if that was seen,
+ * and, with meta, its ADU and deadline.
+ */
+__noinline int bb_join_fragment(struct bb_packet *packet, struct bb_meta *meta)
+{
+	struct bb_frag_key key;
+	struct bb_frag *known;
+
+	if (!packet)
+		return 0;
+	bb_frag_key_of(&key, packet);
+	known = bpf_map_lookup_elem(&bb_frags, &key);
+	if (!known)
+		return 0;
+	if (meta) {
+		meta->adu = known->adu;
+		meta->deadline = known->deadline;
+	}
+	packet->key.sport = known->sport;
+	packet->key.dport = known->dport;
+	packet->key.proto = known->proto;
+	return 1;
+}
+
+__noinline int bb_remember_fragment(const struct bb_packet *packet, const struct bb_meta *meta)
+{
+	struct bb_frag_key key;
+	struct bb_frag first = {};
+
+	if (!packet || !meta)
+		return 0;
+	bb_frag_key_of(&key, packet);
+	first.sport = packet->key.sport;
+	first.dport = packet->key.dport;
+	first.proto = packet->key.proto;
+	first.adu = meta->adu;
+	first.deadline = meta->deadline;
+	bpf_map_update_elem(&bb_frags, &key, &first, BPF_ANY);
+	return 0;
+}
+
+/* ---- mode tc ---- */
+
+static __always_inline __u32 bb_wire_length(struct __sk_buff *skb, const struct bb_iface *iface)
+{
+	/* wire_len counts the headers of every segment; a test run leaves it 0. */
+	__u32 bytes = skb->wire_len > skb->len ? skb->wire_len : skb->len;
+
+	return bb_wire_bytes(bytes, skb->gso_segs, iface->overhead);
+}
+
+/*
+ * The verdict for a packet whose cb is written; counts it. `flow` is NULL for
+ * packets without metadata.
+ */
+__noinline int bb_tc_finish(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
+			    struct bb_iface *iface)
+{
+	struct bb_tc_request r = {};
+	struct bb_tc_verdict v = {};
+	struct bb_flow_adu *adu = 0;
+	__u32 bytes, need, expected;
+	__u8 treatment;
+
+	if (!w || !iface)
+		return TC_ACT_UNSPEC;
+	treatment = w->class_ >> 4;
+	v.reason = BB_TC_ADMIT;
+	r.leaf = BB_TC_LEAF_PLAIN;
+	if (w->control)
+		r.leaf = 0;
+	bytes = bb_wire_length(skb, iface);
+	need = bytes;
+	if (flow) {
+		__u64 lifetime = 0;
+
+		if (w->adu_slot < BB_FLOW_ADUS)
+			adu = &flow->adu[w->adu_slot];
+		if (w->meta.deadline) {
+			__u64 from = adu ? adu->first_ns : w->now;
+
+			lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
+		}
+		r.leaf = bb_tc_leaf(lifetime, flow->leaf);
+		if (lifetime)
+			flow->leaf = r.leaf;
+		/* Only the first packet answers for its ADU: later, part of it has been spent. */
+		expected = w->meta.avg_bytes * 13 / 16;
+		if (adu && adu->bytes <= skb->len && expected > need)
+			need = expected;
+	}
+	if (adu && adu->dead && treatment != BB_TREAT_FORWARD) {
+		v.reason = BB_DROP_ADU;
+	} else if (w->stale && treatment != BB_TREAT_FORWARD) {
+		v.reason = BB_DROP_STALE;
+	} else if (iface->rate) {
+		r.now = w->now;
+		r.rate = iface->rate;
+		r.latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
+		r.packet_ns = bb_tx_time(bytes, iface->rate);
+		r.need_ns = bb_tx_time(need, iface->rate);
+		r.ifindex = iface->ifindex;
+		r.priority = w->class_ & 7;
+		r.forward = treatment == BB_TREAT_FORWARD;
+		v.reason = bb_tc_decide(w->slot, &r);
+	}
+	if (v.reason != BB_TC_ADMIT) {
+		v.drop = !(iface->flags & BB_IFACE_OBSERVE);
+		if (adu)
+			adu->dead = 1;
+	}
+	v.now = w->now;
+	v.late_ns = w->meta.deadline ? bb_lateness(w->now, w->owd_ns, w->meta.deadline) : 0;
+	v.cookie = w->meta.flags & BB_M_COUNTED ? w->meta.cookie : 0;
+	v.bytes = skb->len;
+	v.slot = w->slot;
+	v.adu = w->meta.adu;
+	v.ifindex = iface->ifindex;
+	v.rule = w->rule;
+	v.session = w->session;
+	v.priority = w->class_ & 7;
+	v.stale = w->stale;
+	bb_tc_account(&v);
+	if (v.drop)
+		return TC_ACT_SHOT;
+	if (iface->htb_major)
+		skb->priority = (__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + r.leaf);
+	return TC_ACT_UNSPEC;
+}
+
+/* ---- the packet's way ---- */
+
+/* No metadata: plain or control. */
+static __always_inline void bb_make_plain(struct bb_work *w, struct bb_flow *flow)
+{
+	w->meta.deadline = 0;
+	w->meta.adu = 0;
+	w->meta.flags = 0;
+	w->rule = 0;
+	w->adu_slot = ~0U;
+	w->class_ = (w->control ? 0 : BB_PRIORITY_DEFAULT) | BB_TREAT_FORWARD << 4;
+	if (!w->control)
+		bb_global_inc(BB_G_NO_METADATA);
+	bb_simple_session(w, flow, w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN);
+}
+
+/* Rule fields that nothing before gave; the tables and defaults for what is still open. */
+static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w,
+					const struct bb_config *config)
+{
+	struct bb_meta *meta = &w->meta;
+	__u32 index = w->rule;
+	struct bb_rule *rule;
+
+	if (index) {
+		rule = bpf_map_lookup_elem(&bb_rules, &index);
+		if (rule) {
+			if ((rule->flags & BB_RULE_LIFETIME) && !meta->deadline && !meta->lifetime &&
+			    !(meta->flags & BB_M_NO_DEADLINE))
+				meta->lifetime = rule->lifetime_ns;
+			if ((rule->flags & BB_RULE_PRIORITY) && meta->priority == BB_PRIORITY_NONE)
+				meta->priority = rule->priority;
+			if (!meta->treatment)
+				meta->treatment = rule->treatment;
+		}
+	}
+	if (meta->priority == BB_PRIORITY_NONE)
+		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
+	if (meta->priority >= BB_PRIORITIES)
+		meta->priority = BB_PRIORITY_DEFAULT;
+	/* Truncation is not offered yet: its stale packets are discarded. */
+	if (meta->treatment != BB_TREAT_FORWARD)
+		meta->treatment = BB_TREAT_DISCARD;
+	if (w->packet.key.proto == BB_PROTO_TCP && skb->sk)
+		meta->treatment = BB_TREAT_FORWARD;
+}
+
+/* Is it stale already? Takes the destination's own owd off a deadline in a shared session. */
+static __always_inline void bb_judge(struct bb_work *w)
+{
+	struct bb_session *session = bb_session_at(w->session);
+	__u64 own = w->owd_ns;
+
+	if (!w->owd_ns && session)
+		w->owd_ns = session->owd_ns;
+	if (!w->meta.deadline)
+		return;
+	if (!w->owd_ns)
+		bb_global_inc(BB_G_NO_RTT);
+	w->stale = bb_stale(w->now, w->owd_ns, w->meta.deadline);
+	if (w->stale)
+		bb_global_inc(BB_G_PAST_DEADLINE);
+	if (own) {
+		w->meta.deadline = bb_latest_departure(own, w->meta.deadline);
+		w->owd_ns = 0;
+	}
+}
+
+SEC("classifier")
+int bb_classify(struct __sk_buff *skb)
+{
+	struct bb_work w = {};
+	struct bb_iface_hint *hint;
+	struct bb_config *config;
+	struct bb_iface *iface;
+	struct bb_flow *flow = 0;
+	__u32 zero = 0, slot;
+	int joined = 0;
+
+	hint = bb_iface_hint(skb->ifindex);
+	if (hint->ifindex != skb->ifindex && !bb_find_iface(skb))
+		return TC_ACT_UNSPEC;
+	slot = hint->slot;
+	iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
+	if (!iface)
+		return TC_ACT_UNSPEC;
+	if (iface->ifindex != skb->ifindex) {
+		/* Attached in another slot since, or not at all. */
+		if (!bb_find_iface(skb))
+			return TC_ACT_UNSPEC;
+		slot = hint->slot;
+		iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
+		if (!iface || iface->ifindex != skb->ifindex)
+			return TC_ACT_UNSPEC;
+	}
+	config = bpf_map_lookup_elem(&bb_config, &zero);
+	if (!config || iface->mode == BB_MODE_NONE)
+		return TC_ACT_UNSPEC;
+
+	w.now = bpf_ktime_get_ns();
+	w.meta.priority = BB_PRIORITY_NONE;
+	w.adu_slot = ~0U;
+	w.slot = slot;
+	w.packet.key.ifindex = skb->ifindex;
+	if (bb_parse(skb, &w.packet, hint->ethernet) == BB_PULL) {
+		__u32 pull = w.packet.pull;
+
+		if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
+		    bb_parse(skb, &w.packet, hint->ethernet) == BB_PULL) {
+			/* Once more: the payload behind the ports may lie in another fragment. */
+			pull = w.packet.pull;
+			if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
+			    bb_parse(skb, &w.packet, hint->ethernet) == BB_PULL)
+				w.packet.flags |= BB_P_MALFORMED;
+		}
+	}
+	if (w.packet.flags & BB_P_MALFORMED)
+		bb_global_inc(BB_G_MALFORMED);
+	if (!(w.packet.flags & BB_P_IP) || (w.packet.flags & BB_P_MALFORMED)) {
+		w.control = !!(w.packet.flags & BB_P_CONTROL) &&
+			    !(w.packet.flags & BB_P_MALFORMED);
+		flow = 0;
+		goto plain;
+	}
+	if (w.packet.flags & BB_P_FRAG_LATER)
+		joined = bb_join_fragment(&w.packet, 0);
+
+	if (bb_is_ours(config, skb->mark)) {
+		bb_read_mark(&w.meta, config, skb->mark, w.now);
+	} else {
+		/* Rules match the marks of others; ours differ with every packet. */
+		w.packet.key.mark = skb->mark & config->flow_mark_mask;
+		if (skb->mark && config->mark_magic_mask)
+			bb_global_inc(BB_G_FOREIGN_MARK);
+	}
+
+	flow = bpf_map_lookup_elem(&bb_flows, &w.packet.key);
+	if (!flow || flow->rule_gen != config->rule_gen || flow->iface != slot) {
+		__u32 rule = bb_find_rule(skb, &w.packet.key);
+
+		if (flow) {
+			/* Other rules now; the ADUs under way keep their deadlines. */
+			flow->rule = rule;
+			flow->iface = slot;
+			flow->session = flow->plain_session = ~0U;
+			flow->refreshed_ns = 0;
+			flow->rule_gen = config->rule_gen;
+		} else {
+			bb_new_flow(&w.packet.key, slot, config->rule_gen, rule);
+			flow = bpf_map_lookup_elem(&bb_flows, &w.packet.key);
+		}
+		if (!flow)
+			goto plain; /* no memory for it: plain this time */
+	}
+	if (w.packet.flags & BB_P_RTP)
+		flow->flags |= BB_FLOW_RTP;
+
+	if (skb->tstamp && w.packet.key.proto != BB_PROTO_TCP)
+		if (bb_read_txtime(skb, &w.meta) && w.meta.priority == BB_PRIORITY_NONE)
+			w.meta.priority =
+				bb_table_priority(config, skb->priority, w.packet.key.dscp);
+
+	w.control = (w.packet.flags & BB_P_CONTROL) ||
+		    ((w.packet.flags & BB_P_MAYBE_DTLS) && (flow->flags & BB_FLOW_RTP));
+	if (w.meta.flags & BB_M_EXPLICIT)
+		w.control = 0;
+	if (w.control)
+		goto plain;
+
+	if (skb->sk)
+		bb_read_socket(skb, &w.meta);
+	w.rule = flow->rule;
+	if (!w.rule && !(w.meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET))) {
+		if (w.packet.flags & BB_P_FRAG_FIRST)
+			bb_remember_fragment(&w.packet, &w.meta);
+		goto plain;
+	}
+	bb_complete(skb, &w, config);
+
+	if (joined) {
+		bb_join_fragment(&w.packet, &w.meta);
+		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
+			if (flow->adu[i].first_ns && flow->adu[i].id == w.meta.adu)
+				w.adu_slot = i;
+		if (w.adu_slot < BB_FLOW_ADUS)
+			flow->adu[w.adu_slot].bytes += skb->len;
+	} else {
+		w.adu_slot = bb_find_adu(flow, &w.packet, &w.meta, w.now, skb->len);
+	}
+	if (w.packet.flags & BB_P_FRAG_FIRST)
+		bb_remember_fragment(&w.packet, &w.meta);
+
+	bb_media_session(skb, &w, flow, iface);
+	bb_judge(&w);
+	w.class_ = w.meta.priority | w.meta.treatment << 4;
+	goto out;
+plain:
+	bb_make_plain(&w, flow);
+	flow = 0;
+out:
+	bb_write_cb(skb, &w);
+	if (iface->mode == BB_MODE_TC)
+		return bb_tc_finish(skb, &w, flow, iface);
+	return TC_ACT_UNSPEC;
+}
 
 char _license[] SEC("license") = "GPL";

@@ -93,6 +93,7 @@ struct bb_tc_model {
 	__u64 queue[16];
 	__u64 given[16]; /* admitted in this window */
 	__u64 load[16]; /* share of the link, 1/1024 */
+	__u64 ahead[16]; /* scratch of one decision: queue[0] + ... + queue[i] */
 	struct bb_tc_priority priority[BB_PRIORITIES];
 };
 

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The few kernel structures the hook programs read, each cut down to the
+ * fields in use. preserve_access_index makes the loader patch the offsets from
+ * the running kernel's BTF, so the order and size here mean nothing.
+ *
+ * Only for bpf_probe_read_kernel: a pointer from a helper or a context is of
+ * another verifier type and must not be dereferenced as one of these.
+ */
+#ifndef BB_KERNEL_BPF_H
+#define BB_KERNEL_BPF_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include "bb_core.h"
+
+#define BB_CORE __attribute__((preserve_access_index))
+
+#define BB_ARPHRD_ETHER 1
+#define BB_ARPHRD_LOOPBACK 772
+
+#define BB_CLOCK_MONOTONIC 1
+#define BB_CLOCK_TAI 11
+
+struct net_device {
+	unsigned short type; /* ARPHRD_* */
+} BB_CORE;
+
+struct sk_buff {
+	struct net_device *dev;
+} BB_CORE;
+
+struct sock {
+	__u8 sk_txtime_deadline_mode : 1;
+	__u8 sk_clockid;
+	unsigned long sk_max_pacing_rate; /* bytes/s; ~0 = none set */
+} BB_CORE;
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+} BB_CORE;
+
+struct minmax {
+	struct minmax_sample s[3];
+} BB_CORE;
+
+struct inet_connection_sock {
+	__u32 icsk_rto; /* jiffies */
+} BB_CORE;
+
+struct tcp_sock {
+	__u32 srtt_us; /* smoothed RTT << 3, in us */
+	__u32 rttvar_us;
+	struct minmax rtt_min;
+} BB_CORE;
+
+/*
+ * A kernel address as a number. The verifier forbids arithmetic on the typed
+ * pointers of contexts and sockets, but lets their spilled bytes be read; the
+ * result is only good for bpf_probe_read_kernel.
+ */
+static __always_inline void *bb_untyped(const void *pointer)
+{
+	const void *volatile spilled = pointer;
+	void *number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), (const void *)&spilled);
+	return number;
+}
+
+#endif /* BB_KERNEL_BPF_H */

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What one packet says about itself, field by field, the first source that
+ * gives a value wins:
+ *
+ *   1. the skb mark, if it carries the magic;
+ *   2. SO_TXTIME in deadline mode (never for TCP, whose tstamp is its earliest
+ *      departure time), with the priority of SO_PRIORITY or DSCP;
+ *   3. bestby's socket options;
+ *   4. the flow rule (bb_rules.bpf.h).
+ *
+ * A mark whose time is 0 says "no deadline": the defaults of 3 and 4 then add
+ * none; a deadline the same packet brings by SCM_TXTIME still counts.
+ *
+ * Then the ADU: relative lifetimes start at the first packet of the ADU.
+ */
+#ifndef BB_META_BPF_H
+#define BB_META_BPF_H
+
+#include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
+#include "bb_parse.bpf.h"
+
+#define BB_PRIORITY_NONE 255
+
+#define BB_M_EXPLICIT 0x01 /* mark or SO_TXTIME: said for this very packet */
+#define BB_M_NO_DEADLINE 0x02 /* the mark says there is none */
+#define BB_M_SOCKET 0x04 /* bestby socket options are set */
+#define BB_M_COUNTED 0x08 /* ... and bb_sock_stats has an entry for the socket */
+
+struct bb_meta {
+	__u64 deadline; /* absolute; 0 = none (yet) */
+	__u64 lifetime; /* relative, from the ADU's first packet; 0 = none */
+	__u64 cookie; /* of the socket, with BB_M_COUNTED */
+	__u32 adu; /* 0 = none */
+	__u32 avg_bytes; /* mean size of this stream's ADUs; 0 = not known */
+	__u8 priority; /* BB_PRIORITY_NONE = not said */
+	__u8 treatment; /* enum bb_treatment */
+	__u8 adu_bits; /* of the mark */
+	__u8 flags; /* BB_M_* */
+	__u32 pad;
+};
+
+/* ---- 1. the mark ---- */
+
+static __always_inline int bb_is_ours(const struct bb_config *config, __u32 mark)
+{
+	return config->mark_magic_mask && (mark & config->mark_magic_mask) == config->mark_magic;
+}
+
+static __always_inline void bb_read_mark(struct bb_meta *meta, const struct bb_config *config,
+					 __u32 mark, __u64 now)
+{
+	/* Where a wider magic covers a field, that field says nothing. */
+	mark &= ~config->mark_magic_mask;
+	meta->flags |= BB_M_EXPLICIT;
+	meta->priority = bb_mark_priority(mark);
+	meta->treatment = bb_mark_treatment(mark);
+	meta->adu_bits = bb_mark_adu(mark);
+	if (!bb_mark_time(mark))
+		meta->flags |= BB_M_NO_DEADLINE;
+	else if (mark & BB_MARK_RELATIVE)
+		meta->lifetime = bb_mark_time(mark) * BB_MARK_UNIT_NS;
+	else
+		meta->deadline = bb_mark_deadline(mark, now);
+}
+
+/* ---- 2. SO_TXTIME ---- */
+
+static __always_inline __u8 bb_table_priority(const struct bb_config *config, __u32 so_priority,
+					      __u8 dscp)
+{
+	__u8 priority = config->prio_table[so_priority & 15];
+
+	if (priority >= BB_PRIORITIES)
+		priority = config->dscp_table[dscp & 63];
+	return priority < BB_PRIORITIES ? priority : BB_PRIORITY_NONE;
+}
+
+/*
+ * Reads and clears the tstamp of a deadline-mode socket's packet; others keep
+ * theirs. Cleared, because fq below would hold the packet until its deadline.
+ * Call only for packets that are not TCP and have a tstamp. CLOCK_TAI counts
+ * from another epoch; the difference of the two clocks is read now. Any other
+ * clock cannot be converted: such a packet is left alone.
+ */
+__noinline int bb_read_txtime(struct __sk_buff *skb, struct bb_meta *meta)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct sock *kernel_sk;
+	__u64 deadline;
+	__u8 clock = 0;
+
+	if (!meta || !sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 0;
+	kernel_sk = bb_untyped(sk);
+	if (!BPF_CORE_READ_BITFIELD_PROBED(kernel_sk, sk_txtime_deadline_mode))
+		return 0;
+	bpf_core_read(&clock, sizeof(clock), &kernel_sk->sk_clockid);
+	deadline = skb->tstamp;
+	if (clock == BB_CLOCK_TAI) {
+		__u64 ahead = bpf_ktime_get_tai_ns() - bpf_ktime_get_ns();
+
+		deadline = deadline > ahead ? deadline - ahead : 1;
+	} else if (clock != BB_CLOCK_MONOTONIC) {
+		return 0;
+	}
+	skb->tstamp = 0;
+	meta->flags |= BB_M_EXPLICIT;
+	if (!meta->deadline && !meta->lifetime)
+		meta->deadline = deadline;
+	return 1;
+}
+
+/* ---- 3. socket options ---- */
+
+__noinline int bb_read_socket(struct __sk_buff *skb, struct bb_meta *meta)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct bb_sock *options;
+	__u64 cookie;
+
+	if (!meta || !sk)
+		return 0;
+	options = bpf_sk_storage_get(&bb_socks, sk, 0, 0);
+	if (!options)
+		return 0;
+	meta->flags |= BB_M_SOCKET;
+	if ((options->flags & BB_SOCK_LIFETIME) && !meta->deadline && !meta->lifetime &&
+	    !(meta->flags & BB_M_NO_DEADLINE))
+		meta->lifetime = options->lifetime_ns;
+	if ((options->flags & BB_SOCK_PRIORITY) && meta->priority == BB_PRIORITY_NONE)
+		meta->priority = options->priority;
+	if ((options->flags & BB_SOCK_TREATMENT) && !meta->treatment)
+		meta->treatment = options->treatment;
+
+	/* setsockopt programs may not ask for the cookie: the first packet does. */
+	cookie = options->cookie;
+	if (!cookie) {
+		cookie = bpf_get_socket_cookie(skb);
+		options->cookie = cookie;
+	}
+	if (!bpf_map_lookup_elem(&bb_sock_stats, &cookie)) {
+		static const struct bb_counters none;
+
+		/* New, or pushed out by more recently used ones: then it starts again from 0. */
+		bpf_map_update_elem(&bb_sock_stats, &cookie, &none, BPF_NOEXIST);
+	}
+	meta->cookie = cookie;
+	meta->flags |= BB_M_COUNTED;
+	return 1;
+}
+
+/* ---- the ADU ---- */
+
+/* bb_flow_adu.stream where there is no SSRC; a real SSRC of this value costs nothing but a slot. */
+#define BB_STREAM_MARK 0xBB000001U
+#define BB_STREAM_FRAGMENT 0xBB000002U
+#define BB_STREAM_DEADLINE 0xBB000003U
+
+/*
+ * An ADU's identification may repeat for ever: a mark set once per socket, a
+ * protocol that only looks like RTP. Beyond this age the next packet starts a
+ * new ADU, so that nothing is stale for good.
+ */
+#define BB_ADU_MAX_AGE_NS BB_NSEC_PER_SEC
+
+/*
+ * Names the packet's ADU (meta->adu, 0 = none) and turns its lifetime into a
+ * deadline. Returns the slot of flow->adu that follows it, or -1.
+ */
+__noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
+			   struct bb_meta *meta, __u64 now, __u32 bytes)
+{
+	__u32 stream, source, slot = 0, found = 0;
+	__u64 oldest = ~0ULL, max_age;
+	struct bb_flow_adu *adu;
+	int rtp = 0;
+
+	if (!flow || !packet || !meta)
+		return -1;
+	if (meta->adu_bits) {
+		stream = BB_STREAM_MARK;
+		source = meta->adu_bits;
+		if (meta->deadline)
+			source = bb_mix(bb_mix(source, meta->deadline), meta->deadline >> 32);
+	} else if (packet->flags & BB_P_RTP) {
+		rtp = 1;
+		stream = packet->ssrc;
+		source = packet->rtp_time;
+	} else if (packet->flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER)) {
+		stream = BB_STREAM_FRAGMENT;
+		source = packet->frag_id;
+	} else if (meta->deadline) {
+		stream = BB_STREAM_DEADLINE;
+		source = bb_mix(meta->deadline, meta->deadline >> 32);
+	} else {
+		if (meta->lifetime)
+			meta->deadline = now + meta->lifetime;
+		return -1;
+	}
+
+	for (__u32 i = 0; i < BB_FLOW_ADUS; i++) {
+		if (flow->adu[i].first_ns && flow->adu[i].stream == stream) {
+			slot = i;
+			found = 1;
+			break;
+		}
+		if (flow->adu[i].first_ns < oldest) {
+			oldest = flow->adu[i].first_ns;
+			slot = i;
+		}
+	}
+	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
+	max_age = 2 * meta->lifetime > BB_ADU_MAX_AGE_NS ? 2 * meta->lifetime : BB_ADU_MAX_AGE_NS;
+
+	if (found && adu->source != source && rtp && (__s32)(source - adu->source) < 0 &&
+	    now - adu->first_ns < max_age) {
+		/* Overtaken by the next ADU, whose slot must not flip back and forth. */
+		if (meta->lifetime)
+			meta->deadline = adu->first_ns + meta->lifetime;
+		meta->adu = bb_mix(bb_mix(flow->hash, stream), source) | 1;
+		return -1;
+	}
+	if (!found || adu->source != source || now - adu->first_ns >= max_age) {
+		if (!found)
+			adu->avg_bytes = 0;
+		else if (!adu->avg_bytes)
+			adu->avg_bytes = adu->bytes;
+		else
+			adu->avg_bytes = (3 * (__u64)adu->avg_bytes + adu->bytes) / 4;
+		adu->stream = stream;
+		adu->source = source;
+		adu->first_ns = now;
+		adu->bytes = 0;
+		adu->dead = 0;
+		/* The mark's three bits come round again: the time makes the id its own. */
+		if (stream == BB_STREAM_MARK && !meta->deadline)
+			source = bb_mix(source, now);
+		adu->id = bb_mix(bb_mix(flow->hash, stream), source) | 1;
+	}
+	adu->bytes += bytes;
+	if (meta->lifetime)
+		meta->deadline = adu->first_ns + meta->lifetime;
+	adu->deadline = meta->deadline;
+	meta->adu = adu->id;
+	meta->avg_bytes = adu->avg_bytes;
+	return slot & (BB_FLOW_ADUS - 1);
+}
+
+#endif /* BB_META_BPF_H */

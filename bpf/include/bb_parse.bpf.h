@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Reading a packet at egress: Ethernet (or none), VLAN tags, IPv4, IPv6 with
+ * its extension headers, fragments, ports, and what kind of payload a datagram
+ * carries. Nothing here judges; nothing here trusts a length field.
+ *
+ * A header that ends early, an impossible length or a chain of more than
+ * BB_MAX_EXT_HEADERS extension headers makes the packet BB_P_MALFORMED: it has
+ * no metadata and is sent as plain traffic.
+ *
+ * Headers are read in place. Where they are not in the linear part of the skb
+ * the caller pulls them there and parses again.
+ */
+#ifndef BB_PARSE_BPF_H
+#define BB_PARSE_BPF_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "bb_core.h"
+
+#define BB_ETH_P_IP 0x0800
+#define BB_ETH_P_ARP 0x0806
+#define BB_ETH_P_8021Q 0x8100
+#define BB_ETH_P_IPV6 0x86DD
+#define BB_ETH_P_8021AD 0x88A8
+
+#define BB_PROTO_HOPOPTS 0
+#define BB_PROTO_ICMP 1
+#define BB_PROTO_IGMP 2
+#define BB_PROTO_TCP 6
+#define BB_PROTO_UDP 17
+#define BB_PROTO_DCCP 33
+#define BB_PROTO_ROUTING 43
+#define BB_PROTO_FRAGMENT 44
+#define BB_PROTO_AH 51
+#define BB_PROTO_ICMPV6 58
+#define BB_PROTO_DSTOPTS 60
+#define BB_PROTO_SCTP 132
+#define BB_PROTO_MOBILITY 135
+#define BB_PROTO_UDPLITE 136
+#define BB_PROTO_HIP 139
+#define BB_PROTO_SHIM6 140
+
+#define BB_MAX_EXT_HEADERS 8
+#define BB_MAX_VLAN_TAGS 2
+/* No header of interest starts later: 8 extension headers of the largest size we follow. */
+#define BB_MAX_HEADER_OFFSET 2304
+
+/* struct bb_packet.flags */
+#define BB_P_IP 0x0001 /* key holds addresses */
+#define BB_P_MALFORMED 0x0002
+#define BB_P_CONTROL 0x0004 /* ARP, ND, IGMP, MLD, RTCP, STUN, DTLS handshake */
+#define BB_P_RTP 0x0008
+#define BB_P_MARKER 0x0010 /* RTP marker bit */
+#define BB_P_FRAG_FIRST 0x0020
+#define BB_P_FRAG_LATER 0x0040 /* no ports of its own */
+#define BB_P_MAYBE_DTLS 0x0080 /* DTLS if the flow carries RTP (RFC 7983) */
+
+/* What bb_parse wants. */
+#define BB_PARSED 0
+#define BB_PULL 1 /* make packet->pull bytes linear and parse again */
+
+struct bb_packet {
+	struct bb_flow_key key; /* ifindex and mark are the caller's */
+	__u32 flags;
+	__u32 ssrc; /* host order, as rtp_time */
+	__u32 rtp_time;
+	__u32 frag_id;
+	__u32 pull;
+	/*
+	 * Where the next header starts, where the IP packet ends. In memory so
+	 * that the verifier forgets how they came about: it would follow every
+	 * combination of extension headers otherwise.
+	 */
+	__u32 end;
+	__u16 cursor;
+	__u8 frag_proto; /* as in the fragment header, the same for all fragments */
+	__u8 pad;
+};
+
+/*
+ * Bytes [offset, offset + size) of the packet, or NULL: then either the packet
+ * ends there (malformed) or the bytes are not linear (packet->pull is set).
+ */
+static __always_inline void *bb_at(struct __sk_buff *skb, struct bb_packet *packet, __u32 offset,
+				   __u32 size)
+{
+	void *data, *end;
+
+	if (offset > BB_MAX_HEADER_OFFSET)
+		return 0;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	data += offset;
+	if (data + size > end) {
+		if (offset + size <= skb->len)
+			packet->pull = offset + size;
+		return 0;
+	}
+	return data;
+}
+
+/* Early end of a header: pull when that may help, else malformed. */
+static __always_inline int bb_short(struct bb_packet *packet)
+{
+	if (packet->pull)
+		return BB_PULL;
+	packet->flags |= BB_P_MALFORMED;
+	return BB_PARSED;
+}
+
+/* The cursor, read back from memory: see there. */
+static __always_inline __u32 bb_cursor(struct bb_packet *packet)
+{
+	return *(volatile __u16 *)&packet->cursor;
+}
+
+static __always_inline __u32 bb_be32(const __u8 *bytes)
+{
+	return (__u32)bytes[0] << 24 | (__u32)bytes[1] << 16 | (__u32)bytes[2] << 8 | bytes[3];
+}
+
+static __always_inline __u16 bb_be16(const __u8 *bytes)
+{
+	return (__u16)(bytes[0] << 8 | bytes[1]);
+}
+
+/*
+ * The payload of a UDP or UDP-Lite datagram of `length` bytes at `offset`
+ * (RFC 7983 for who shares a port; RFC 5761 for RTP beside RTCP).
+ */
+static __always_inline int bb_parse_payload(struct __sk_buff *skb, struct bb_packet *packet,
+					    __u32 offset, __u32 length)
+{
+	__u32 wanted = length < 12 ? 8 : 12;
+	__u32 header;
+	__u8 *p;
+
+	if (length < 8)
+		return BB_PARSED;
+	if (length < 12)
+		p = bb_at(skb, packet, offset, 8);
+	else
+		p = bb_at(skb, packet, offset, 12);
+	if (!p)
+		return packet->pull ? BB_PULL : BB_PARSED;
+
+	if (p[0] >> 6 == 2) {
+		if (p[1] >= 192 && p[1] <= 223) {
+			/* RTCP counts its length in words, less one; a compound packet has more. */
+			if (((__u32)bb_be16(p + 2) + 1) * 4 <= length)
+				packet->flags |= BB_P_CONTROL;
+			return BB_PARSED;
+		}
+		header = 12 + 4 * (p[0] & 15) + (p[0] & 0x10 ? 4 : 0);
+		if (header > length || wanted < 12)
+			return BB_PARSED; /* ends within its header: not RTP */
+		packet->flags |= BB_P_RTP;
+		if (p[1] & 0x80)
+			packet->flags |= BB_P_MARKER;
+		packet->rtp_time = bb_be32(p + 4);
+		packet->ssrc = bb_be32(p + 8);
+		return BB_PARSED;
+	}
+	if (wanted < 12)
+		return BB_PARSED;
+	if (p[0] < 4 && length >= 20 && bb_be32(p + 4) == 0x2112A442)
+		packet->flags |= BB_P_CONTROL; /* STUN by its magic cookie */
+	else if (p[0] >= 20 && p[0] <= 26 && p[1] == 0xFE && length >= 13)
+		packet->flags |= BB_P_CONTROL; /* a DTLS record with its version */
+	else if (p[0] >= 20 && p[0] <= 63)
+		packet->flags |= BB_P_MAYBE_DTLS; /* DTLS 1.3 records have no version */
+	return BB_PARSED;
+}
+
+/* Ports and payload of the datagram at packet->cursor. */
+__noinline int bb_parse_l4(struct __sk_buff *skb, struct bb_packet *packet)
+{
+	__u32 offset, room, minimum, length;
+	__u8 *p;
+
+	if (!packet)
+		return BB_PARSED;
+	offset = bb_cursor(packet);
+	room = packet->end - offset;
+	if (packet->end < offset) {
+		packet->flags |= BB_P_MALFORMED;
+		return BB_PARSED;
+	}
+	switch (packet->key.proto) {
+	case BB_PROTO_UDP:
+	case BB_PROTO_UDPLITE:
+		minimum = 8;
+		break;
+	case BB_PROTO_TCP:
+		minimum = 20;
+		break;
+	case BB_PROTO_SCTP:
+	case BB_PROTO_DCCP:
+		minimum = 12;
+		break;
+	case BB_PROTO_IGMP:
+		packet->flags |= BB_P_CONTROL;
+		return BB_PARSED;
+	case BB_PROTO_ICMPV6:
+		p = bb_at(skb, packet, offset, 4);
+		if (!p || room < 4)
+			return bb_short(packet);
+		/* 130-132, 143: multicast listeners; 133-137: neighbour discovery. */
+		if ((p[0] >= 130 && p[0] <= 137) || p[0] == 143)
+			packet->flags |= BB_P_CONTROL;
+		return BB_PARSED;
+	default:
+		return BB_PARSED;
+	}
+	/* A first fragment need only hold the ports. */
+	if (packet->flags & BB_P_FRAG_FIRST)
+		minimum = 8;
+	if (room < minimum) {
+		packet->flags |= BB_P_MALFORMED;
+		return BB_PARSED;
+	}
+	p = bb_at(skb, packet, offset, 8);
+	if (!p)
+		return bb_short(packet);
+	packet->key.sport = bb_be16(p);
+	packet->key.dport = bb_be16(p + 2);
+	if (packet->key.proto == BB_PROTO_UDP) {
+		length = bb_be16(p + 4);
+		/* The length is that of the whole datagram: not judged in a fragment or a GSO packet. */
+		if (!(packet->flags & BB_P_FRAG_FIRST) && skb->gso_segs <= 1 &&
+		    (length < 8 || length > room)) {
+			packet->flags |= BB_P_MALFORMED;
+			return BB_PARSED;
+		}
+		if (length >= 8 && length < room)
+			room = length;
+	} else if (packet->key.proto != BB_PROTO_UDPLITE) {
+		return BB_PARSED;
+	}
+	return bb_parse_payload(skb, packet, offset + 8, room - 8);
+}
+
+static __always_inline int bb_parse_ipv4(struct __sk_buff *skb, struct bb_packet *packet,
+					 __u32 offset)
+{
+	__u32 header, total, end = skb->len;
+	__u16 fragment;
+	__u8 *p = bb_at(skb, packet, offset, 20);
+
+	if (!p)
+		return bb_short(packet);
+	header = (p[0] & 15) * 4;
+	total = bb_be16(p + 2);
+	/* A length of 0 is that of a GSO packet beyond 64 KiB. */
+	if (p[0] >> 4 != 4 || header < 20 || (total ? total < header : skb->gso_segs <= 1) ||
+	    offset + total > end || offset + header > end) {
+		packet->flags |= BB_P_MALFORMED;
+		return BB_PARSED;
+	}
+	if (total)
+		end = offset + total;
+	packet->flags |= BB_P_IP;
+	packet->key.family = 4;
+	packet->key.dscp = p[1] >> 2;
+	packet->key.proto = p[9];
+	packet->key.src[10] = packet->key.src[11] = 0xFF;
+	packet->key.dst[10] = packet->key.dst[11] = 0xFF;
+	__builtin_memcpy(&packet->key.src[12], p + 12, 4);
+	__builtin_memcpy(&packet->key.dst[12], p + 16, 4);
+
+	fragment = bb_be16(p + 6);
+	if (fragment & 0x3FFF) {
+		packet->frag_id = bb_be16(p + 4);
+		packet->frag_proto = p[9];
+		if (fragment & 0x1FFF) {
+			packet->flags |= BB_P_FRAG_LATER;
+			return BB_PARSED;
+		}
+		packet->flags |= BB_P_FRAG_FIRST;
+	}
+	packet->cursor = offset + header;
+	packet->end = end;
+	return bb_parse_l4(skb, packet);
+}
+
+static __always_inline int bb_parse_ipv6(struct __sk_buff *skb, struct bb_packet *packet,
+					 __u32 offset)
+{
+	__u32 payload, end = skb->len;
+	__u8 next, *p = bb_at(skb, packet, offset, 40);
+	__u16 fragment;
+
+	if (!p)
+		return bb_short(packet);
+	payload = bb_be16(p + 4);
+	if (p[0] >> 4 != 6 || offset + 40 + payload > end) {
+		packet->flags |= BB_P_MALFORMED;
+		return BB_PARSED;
+	}
+	if (payload) /* 0: a jumbogram or a GSO packet beyond 64 KiB */
+		end = offset + 40 + payload;
+	packet->flags |= BB_P_IP;
+	packet->key.family = 6;
+	packet->key.dscp = (p[0] & 15) << 2 | p[1] >> 6;
+	__builtin_memcpy(packet->key.src, p + 8, 16);
+	__builtin_memcpy(packet->key.dst, p + 24, 16);
+	packet->key.proto = p[6];
+	packet->cursor = offset + 40;
+	packet->end = end;
+
+	for (int i = 0; i <= BB_MAX_EXT_HEADERS; i++) {
+		next = packet->key.proto;
+		offset = bb_cursor(packet);
+		switch (next) {
+		case BB_PROTO_HOPOPTS:
+		case BB_PROTO_ROUTING:
+		case BB_PROTO_DSTOPTS:
+		case BB_PROTO_MOBILITY:
+		case BB_PROTO_HIP:
+		case BB_PROTO_SHIM6:
+		case BB_PROTO_AH:
+		case BB_PROTO_FRAGMENT:
+			break;
+		default:
+			return bb_parse_l4(skb, packet);
+		}
+		p = bb_at(skb, packet, offset, 8);
+		if (!p)
+			return bb_short(packet);
+		if (offset + 8 > packet->end)
+			break;
+		packet->key.proto = p[0];
+		if (next == BB_PROTO_FRAGMENT) {
+			fragment = bb_be16(p + 2);
+			if (fragment & 0xFFF9) {
+				packet->frag_id = bb_be32(p + 4);
+				packet->frag_proto = p[0];
+				if (fragment & 0xFFF8) {
+					packet->flags |= BB_P_FRAG_LATER;
+					return BB_PARSED;
+				}
+				packet->flags |= BB_P_FRAG_FIRST;
+			}
+			offset += 8;
+		} else if (next == BB_PROTO_AH) {
+			offset += ((__u32)p[1] + 2) * 4;
+		} else {
+			offset += ((__u32)p[1] + 1) * 8;
+		}
+		packet->cursor = offset; /* at most 18 + 40 + 8 * 2048: fits */
+	}
+	packet->flags |= BB_P_MALFORMED;
+	return BB_PARSED;
+}
+
+/*
+ * Fills *packet (zeroed by the caller, except key.ifindex and key.mark).
+ * `ethernet`: the device's frames start with an Ethernet header. A global
+ * function: verified once, whatever calls it.
+ */
+__noinline int bb_parse(struct __sk_buff *skb, struct bb_packet *packet, int ethernet)
+{
+	__u32 offset = 0;
+	__u16 protocol;
+	__u8 *p;
+
+	if (!packet)
+		return BB_PARSED;
+	packet->pull = 0;
+	packet->flags = 0;
+	/* A tag taken out of band (skb->vlan_present) leaves the inner protocol here. */
+	protocol = bpf_ntohs(skb->protocol);
+	if (ethernet) {
+		p = bb_at(skb, packet, 0, 14);
+		if (!p)
+			return bb_short(packet);
+		protocol = bb_be16(p + 12);
+		offset = 14;
+	}
+	for (int i = 0; i < BB_MAX_VLAN_TAGS; i++) {
+		if (protocol != BB_ETH_P_8021Q && protocol != BB_ETH_P_8021AD)
+			break;
+		p = bb_at(skb, packet, offset, 4);
+		if (!p)
+			return bb_short(packet);
+		protocol = bb_be16(p + 2);
+		offset += 4;
+	}
+	packet->cursor = offset;
+	switch (protocol) {
+	case BB_ETH_P_IP:
+		return bb_parse_ipv4(skb, packet, bb_cursor(packet));
+	case BB_ETH_P_IPV6:
+		return bb_parse_ipv6(skb, packet, bb_cursor(packet));
+	case BB_ETH_P_ARP:
+		packet->flags |= BB_P_CONTROL;
+		return BB_PARSED;
+	}
+	return BB_PARSED;
+}
+
+#endif /* BB_PARSE_BPF_H */

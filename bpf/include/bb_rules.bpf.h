@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which interface slot, which rule: the work done once per flow.
+ *
+ * Rules are found by tuple space search (Srinivasan, Suri, Varghese 1999): all
+ * rules that compare the same bits (a "shape") are entries of one hash table,
+ * so a search costs one look-up per shape, whatever the number of rules. The
+ * matching rule with the lowest order wins. Results, "no rule" included, stay
+ * in bb_flows until bb_config.rule_gen moves on.
+ */
+#ifndef BB_RULES_BPF_H
+#define BB_RULES_BPF_H
+
+#include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
+#include "bb_parse.bpf.h"
+
+/* Hash-table look-ups made by rule searches: what the cost test reads. */
+__u64 bb_shapes_probed;
+
+/* ---- interface slots ---- */
+
+/*
+ * Slot and link type of an ifindex, so that a packet does not search the 64
+ * slots. A wrong entry costs a search: bb_ifaces has the last word.
+ */
+struct bb_iface_hint {
+	__u32 ifindex;
+	__u16 slot;
+	__u16 ethernet;
+};
+struct bb_iface_hint bb_iface_hints[BB_MAX_IFACES];
+
+static __always_inline struct bb_iface_hint *bb_iface_hint(__u32 ifindex)
+{
+	return &bb_iface_hints[ifindex & (BB_MAX_IFACES - 1)];
+}
+
+/* Fills the hint of skb->ifindex; 0 when the interface is not attached. */
+__noinline int bb_find_iface(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex, slot;
+	struct bb_iface_hint *hint = bb_iface_hint(ifindex);
+	struct net_device *dev = 0;
+	struct bb_iface *iface;
+	__u16 type = 0;
+
+	for (slot = 0; slot < BB_MAX_IFACES; slot++) {
+		__u32 key = slot;
+
+		iface = bpf_map_lookup_elem(&bb_ifaces, &key);
+		if (iface && iface->ifindex == ifindex)
+			break;
+	}
+	if (slot == BB_MAX_IFACES)
+		return 0;
+	bpf_core_read(&dev, sizeof(dev), &((struct sk_buff *)bb_untyped(skb))->dev);
+	bpf_core_read(&type, sizeof(type), &dev->type);
+	hint->slot = slot;
+	hint->ethernet = type == BB_ARPHRD_ETHER || type == BB_ARPHRD_LOOPBACK;
+	hint->ifindex = ifindex;
+	return 1;
+}
+
+/* ---- rules ---- */
+
+static __always_inline void bb_key_of_flow(struct bb_rule_key *key, const struct bb_flow_key *flow)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	__builtin_memcpy(key->src, flow->src, 16);
+	__builtin_memcpy(key->dst, flow->dst, 16);
+	key->mark = flow->mark;
+	key->ifindex = flow->ifindex;
+	key->sport = flow->sport;
+	key->dport = flow->dport;
+	key->family = flow->family;
+	key->proto = flow->proto;
+	key->dscp = flow->dscp;
+}
+
+/*
+ * Index of the rule that decides for this packet's flow; 0 = none. At most
+ * BB_MAX_SHAPES look-ups. Cgroup rules match the sending socket's ancestor at
+ * the level the rule's cgroup has.
+ */
+__noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flow)
+{
+	struct bb_rule_key packet, key;
+	__u32 best = ~0U, rule = 0, zero = 0, base, count, probed = 0;
+	const __u64 *full = (const __u64 *)&packet;
+	__u64 *masked = (__u64 *)&key;
+	struct bb_config *config;
+
+	if (!flow)
+		return 0;
+	config = bpf_map_lookup_elem(&bb_config, &zero);
+	if (!config)
+		return 0;
+	base = config->rule_set ? BB_MAX_SHAPES : 0;
+	count = config->shapes;
+	bb_key_of_flow(&packet, flow);
+
+	for (__u32 i = 0; i < BB_MAX_SHAPES; i++) {
+		__u32 index = base + i;
+		struct bb_rule_ref *found;
+		struct bb_shape *shape;
+		const __u64 *mask;
+
+		if (i >= count)
+			break;
+		shape = bpf_map_lookup_elem(&bb_shapes, &index);
+		if (!shape)
+			break;
+		if (shape->first_order >= best)
+			continue; /* nothing in it comes before what is found */
+		mask = (const __u64 *)&shape->mask;
+#pragma unroll
+		for (__u32 word = 0; word < sizeof(key) / 8; word++)
+			masked[word] = full[word] & mask[word];
+		key.cgroup = 0;
+		if (shape->cgroup_level)
+			key.cgroup = bpf_skb_ancestor_cgroup_id(skb, shape->cgroup_level);
+		key.set = config->rule_set ? 1 : 0;
+		key.shape = i;
+		key.pad = 0;
+		probed++;
+		found = bpf_map_lookup_elem(&bb_rule_keys, &key);
+		if (found && found->order < best) {
+			best = found->order;
+			rule = found->rule;
+		}
+	}
+	bb_add(bb_shapes_probed, probed);
+	return rule < BB_MAX_RULES ? rule : 0;
+}
+
+/* Stores what was found for a new flow, or for one found under older rules. */
+__noinline int bb_new_flow(const struct bb_flow_key *key, __u32 iface, __u32 rule_gen, __u32 rule)
+{
+	struct bb_flow flow;
+
+	if (!key)
+		return 0;
+	__builtin_memset(&flow, 0, sizeof(flow));
+	flow.rule_gen = rule_gen;
+	flow.rule = rule;
+	flow.iface = iface;
+	flow.hash = bb_hash_words((const __u32 *)key, sizeof(*key) / 4, 0);
+	/* The session slots are looked up with the first packet: ~0 is no slot. */
+	flow.session = flow.plain_session = ~0U;
+	bpf_map_update_elem(&bb_flows, key, &flow, BPF_ANY);
+	return 0;
+}
+
+#endif /* BB_RULES_BPF_H */

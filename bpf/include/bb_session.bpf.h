@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The session table: which packets share a bottleneck, what is known of it.
+ *
+ * 8-way set associative over the array bb_sessions, filled from here without
+ * the agent. A way changes hands only when it has been idle for a second with
+ * nothing queued; its generation then moves on, which invalidates the copies
+ * in bb_flows. Slot 0 is never handed out: it is the plain session for what
+ * finds no free way.
+ *
+ * Two CPUs that meet a new key at once may each take a way for it. Both then
+ * work, each with its share, until one is idle: rare, and harmless.
+ */
+#ifndef BB_SESSION_BPF_H
+#define BB_SESSION_BPF_H
+
+#include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
+
+#define BB_SESSION_IDLE_NS BB_NSEC_PER_SEC
+#define BB_REFRESH_NS 10000000ULL /* how old a session's owd and rate may be */
+#define BB_SETS (BB_MAX_SESSIONS / BB_SESSION_WAYS)
+#define BB_TAG_CLAIMED 2 /* a way between two owners; real tags are odd */
+
+static __always_inline struct bb_session *bb_session_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&bb_sessions, &index);
+}
+
+static __always_inline int bb_same_key(const struct bb_session_key *a,
+				       const struct bb_session_key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
+}
+
+/* Slot of the session `key`, taking a way for it if it has none; 0 = the overflow session. */
+__noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
+{
+	__u32 hash, tag, old, first, index;
+	struct bb_session *session;
+
+	if (!key)
+		return 0;
+	hash = bb_hash_words((const __u32 *)key, sizeof(*key) / 4, 0x5E55);
+	tag = hash | 1;
+	first = (hash >> 8 & (BB_SETS - 1)) * BB_SESSION_WAYS;
+
+	for (__u32 way = 0; way < BB_SESSION_WAYS; way++) {
+		session = bb_session_at(first + way);
+		if (session && session->tag == tag && bb_same_key(&session->key, key))
+			return first + way;
+	}
+	for (__u32 way = 0; way < BB_SESSION_WAYS; way++) {
+		index = first + way;
+		session = bb_session_at(index);
+		if (!session || !index)
+			continue;
+		old = session->tag;
+		if (old == BB_TAG_CLAIMED)
+			continue;
+		if (old && (session->counters.queued || session->used_ns + BB_SESSION_IDLE_NS > now))
+			continue;
+		if (!__sync_bool_compare_and_swap(&session->tag, old, BB_TAG_CLAIMED))
+			continue;
+		session->gen++;
+		session->used_ns = now;
+		session->refreshed_ns = 0;
+		session->owd_ns = 0;
+		session->rate = 0;
+		__builtin_memset(&session->counters, 0, sizeof(session->counters));
+		__builtin_memcpy(&session->key, key, sizeof(*key));
+		/* Last, and ordered after the rest (a full barrier): now others may find it. */
+		__sync_bool_compare_and_swap(&session->tag, BB_TAG_CLAIMED, tag);
+		return index;
+	}
+	bb_global_inc(BB_G_SESSIONS_FULL);
+	session = bb_session_at(0);
+	if (session && !session->tag) {
+		session->key.kind = BB_SESSION_PLAIN;
+		session->tag = 1;
+	}
+	if (session)
+		session->used_ns = now;
+	return 0;
+}
+
+/*
+ * What is known of the way to one address: owd (0 = not known) and rate
+ * (bytes/s, 0 = not known). Order: what the operator or a socket said, half of
+ * a fresh RTT, the rule's default.
+ */
+struct bb_path {
+	__u64 owd_ns;
+	__u64 rate;
+};
+
+__noinline int bb_find_path(const struct bb_addr *addr, __u64 now, __u32 rule, struct bb_path *path)
+{
+	struct bb_config *config;
+	struct bb_rule *settings;
+	struct bb_peer *peer;
+	struct bb_rtt *rtt;
+	__u32 zero = 0;
+
+	if (!addr || !path)
+		return 0;
+	path->owd_ns = 0;
+	path->rate = 0;
+	peer = bpf_map_lookup_elem(&bb_peers, addr);
+	if (peer) {
+		if (peer->flags & BB_PEER_RATE)
+			path->rate = peer->rate;
+		if (peer->flags & BB_PEER_OWD) {
+			path->owd_ns = peer->owd_ns;
+			return 0;
+		}
+	}
+	config = bpf_map_lookup_elem(&bb_config, &zero);
+	rtt = bpf_map_lookup_elem(&bb_rtts, addr);
+	/* A signed age: another CPU may have written it just after `now` was read. */
+	if (rtt && config && (__s64)(now - rtt->updated_ns) <= (__s64)config->rtt_max_age_ns) {
+		path->owd_ns = rtt->srtt_ns / 2;
+		return 0;
+	}
+	settings = bpf_map_lookup_elem(&bb_rules, &rule);
+	if (settings)
+		path->owd_ns = settings->owd_default_ns;
+	return 0;
+}
+
+/*
+ * The address that stands for a destination in its session: itself, its
+ * prefix, or nothing. `bits` counts from the address's own start (IPv4: of 32).
+ */
+static __always_inline void bb_mask_address(__u8 *out, const __u8 *in, __u32 family, __u32 bits)
+{
+	if (family == 4)
+		bits += 96;
+#pragma unroll
+	for (__u32 byte = 0; byte < 16; byte++) {
+		__u32 left = bits > byte * 8 ? bits - byte * 8 : 0;
+		__u32 keep = left >= 8 ? 0xFF : (0xFF00U >> left) & 0xFF;
+
+		out[byte] = in[byte] & keep;
+	}
+}
+
+#endif /* BB_SESSION_BPF_H */

@@ -1,0 +1,178 @@
+//! What the tests of the client crate share: a namespace of their own, threads without
+//! capabilities, and a receiver that sees marks and priorities.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    os::fd::AsRawFd as _,
+    panic::resume_unwind,
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+/// `SO_RCVPRIORITY` (Linux 6.14).
+const SO_RCVPRIORITY: i32 = 82;
+
+/// Runs `test` in a thread with its own network namespace: loopback and nothing else.
+pub(crate) fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+    in_thread(|| {
+        // SAFETY: affects the calling thread only, which ends with `test`.
+        let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+        assert_eq!(
+            result,
+            0,
+            "a network namespace: {} (needs root)",
+            io::Error::last_os_error()
+        );
+        run("ip link set lo up");
+        test()
+    })
+}
+
+/// Runs `test` in its own thread and passes its panic on.
+pub(crate) fn in_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(test).join()).unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Takes all capabilities from the calling thread, for good.
+pub(crate) fn drop_capabilities() {
+    const VERSION_3: u32 = 0x2008_0522;
+    // struct __user_cap_header_struct: version, pid (0 = this thread); then two sets
+    // of effective, permitted, inheritable.
+    let header = [VERSION_3, 0];
+    let data = [0u32; 6];
+    // SAFETY: both arrays have the layout that version 3 of capset reads.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
+    assert_eq!(result, 0, "capset: {}", io::Error::last_os_error());
+}
+
+/// Runs a command in the calling thread's namespace; its words are separated by single spaces.
+pub(crate) fn run(command: &str) -> String {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .output()
+        .unwrap_or_else(|error| panic!("{command}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{command}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// A datagram as it arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) payload: Vec<u8>,
+    pub(crate) mark: u32,
+    /// `None` where the kernel has no `SO_RCVPRIORITY`.
+    pub(crate) priority: Option<u32>,
+}
+
+/// A UDP socket that sees marks and priorities of what it receives. They survive on
+/// loopback: the same packet goes out and comes in.
+pub(crate) struct Receiver {
+    pub(crate) socket: UdpSocket,
+    pub(crate) address: SocketAddr,
+}
+
+impl Receiver {
+    pub(crate) fn new(address: &str) -> Self {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let address = socket.local_addr().unwrap();
+        set_option(&socket, libc::SO_RCVMARK, 1).expect("SO_RCVMARK (Linux 5.19)");
+        // Unknown before 6.14; then `priority` stays None.
+        let _ = set_option(&socket, SO_RCVPRIORITY, 1);
+        Self { socket, address }
+    }
+
+    /// The next datagram; panics after 5 s without.
+    pub(crate) fn receive(&self) -> Received {
+        self.try_receive().expect("a datagram")
+    }
+
+    /// The next datagram, or the error after the socket's timeout.
+    pub(crate) fn try_receive(&self) -> io::Result<Received> {
+        let mut payload = vec![0u8; 70_000];
+        let mut control = [0u64; 32];
+        let mut iov = libc::iovec {
+            iov_base: payload.as_mut_ptr().cast(),
+            iov_len: payload.len(),
+        };
+        // SAFETY: all-zero bytes are a valid msghdr.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = &raw mut iov;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: `header` describes `payload` and `control`, which outlive the call.
+        let len = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, 0) };
+        if len < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        payload.truncate(len as usize);
+        let (mut mark, mut priority) = (None, None);
+        // SAFETY: the kernel filled `control` with well-formed messages.
+        let mut message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+        while !message.is_null() {
+            // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return whole messages; both kinds carry a u32.
+            let (kind, value) = unsafe {
+                (
+                    (*message).cmsg_type,
+                    libc::CMSG_DATA(message).cast::<u32>().read_unaligned(),
+                )
+            };
+            match kind {
+                libc::SO_MARK => mark = Some(value),
+                libc::SO_PRIORITY => priority = Some(value),
+                _ => {}
+            }
+            // SAFETY: as for CMSG_FIRSTHDR.
+            message = unsafe { libc::CMSG_NXTHDR(&raw const header, message) };
+        }
+        Ok(Received {
+            payload,
+            mark: mark.expect("SO_RCVMARK is set"),
+            priority,
+        })
+    }
+
+    /// Asserts that nothing has arrived within 20 ms.
+    pub(crate) fn assert_empty(&self) {
+        self.socket
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        let result = self.try_receive();
+        assert!(result.is_err(), "{result:?}");
+        self.socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+    }
+}
+
+/// Sets an integer option of level SOL_SOCKET.
+pub(crate) fn set_option(socket: &UdpSocket, option: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the kernel reads the four bytes of `value`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as u32,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

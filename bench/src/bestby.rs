@@ -45,8 +45,13 @@ fn program(name: &str) -> Result<PathBuf> {
 }
 
 impl Agent {
-    /// Starts the agent inside `ns`. `label` distinguishes agents of one lab.
+    /// Starts the agent inside `ns` without rules. `label` distinguishes agents of one lab.
     pub fn start(ns: &Netns, label: &str) -> Result<Self> {
+        Self::start_with(ns, label, "")
+    }
+
+    /// Starts the agent inside `ns` with this text as its configuration file.
+    pub fn start_with(ns: &Netns, label: &str, config: &str) -> Result<Self> {
         netns::ensure_bpffs()?;
         let (daemon, cli) = (program("bestbyd")?, program("bestby")?);
         let name = format!("bestby-lab-{}-{label}", std::process::id());
@@ -56,8 +61,8 @@ impl Agent {
             .with_context(|| format!("creating {}", directory.display()))?;
         let socket = directory.join("socket");
         let log = directory.join("log");
-        let config = directory.join("bestby.toml");
-        fs::write(&config, "").with_context(|| format!("writing {}", config.display()))?;
+        let file = directory.join("bestby.toml");
+        fs::write(&file, config).with_context(|| format!("writing {}", file.display()))?;
         let pins = cleanup::on_exit({
             let (bpffs, directory) = (bpffs.clone(), directory.clone());
             move || {
@@ -71,7 +76,7 @@ impl Agent {
         let mut command = ns.command(&daemon)?;
         command
             .arg("--config")
-            .arg(&config)
+            .arg(&file)
             .arg("--socket")
             .arg(&socket)
             .arg("--bpffs")
@@ -136,11 +141,6 @@ impl Agent {
     pub fn json(&self, words: &str) -> Result<serde_json::Value> {
         let text = self.bestby(&format!("--json {words}"))?;
         serde_json::from_str(&text).with_context(|| format!("`bestby --json {words}`: {text}"))
-    }
-
-    /// The configuration file the agent was started with.
-    pub fn config(&self) -> PathBuf {
-        self.directory.join("bestby.toml")
     }
 }
 

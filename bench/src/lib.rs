@@ -4,7 +4,7 @@
 //! - [`netns`], [`cleanup`], [`run`], [`sys`]: namespaces that vanish with their
 //!   guard or on Ctrl-C, commands in them, exact clocks;
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
-//! - [`topology`], [`queue`], [`bestby`]: the path and what is tried on it;
+//! - [`topology`], [`queue`], [`bestby`], [`pktgen`]: the path and what is tried on it;
 //! - [`measure`], [`report`]: what came of it;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
@@ -15,6 +15,7 @@ pub mod core;
 pub mod demo;
 pub mod measure;
 pub mod netns;
+pub mod pktgen;
 pub mod queue;
 pub mod report;
 pub mod run;

@@ -1,6 +1,8 @@
 //! `bestby-lab core`: the figures that every change of the data path is held against.
 
 pub mod conference;
+pub mod cost;
+pub mod memory;
 
 use std::{fs, path::PathBuf};
 
@@ -10,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     queue::Queue,
-    report::{Provenance, Table},
+    report::{Provenance, Table, virtual_time},
 };
 
 /// One part of the bench.
@@ -19,6 +21,10 @@ use crate::{
 pub enum Part {
     /// Conference mix at 253 and 190 kbit/s.
     Conference,
+    /// Instructions per packet.
+    Cost,
+    /// Memory of an attached interface.
+    Memory,
 }
 
 /// Options of `bestby-lab core`.
@@ -115,6 +121,10 @@ pub struct Results {
     pub provenance: Provenance,
     /// Conference mix.
     pub conference: Vec<conference::Cell>,
+    /// Instructions per packet; absent where time does not count instructions.
+    pub costs: Option<cost::Costs>,
+    /// Memory of an attached interface.
+    pub memory: Option<memory::Memory>,
     /// Figures to reach.
     pub targets: Vec<Target>,
 }
@@ -125,6 +135,8 @@ pub fn run(options: &Options) -> Result<()> {
     let mut results = Results {
         provenance: Provenance::here(options.seed),
         conference: Vec::new(),
+        costs: None,
+        memory: None,
         targets: Vec::new(),
     };
     println!("{}", results.provenance);
@@ -134,6 +146,24 @@ pub fn run(options: &Options) -> Result<()> {
         results
             .targets
             .extend(conference::targets(&results.conference));
+    }
+    if options.part(Part::Memory) {
+        let memory = memory::run(options).context("memory")?;
+        print!("{}", memory::render(&memory));
+        results.targets.extend(memory::targets(&memory));
+        results.memory = Some(memory);
+    }
+    if options.part(Part::Cost) {
+        if !virtual_time() {
+            bail!(
+                "costs count instructions, which this machine's clock does not: run \
+                 `tests/vm/run --icount -- target/release/bestby-lab core --only cost`"
+            );
+        }
+        let costs = cost::run(options).context("cost")?;
+        print!("{}", cost::render(&costs));
+        results.targets.extend(cost::targets(&costs));
+        results.costs = Some(costs);
     }
     print!("{}", render_targets(&results.targets));
     if let Some(file) = &options.json {

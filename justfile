@@ -63,17 +63,9 @@ vm *ARGS:
 demo *ARGS: build
     #!/bin/sh
     set -eu
-    in_vm=
-    for argument; do
-        shift
-        if [ "$argument" = --vm ]; then in_vm=1; else set -- "$@" "$argument"; fi
-    done
-    if [ -n "$in_vm" ]; then
-        exec tests/vm/run --timeout 900 -- target/release/bestby-lab demo "$@"
-    fi
-    sudo=
-    [ "$(id -u)" = 0 ] || sudo='sudo -E'
-    exec $sudo target/release/bestby-lab demo "$@"
+    sudo='sudo -E'
+    case " $(id -u) $* " in " 0 "* | *" --vm "*) sudo= ;; esac
+    exec $sudo target/release/bestby-demo "$@"
 
 # the figures of the conference mix and the cost per packet, in virtual time
 bench-core *ARGS: build

@@ -120,7 +120,9 @@ pub struct Run {
     pub learnt_owd_ms: Option<f64>,
     /// Packets that the relay's `send` refused.
     pub refused: u64,
-    /// How much longer than said the link held its frames, ms: the demo's own error.
+    /// What delays on the link: `netem` or `user space`.
+    pub link_by: String,
+    /// How much longer than said user space held its frames, ms: the demo's own error.
     pub link_late_ms: Option<Delay>,
     /// What bestby said of itself after the run.
     pub agent: Option<Value>,
@@ -233,7 +235,7 @@ fn run(queue: Queue, plan: &Plan, work: &Path) -> Result<Run> {
     let mode = agent.as_ref().map(Operator::mode).transpose()?;
 
     let (sender, events) = mpsc::channel();
-    let _client = relay::start_client(&world, sender.clone())?;
+    let client = relay::start_client(&world, sender.clone())?;
     let relay = Relay::start(&world, queue == Queue::BestbyMarkedFrames, sender)?;
     let asked = signalling.round_trips().len();
     let player = Player::start(&world.server, &plan.media, work)?;
@@ -253,8 +255,9 @@ fn run(queue: Queue, plan: &Plan, work: &Path) -> Result<Run> {
     if let Some(agent) = agent {
         agent.finish()?;
     }
-    let refused = relay.refused();
-    drop((relay, signalling));
+    client.finish()?;
+    let refused = relay.finish()?;
+    drop(signalling);
     Ok(Run {
         queue,
         mode,
@@ -263,6 +266,7 @@ fn run(queue: Queue, plan: &Plan, work: &Path) -> Result<Run> {
         signalling_ms,
         learnt_owd_ms,
         refused,
+        link_by: world.delayed_by().to_owned(),
         link_late_ms: world.finish()?,
         agent: report,
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?

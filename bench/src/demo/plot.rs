@@ -285,6 +285,7 @@ mod tests {
             signalling_ms: None,
             learnt_owd_ms: None,
             refused: 0,
+            link_by: String::new(),
             link_late_ms: None,
             agent: None,
             kernel: String::new(),

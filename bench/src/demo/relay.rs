@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 
 use super::{
     Event,
@@ -25,7 +25,10 @@ use super::{
     sys::{be_punctual, readable},
     world::{CLIENT, World},
 };
-use crate::sys::{big_receive_buffer, big_send_buffer, now, set_option};
+use crate::sys::{
+    big_receive_buffer, big_send_buffer, now, realtime_offset, receive, set_option,
+    timestamp_arrivals,
+};
 
 /// RTP ports; RTCP is on the next one.
 pub(super) const AUDIO_PORT: u16 = 5004;
@@ -44,13 +47,13 @@ pub(super) fn dscp(layer: Layer) -> u8 {
 #[derive(Debug)]
 pub(super) struct Worker {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Worker {
     pub(super) fn start(
         name: &str,
-        work: impl FnOnce(&AtomicBool) + Send + 'static,
+        work: impl FnOnce(&AtomicBool) -> io::Result<()> + Send + 'static,
     ) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new().name(name.into()).spawn({
@@ -61,6 +64,17 @@ impl Worker {
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Ends it; an error if it ended before, or panicked.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("a thread was stopped twice")?;
+        let name = thread.thread().name().unwrap_or("?").to_owned();
+        thread
+            .join()
+            .map_err(|_| anyhow!("the thread `{name}` panicked"))?
+            .with_context(|| format!("the thread `{name}` failed"))
     }
 }
 
@@ -77,7 +91,7 @@ impl Drop for Worker {
 #[derive(Debug)]
 pub(super) struct Relay {
     refused: Arc<AtomicU64>,
-    _worker: Worker,
+    worker: Worker,
 }
 
 impl Relay {
@@ -100,7 +114,9 @@ impl Relay {
             move |stop| {
                 be_punctual();
                 let mut tos = 0;
-                each_packet(&sockets, stop, |index, at_ns, packet| {
+                each_packet(&sockets, stop, |index, _, packet| {
+                    // From here on the data exists at the server.
+                    let at_ns = now();
                     let rtp = stream(index).zip(rtp::parse(packet));
                     if let Some((stream, (key, _))) = rtp {
                         let _ = events.send(Event::Sent(Sent { at_ns, stream, key }));
@@ -121,30 +137,34 @@ impl Relay {
                     if out[index].send(packet).is_err() {
                         refused.fetch_add(1, Ordering::Relaxed);
                     }
-                });
+                })
             }
         })?;
-        Ok(Self {
-            refused,
-            _worker: worker,
-        })
+        Ok(Self { refused, worker })
     }
 
-    /// Packets for which `send` returned an error.
-    pub(super) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+    /// Ends it; packets for which `send` returned an error.
+    pub(super) fn finish(self) -> Result<u64> {
+        self.worker.finish()?;
+        Ok(self.refused.load(Ordering::Relaxed))
     }
 }
 
 /// Receives in the client's namespace and reports every RTP packet.
 pub(super) fn start_client(world: &World, events: Sender<Event>) -> Result<Worker> {
     let sockets = world.client.enter(|| bind([0, 0, 0, 0]))?;
+    for socket in &sockets {
+        timestamp_arrivals(socket.as_raw_fd())?;
+    }
     Worker::start("client", move |stop| {
         be_punctual();
-        each_packet(&sockets, stop, |index, at_ns, packet| {
+        each_packet(&sockets, stop, |index, stamp, packet| {
             let Some((stream, (key, payload))) = stream(index).zip(rtp::parse(packet)) else {
                 return;
             };
+            // When the kernel had it: this thread may wake up later.
+            let at_ns =
+                stamp.map_or_else(now, |real| real.saturating_add_signed(-realtime_offset()));
             let payload = if stream == Stream::Video {
                 payload.to_vec()
             } else {
@@ -155,7 +175,7 @@ pub(super) fn start_client(world: &World, events: Sender<Event>) -> Result<Worke
                 key,
                 payload,
             }));
-        });
+        })
     })
 }
 
@@ -184,27 +204,22 @@ fn bind(address: [u8; 4]) -> Result<[UdpSocket; 4]> {
     Ok([a?, b?, c?, d?])
 }
 
-/// Calls `on_packet(socket, time, packet)` until `stop`.
+/// Calls `on_packet(socket, stamp, packet)` until `stop`; the stamp is the
+/// kernel's, CLOCK_REALTIME, on sockets that ask for one.
 fn each_packet(
     sockets: &[UdpSocket; 4],
     stop: &AtomicBool,
-    mut on_packet: impl FnMut(usize, u64, &[u8]),
-) {
+    mut on_packet: impl FnMut(usize, Option<u64>, &[u8]),
+) -> io::Result<()> {
     let mut buffer = [0; 65_536];
     while !stop.load(Ordering::Relaxed) {
         let [a, b, c, d] = sockets;
-        let Ok(ready) = readable([a, b, c, d], Duration::from_millis(50)) else {
-            return;
-        };
+        let ready = readable([a, b, c, d], Duration::from_millis(50))?;
         for (index, socket) in sockets.iter().enumerate().filter(|(i, _)| ready[*i]) {
-            loop {
-                match socket.recv(&mut buffer) {
-                    Ok(length) => on_packet(index, now(), &buffer[..length]),
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    // A pending ICMP error was taken; the next call reads on.
-                    Err(_) => {}
-                }
+            while let Some((length, stamp)) = receive(socket.as_raw_fd(), &mut buffer)? {
+                on_packet(index, stamp, &buffer[..length]);
             }
         }
     }
+    Ok(())
 }

@@ -58,6 +58,7 @@ impl Signalling {
                 while !stop.load(Ordering::Relaxed) && ask.write_all(&now().to_be_bytes()).is_ok() {
                     thread::sleep(EVERY);
                 }
+                Ok(())
             })?,
             Worker::start("answers", {
                 let round_trips = Arc::clone(&round_trips_ms);
@@ -70,11 +71,13 @@ impl Signalling {
                             .unwrap_or_else(PoisonError::into_inner)
                             .push(elapsed as f64 / 1e6);
                     }
+                    Ok(())
                 }
             })?,
             Worker::start("echo", move |_| {
                 let mut question = [0; 8];
                 while echo.read_exact(&mut question).is_ok() && echo.write_all(&question).is_ok() {}
+                Ok(())
             })?,
         ];
         Ok(Self {

@@ -20,7 +20,8 @@ pub(super) const CLIENT: &str = "10.66.0.2";
 /// Namespaces, devices and the link; all gone when dropped.
 #[derive(Debug)]
 pub(super) struct World {
-    line: DelayLine,
+    /// `None` where the kernel delays (netem).
+    line: Option<DelayLine>,
     pub(super) server: Netns,
     pub(super) client: Netns,
     _link: Netns,
@@ -66,7 +67,10 @@ impl World {
                 &format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent"),
             )?;
         }
-        let line = DelayLine::start(&link, LINK[0], LINK[1], delay)?;
+        let line = match netem(&link, delay) {
+            Ok(()) => None,
+            Err(_) => Some(DelayLine::start(&link, LINK[0], LINK[1], delay)?),
+        };
         Ok(Self {
             line,
             server,
@@ -98,6 +102,43 @@ impl World {
 
     /// Ends the link; how much later than due its frames left, ms.
     pub(super) fn finish(self) -> Result<Option<Delay>> {
-        self.line.finish()
+        self.line.map_or(Ok(None), DelayLine::finish)
     }
+
+    /// Who delays: `netem`, or the demo itself.
+    pub(super) fn delayed_by(&self) -> &'static str {
+        if self.line.is_some() {
+            "user space"
+        } else {
+            "netem"
+        }
+    }
+}
+
+/// The link by the kernel's own means; where modules are missing, nothing of it stays.
+fn netem(link: &Netns, delay: Duration) -> Result<()> {
+    let built = LINK
+        .iter()
+        .zip(LINK.iter().rev())
+        .try_for_each(|(from, to)| {
+            let ms = delay.as_millis();
+            for words in [
+                format!("qdisc add dev {to} root netem delay {ms}ms limit 100000"),
+                format!("qdisc add dev {from} clsact"),
+                format!(
+                    "filter add dev {from} ingress matchall action mirred egress redirect dev {to}"
+                ),
+            ] {
+                link.sh("tc", &words)?;
+            }
+            Ok(())
+        });
+    if built.is_err() {
+        for device in LINK {
+            // What was not built cannot be removed; that is no second error.
+            let _ = link.sh("tc", &format!("qdisc del dev {device} root"));
+            let _ = link.sh("tc", &format!("qdisc del dev {device} clsact"));
+        }
+    }
+    built
 }

@@ -64,13 +64,15 @@ static void mkdirs(const char *path)
 	mkdir(buffer, 0755);
 }
 
-static int try_mount(const char *type, const char *source, const char *target, unsigned long flags, const char *data)
+static int try_mount(const char *type, const char *source, const char *target, unsigned long flags,
+		     const char *data)
 {
 	mkdirs(target);
 	return mount(source, target, type, flags, data);
 }
 
-static void must_mount(const char *type, const char *source, const char *target, unsigned long flags, const char *data)
+static void must_mount(const char *type, const char *source, const char *target,
+		       unsigned long flags, const char *data)
 {
 	if (try_mount(type, source, target, flags, data))
 		die("cannot mount %s (%s) on %s", source, type, target);
@@ -214,7 +216,8 @@ static int run(const char *script)
 
 	port[0] = open_port("bestby.out");
 	port[1] = open_port("bestby.err");
-	if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC) || pipe2(self_pipe, O_CLOEXEC | O_NONBLOCK))
+	if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC) ||
+	    pipe2(self_pipe, O_CLOEXEC | O_NONBLOCK))
 		die("cannot make a pipe");
 	sigaction(SIGCHLD, &action, NULL);
 
@@ -280,7 +283,8 @@ int main(void)
 	must_mount("tmpfs", "tmpfs", "/upper", 0, "mode=0755");
 	mkdirs("/upper/top");
 	mkdirs("/upper/work");
-	must_mount("overlay", "root", "/new", 0, "lowerdir=/lower,upperdir=/upper/top,workdir=/upper/work");
+	must_mount("overlay", "root", "/new", 0,
+		   "lowerdir=/lower,upperdir=/upper/top,workdir=/upper/work");
 	// Here, because the overlay hides what the host has mounted there.
 	must_mount("proc", "proc", "/new/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	must_mount("sysfs", "sysfs", "/new/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
@@ -290,7 +294,8 @@ int main(void)
 	if (chdir("/new") || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
 		die("cannot change to the new root");
 
-	try_mount("devpts", "devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=620,ptmxmode=666");
+	try_mount("devpts", "devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC,
+		  "gid=5,mode=620,ptmxmode=666");
 	try_mount("tmpfs", "tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777");
 	if (symlink("/proc/self/fd", "/dev/fd") || symlink("/proc/self/fd/0", "/dev/stdin") ||
 	    symlink("/proc/self/fd/1", "/dev/stdout") || symlink("/proc/self/fd/2", "/dev/stderr"))

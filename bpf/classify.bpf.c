@@ -504,19 +504,20 @@ int bb_classify(struct __sk_buff *skb)
 	if (!flow || flow->rule_gen != config->rule_gen || flow->iface != slot) {
 		__u32 rule = bb_find_rule(skb, &w.packet.key);
 
-		if (flow) {
-			/* Other rules now; the ADUs under way keep their deadlines. */
-			flow->rule = rule;
-			flow->iface = slot;
-			flow->session = flow->plain_session = ~0U;
-			flow->refreshed_ns = 0;
-			flow->rule_gen = config->rule_gen;
-		} else {
-			bb_new_flow(&w.packet.key, slot, config->rule_gen, rule);
+		if (!flow) {
+			bpf_map_update_elem(&bb_flows, &w.packet.key, &bb_fresh_flow, BPF_ANY);
 			flow = bpf_map_lookup_elem(&bb_flows, &w.packet.key);
+			if (!flow)
+				goto plain; /* no memory for it: plain this time */
+			flow->hash = bb_hash_words((const __u32 *)&w.packet.key,
+						   sizeof(w.packet.key) / 4, 0);
 		}
-		if (!flow)
-			goto plain; /* no memory for it: plain this time */
+		/* Under other rules, too, the ADUs under way keep their deadlines. */
+		flow->rule = rule;
+		flow->iface = slot;
+		flow->session = flow->plain_session = ~0U;
+		flow->refreshed_ns = 0;
+		flow->rule_gen = config->rule_gen;
 	}
 	if (w.packet.flags & BB_P_RTP)
 		flow->flags |= BB_FLOW_RTP;

@@ -134,22 +134,11 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 	return rule < BB_MAX_RULES ? rule : 0;
 }
 
-/* Stores what was found for a new flow, or for one found under older rules. */
-__noinline int bb_new_flow(const struct bb_flow_key *key, __u32 iface, __u32 rule_gen, __u32 rule)
-{
-	struct bb_flow flow;
-
-	if (!key)
-		return 0;
-	__builtin_memset(&flow, 0, sizeof(flow));
-	flow.rule_gen = rule_gen;
-	flow.rule = rule;
-	flow.iface = iface;
-	flow.hash = bb_hash_words((const __u32 *)key, sizeof(*key) / 4, 0);
-	/* The session slots are looked up with the first packet: ~0 is no slot. */
-	flow.session = flow.plain_session = ~0U;
-	bpf_map_update_elem(&bb_flows, key, &flow, BPF_ANY);
-	return 0;
-}
+/* A flow before its rule is known; never a current one, whatever config says. */
+static const struct bb_flow bb_fresh_flow = {
+	.rule_gen = ~0U,
+	.session = ~0U, /* no slot: looked up with the first packet */
+	.plain_session = ~0U,
+};
 
 #endif /* BB_RULES_BPF_H */

@@ -14,6 +14,7 @@
 #ifndef BB_SESSION_BPF_H
 #define BB_SESSION_BPF_H
 
+#include <bpf/bpf_endian.h>
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
 
@@ -96,19 +97,21 @@ struct bb_path {
 	__u64 rate;
 };
 
-__noinline int bb_find_path(const struct bb_addr *addr, __u64 now, __u32 rule, struct bb_path *path)
+__noinline int bb_find_path(const struct bb_addr *to, __u64 now, __u32 rule, struct bb_path *path)
 {
+	struct bb_addr addr;
 	struct bb_config *config;
 	struct bb_rule *settings;
 	struct bb_peer *peer;
 	struct bb_rtt *rtt;
 	__u32 zero = 0;
 
-	if (!addr || !path)
+	if (!to || !path)
 		return 0;
+	addr = *to; /* v6.2: before it a key had to be on the stack or in a map */
 	path->owd_ns = 0;
 	path->rate = 0;
-	peer = bpf_map_lookup_elem(&bb_peers, addr);
+	peer = bpf_map_lookup_elem(&bb_peers, &addr);
 	if (peer) {
 		if (peer->flags & BB_PEER_RATE)
 			path->rate = peer->rate;
@@ -118,7 +121,7 @@ __noinline int bb_find_path(const struct bb_addr *addr, __u64 now, __u32 rule, s
 		}
 	}
 	config = bpf_map_lookup_elem(&bb_config, &zero);
-	rtt = bpf_map_lookup_elem(&bb_rtts, addr);
+	rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
 	/* A signed age: another CPU may have written it just after `now` was read. */
 	if (rtt && config && (__s64)(now - rtt->updated_ns) <= (__s64)config->rtt_max_age_ns) {
 		path->owd_ns = rtt->srtt_ns / 2;
@@ -136,15 +139,18 @@ __noinline int bb_find_path(const struct bb_addr *addr, __u64 now, __u32 rule, s
  */
 static __always_inline void bb_mask_address(__u8 *out, const __u8 *in, __u32 family, __u32 bits)
 {
+	__u32 high, low;
+	__u64 words[2];
+
 	if (family == 4)
 		bits += 96;
-#pragma unroll
-	for (__u32 byte = 0; byte < 16; byte++) {
-		__u32 left = bits > byte * 8 ? bits - byte * 8 : 0;
-		__u32 keep = left >= 8 ? 0xFF : (0xFF00U >> left) & 0xFF;
-
-		out[byte] = in[byte] & keep;
-	}
+	high = bits < 64 ? bits : 64;
+	low = bits < 64 ? 0 : bits < 128 ? bits - 64 : 64;
+	__builtin_memcpy(words, in, 16);
+	/* Shifts by 64 are undefined: halve them. */
+	words[0] &= bpf_cpu_to_be64(~(~0ULL >> high / 2 >> (high - high / 2)));
+	words[1] &= bpf_cpu_to_be64(~(~0ULL >> low / 2 >> (low - low / 2)));
+	__builtin_memcpy(out, words, 16);
 }
 
 #endif /* BB_SESSION_BPF_H */

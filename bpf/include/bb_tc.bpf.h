@@ -365,6 +365,7 @@ __noinline int bb_tc_account(const struct bb_tc_verdict *v)
 	struct bb_config *config;
 	struct bb_iface *iface;
 	__u32 key, zero = 0;
+	__u64 cookie;
 
 	if (!v)
 		return 0;
@@ -379,8 +380,9 @@ __noinline int bb_tc_account(const struct bb_tc_verdict *v)
 	iface = bpf_map_lookup_elem(&bb_ifaces, &key);
 	if (iface)
 		bb_tc_count(&iface->counters, v->bytes, v->reason, v->drop, v->stale);
-	if (v->cookie)
-		bb_tc_count(bpf_map_lookup_elem(&bb_sock_stats, &v->cookie), v->bytes, v->reason,
+	cookie = v->cookie;
+	if (cookie)
+		bb_tc_count(bpf_map_lookup_elem(&bb_sock_stats, &cookie), v->bytes, v->reason,
 			    v->drop, v->stale);
 	if (v->reason >= 0) {
 		config = bpf_map_lookup_elem(&bb_config, &zero);

@@ -58,6 +58,29 @@ fn grammar_of_the_manual_is_understood() {
 }
 
 #[test]
+fn every_command_of_the_guides_is_understood() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let mut seen = 0;
+    for guide in ["operating.md", "metadata.md"] {
+        let text = std::fs::read_to_string(docs.join(guide)).unwrap();
+        // Every second part between fences is code.
+        for line in text.split("```").skip(1).step_by(2).flat_map(str::lines) {
+            if let Some(command) = line
+                .strip_prefix("$ ")
+                .or_else(|| line.starts_with("bestby ").then_some(line))
+            {
+                let command = command.split(" #").next().unwrap();
+                if let Err(e) = parse(command) {
+                    panic!("{guide}: {command}: {e}");
+                }
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} commands found");
+}
+
+#[test]
 fn wrong_usage_says_what_is_allowed() {
     for (line, says) in [
         ("bestby", "Usage"),

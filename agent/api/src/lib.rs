@@ -55,3 +55,9 @@ pub const DEFAULT_CONFIG: &str = "/etc/bestby/bestby.toml";
 
 /// Name under which traffic without a flow rule is counted.
 pub const NO_RULE: &str = "-";
+
+/// The guides' Rust examples compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/metadata.md")]
+#[doc = include_str!("../../../docs/operating.md")]
+pub struct Guides;

@@ -93,9 +93,10 @@ pub struct AgentConfig {
     pub rtt_max_age: Span,
     /// Drop notices per second; more are counted, not sent. 0 to 1000000.
     pub events_per_s: u32,
-    /// `[agent.so_priority]`: priority of packets by their `SO_PRIORITY`, where nothing else gives one.
+    /// `[agent.so_priority]`: priority of deadline-mode `SO_TXTIME` packets by their `SO_PRIORITY`.
     pub so_priority: SoPriorityTable,
-    /// `[agent.dscp]`: priority of packets by their DSCP, where nothing else gives one.
+    /// `[agent.dscp]`: priority of deadline-mode `SO_TXTIME` packets by their DSCP, where `SO_PRIORITY` says
+    /// nothing.
     pub dscp: DscpTable,
 }
 

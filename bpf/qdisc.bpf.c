@@ -45,7 +45,7 @@ char _license[] SEC("license") = "GPL";
 #define TC_H_ROOT 0xFFFFFFFFU
 
 /* When the interface's link is free again; all transmit queues share it. */
-static __u64 bbq_link_next;
+__u64 bbq_link_next;
 
 /* Sessions looked at for the longest queue when the interface is full. */
 #define BBQ_FATTEST 8
@@ -129,7 +129,7 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u64 now)
 		return 0;
 	most = q->qlen + 1;
 	at = in->old_head ?: in->new_head;
-	for (__u32 n = 0; n < BBQ_FATTEST && at && bb_can_loop; n++) {
+	for (__u32 n = bb_zero; n < BBQ_FATTEST && at && bb_can_loop; n++) {
 		struct bbq_queue *o = bbq_queue_at(inst, at);
 
 		if (!o)

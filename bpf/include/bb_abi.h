@@ -139,6 +139,7 @@ struct bb_counters {
 #define BB_SESSION_WAYS 8
 #define BB_MAX_FLOWS 32768
 #define BB_MAX_PEERS 16384
+#define BB_MAX_SOCK_PEERS 8192
 
 struct bb_config {
 	__u32 abi_version;
@@ -322,13 +323,19 @@ struct bb_rtt {
 
 #define BB_PEER_OWD 0x01
 #define BB_PEER_RATE 0x02
-#define BB_PEER_OPERATOR 0x04 /* set by `bestby session set`: sockets may not overwrite it */
+#define BB_PEER_OPERATOR 0x04 /* set by `bestby session set`: sockets may not contradict it */
 
 struct bb_peer {
 	__u64 owd_ns;
 	__u64 rate;
 	__u32 flags;
 	__u32 pad;
+};
+
+/* What sockets said of a peer (BB_SO_PEER): counts only for packets of the same user. */
+struct bb_sock_peer_key {
+	__u8 addr[16];
+	__u32 uid;
 };
 
 /* ---- sockets ---- */

@@ -26,21 +26,27 @@ extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb
  * may_goto instruction (v6.9), four machine instructions each time round;
  * bpf_for costs a call. Written as bytes because the mnemonic needs -mcpu=v4.
  */
-#define bb_can_loop                                                                      \
-	({                                                                               \
-		__label__ out, on;                                                       \
-		_Bool more = 1;                                                          \
-		asm volatile goto("1: .byte 0xe5; .byte 0;"                              \
-				  ".long ((%l[out] - 1b - 8) / 8) & 0xffff; .short 0"    \
-				  :                                                      \
-				  :                                                      \
-				  :                                                      \
-				  : out);                                                \
-		goto on;                                                                 \
-out:                                                                                     \
-		more = 0;                                                                \
-on:;                                                                                     \
-		more;                                                                    \
+#define bb_can_loop                                                                   \
+	({                                                                            \
+		__label__ out, on;                                                    \
+		_Bool more = 1;                                                       \
+		asm volatile goto("1: .byte 0xe5; .byte 0;"                           \
+				  ".long ((%l[out] - 1b - 8) / 8) & 0xffff; .short 0" \
+				  :                                                   \
+				  :                                                   \
+				  :                                                   \
+				  : out);                                             \
+		goto on;                                                              \
+out:                                                                                  \
+		more = 0;                                                             \
+on:;                                                                                  \
+		more;                                                                 \
 	})
+
+/*
+ * 0, but the verifier does not know it: a loop that counts from here converges
+ * after a few rounds instead of being followed for every value of its counter.
+ */
+__u32 bb_zero SEC(".bss");
 
 #endif /* BB_COMPAT_BPF_H */

@@ -36,15 +36,20 @@ bb_inline void bb_count_sent(struct bb_counters *c, __u32 bytes, int stale)
 		bb_add(c->sent_stale, 1);
 }
 
+/* clang would check a reason once and keep it on the stack, where the verifier forgets its bound. */
+#define bb_keep_check(value) asm volatile("" : "+r"(value))
+
 bb_inline void bb_count_drop(struct bb_counters *c, __u32 reason)
 {
 	bb_add(c->queued, -1ULL);
+	bb_keep_check(reason);
 	if (reason < BB_REASONS)
 		bb_add(c->dropped[reason], 1);
 }
 
 bb_inline void bb_count_would_drop(struct bb_counters *c, __u32 reason)
 {
+	bb_keep_check(reason);
 	if (reason < BB_REASONS)
 		bb_add(c->would_drop[reason], 1);
 }

@@ -37,23 +37,8 @@ struct sock {
 	unsigned long sk_max_pacing_rate; /* bytes/s; ~0 = none set */
 } BB_CORE;
 
-struct minmax_sample {
-	__u32 t;
-	__u32 v;
-} BB_CORE;
-
-struct minmax {
-	struct minmax_sample s[3];
-} BB_CORE;
-
-struct inet_connection_sock {
-	__u32 icsk_rto; /* jiffies */
-} BB_CORE;
-
 struct tcp_sock {
-	__u32 srtt_us; /* smoothed RTT << 3, in us */
 	__u32 rttvar_us;
-	struct minmax rtt_min;
 } BB_CORE;
 
 /*

@@ -22,7 +22,6 @@
 	} name_ SEC(".maps")
 
 BB_MAP(bb_config, BPF_MAP_TYPE_ARRAY, __u32, struct bb_config, 1);
-BB_MAP(bb_ifaces, BPF_MAP_TYPE_ARRAY, __u32, struct bb_iface, BB_MAX_IFACES);
 BB_MAP(bb_shapes, BPF_MAP_TYPE_ARRAY, __u32, struct bb_shape, 2 * BB_MAX_SHAPES);
 BB_MAP(bb_rules, BPF_MAP_TYPE_ARRAY, __u32, struct bb_rule, BB_MAX_RULES);
 BB_MAP(bb_rule_stats, BPF_MAP_TYPE_ARRAY, __u32, struct bb_counters, BB_MAX_RULES);
@@ -32,6 +31,23 @@ BB_MAP(bb_frags, BPF_MAP_TYPE_LRU_HASH, struct bb_frag_key, struct bb_frag, 1024
 BB_MAP(bb_rtts, BPF_MAP_TYPE_LRU_HASH, struct bb_addr, struct bb_rtt, BB_MAX_PEERS);
 BB_MAP(bb_sock_stats, BPF_MAP_TYPE_LRU_HASH, __u64, struct bb_counters, BB_MAX_PEERS);
 BB_MAP(bb_global, BPF_MAP_TYPE_ARRAY, __u32, __u64, BB_GLOBALS);
+
+/* LRU: whoever names thousands of peers pushes out first those that nobody sends to. */
+BB_MAP(bb_sock_peers, BPF_MAP_TYPE_LRU_HASH, struct bb_sock_peer_key, struct bb_peer,
+       BB_MAX_SOCK_PEERS);
+
+/*
+ * Mapped by the agent: it changes an interface's settings while the classifier
+ * counts in the same value, which an update of the whole value would undo.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct bb_iface);
+	__uint(max_entries, BB_MAX_IFACES);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} bb_ifaces SEC(".maps");
 
 /* The operator may name more rules or peers than a small host ever will: not preallocated. */
 struct {

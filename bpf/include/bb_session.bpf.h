@@ -89,20 +89,22 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 
 /*
  * What is known of the way to one address: owd (0 = not known) and rate
- * (bytes/s, 0 = not known). Order: what the operator or a socket said, half of
- * a fresh RTT, the rule's default.
+ * (bytes/s, 0 = not known). Order: what the operator said, what a socket of the
+ * packet's user said, half of a fresh RTT, the rule's default.
  */
 struct bb_path {
 	__u64 owd_ns;
 	__u64 rate;
 };
 
-__noinline int bb_find_path(const struct bb_addr *to, __u64 now, __u32 rule, struct bb_path *path)
+__noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now, __u32 rule,
+			    struct bb_path *path)
 {
-	struct bb_addr addr;
+	struct bb_sock_peer_key key = {};
 	struct bb_config *config;
 	struct bb_rule *settings;
 	struct bb_peer *peer;
+	struct bb_addr addr;
 	struct bb_rtt *rtt;
 	__u32 zero = 0;
 
@@ -112,6 +114,11 @@ __noinline int bb_find_path(const struct bb_addr *to, __u64 now, __u32 rule, str
 	path->owd_ns = 0;
 	path->rate = 0;
 	peer = bpf_map_lookup_elem(&bb_peers, &addr);
+	if (!peer && skb->sk) {
+		__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
+		key.uid = bpf_get_socket_uid(skb);
+		peer = bpf_map_lookup_elem(&bb_sock_peers, &key);
+	}
 	if (peer) {
 		if (peer->flags & BB_PEER_RATE)
 			path->rate = peer->rate;

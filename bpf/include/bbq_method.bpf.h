@@ -35,15 +35,16 @@ bb_inline __u64 bbq_inverse(__u64 rate)
 }
 
 /* May this packet be dropped because it is stale? */
-bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s, __u64 rate)
+bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s,
+			   __u64 rate)
 {
 	__u32 method = iface->method;
 
 	if (s->treatment == BB_TREAT_FORWARD || method == BB_FIFO || method == BB_RING ||
 	    method == BB_LAZY)
 		return 0;
-	if (q->qlen == 1 && (method == BB_SFDPS2 || method == BB_RING_SFDPS2 ||
-			     (method == BB_TRIAGE && !rate)))
+	if (q->qlen == 1 &&
+	    (method == BB_SFDPS2 || method == BB_RING_SFDPS2 || (method == BB_TRIAGE && !rate)))
 		return 0;
 	return 1;
 }
@@ -145,7 +146,7 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
 			return priority > l ? BBQ_NONE : q->head[l];
 
 	idx = q->head[0];
-	for (__u32 n = 0; n < BBQ_TRIAGE_WALK && bb_can_loop; n++) {
+	for (__u32 n = bb_zero; n < BBQ_TRIAGE_WALK && bb_can_loop; n++) {
 		struct bbq_slot *s = bbq_slot_at(inst, idx);
 		__u64 weight;
 
@@ -193,8 +194,8 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 rate, __u64 start, __
 		return 1;
 	}
 
-	for (__u32 round = 0; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
-		__u32 at = q->head[0], victim = BBQ_NONE, n = 0;
+	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
+		__u32 at = q->head[0], victim = BBQ_NONE, n = bb_zero;
 		__u64 bytes = 0, worst = 0;
 		int late = 0;
 

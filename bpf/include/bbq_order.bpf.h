@@ -52,12 +52,24 @@ bb_inline void bbq_finger_clear(struct bbq_queue *q, struct bbq_slot *s, struct 
 		heir->finger = f + 1;
 }
 
+/* The ADU behind a, or the first one of list l where there is no a. */
+bb_inline __u32 bbq_behind(struct bbq_queue *q, __u32 l, struct bbq_slot *a)
+{
+	__u32 next = q->head[l];
+
+	/* Else clang selects an address before it is known to be one, and loads once. */
+	asm volatile("" : "+r"(next));
+	if (a)
+		next = a->next;
+	return next;
+}
+
 /* Puts ADU `idx` behind `after` (BBQ_NONE: in front) of list l. */
 bb_inline void bbq_link(__u32 inst, struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_slot *s,
 			__u32 after, struct bbq_slot *a)
 {
 	struct bbq_slot *n;
-	__u32 next = a ? a->next : q->head[l];
+	__u32 next = bbq_behind(q, l, a);
 
 	s->prev = after;
 	s->next = next;
@@ -150,7 +162,7 @@ __noinline __u32 bbq_insert(__u32 inst, __u32 session, __u32 idx, __u32 l)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bbq_slot *s = bbq_slot_at(inst, idx), *at = 0, *step;
-	__u32 here = BBQ_NONE, best = BBQ_FINGERS, steps = 0;
+	__u32 here = BBQ_NONE, best = BBQ_FINGERS, steps = bb_zero;
 	__u64 key, best_key = 0;
 
 	if (!q || !s || l >= BBQ_LISTS)
@@ -189,9 +201,9 @@ __noinline __u32 bbq_insert(__u32 inst, __u32 session, __u32 idx, __u32 l)
 			here = BBQ_NONE;
 			at = 0;
 		}
-		steps = 0;
+		steps = bb_zero;
 		while (bb_can_loop) {
-			__u32 next = at ? at->next : q->head[l];
+			__u32 next = bbq_behind(q, l, at);
 
 			step = bbq_slot_at(inst, next);
 			if (!step || step->key > key)

@@ -122,12 +122,12 @@ struct bbq_wheel {
 };
 
 /* max_entries of these four are set by the agent (bestby_bpf::qdisc_sizes). */
-#define BBQ_MAP(name_, value_)                       \
-	struct {                                     \
-		__uint(type, BPF_MAP_TYPE_ARRAY);    \
-		__type(key, __u32);                  \
-		__type(value, value_);               \
-		__uint(max_entries, 1);              \
+#define BBQ_MAP(name_, value_)                    \
+	struct {                                  \
+		__uint(type, BPF_MAP_TYPE_ARRAY); \
+		__type(key, __u32);               \
+		__type(value, value_);            \
+		__uint(max_entries, 1);           \
 	} name_ SEC(".maps")
 
 BBQ_MAP(bbq_slots, struct bbq_slot);

@@ -34,6 +34,8 @@ macro_rules! object {
     }};
 }
 
+/// `qdisc.bpf.c`, as bytes: the agent tells by them whether an upgrade is due.
+pub static QDISC: &[u8] = object!("qdisc");
 /// `classify.bpf.c`: tcx/clsact egress.
 pub static CLASSIFY: &[u8] = object!("classify");
 /// `sockopt.bpf.c`: cgroup setsockopt and getsockopt.

@@ -1,0 +1,485 @@
+//! One queue on one veth, loaded without the agent, fed with frames that carry
+//! their own control block (`bpf/stamp.bpf.c`).
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, FromRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use aya::{
+    EbpfLoader,
+    programs::{SchedClassifier, TcAttachType},
+};
+use bestby_bpf::{
+    abi::*,
+    maps::{MapsSkel, MapsSkelBuilder},
+    qdisc::{QdiscSkel, QdiscSkelBuilder},
+    qdisc_sizes, slots_per_instance,
+};
+use libbpf_rs::{
+    Link, MapCore as _, MapFlags,
+    skel::{OpenSkel as _, SkelBuilder as _},
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Ethertype of test frames: IEEE 802 local experimental 1.
+const ETHERTYPE: u16 = 0x88b5;
+
+pub fn now_ns() -> u64 {
+    let mut t = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: t is large enough for one timespec, which the call fills.
+    let t = unsafe {
+        assert_eq!(
+            libc::clock_gettime(libc::CLOCK_MONOTONIC, t.as_mut_ptr()),
+            0
+        );
+        t.assume_init()
+    };
+    u64::try_from(t.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(t.tv_nsec).unwrap()
+}
+
+pub fn run(command: &str) -> Result<String, String> {
+    let done = Command::new("sh").arg("-c").arg(command).output().unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    if done.status.success() {
+        Ok(text)
+    } else {
+        Err(format!("{command}: {text}"))
+    }
+}
+
+/// What a test says of one packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    pub rule: u16,
+    pub session: u16,
+    pub priority: u8,
+    pub treatment: u32,
+    pub adu: u32,
+    /// 0 = none.
+    pub deadline: u64,
+    /// Length of the frame.
+    pub len: usize,
+}
+
+impl Default for Packet {
+    fn default() -> Self {
+        Self {
+            rule: 1,
+            session: 10,
+            priority: 3,
+            treatment: BB_TREAT_DISCARD,
+            adu: 0,
+            deadline: 0,
+            len: 200,
+        }
+    }
+}
+
+impl Packet {
+    fn frame(&self, sequence: u32) -> Vec<u8> {
+        let mut flags = 0;
+        if self.deadline != 0 {
+            flags |= BB_CB_DEADLINE;
+        }
+        if self.adu != 0 {
+            flags |= BB_CB_ADU;
+        }
+        let cb = bb_cb {
+            magic: u16::try_from(BB_CB_MAGIC).unwrap(),
+            rule: self.rule,
+            session: self.session,
+            class_: self.priority | u8::try_from(self.treatment << 4).unwrap(),
+            flags: u8::try_from(flags).unwrap(),
+            adu: self.adu,
+            deadline_lo: self.deadline as u32,
+            deadline_hi: (self.deadline >> 32) as u32,
+        };
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, 1]);
+        frame.extend(ETHERTYPE.to_be_bytes());
+        frame.extend(cb.as_bytes());
+        frame.extend(sequence.to_be_bytes());
+        frame.resize(self.len.max(frame.len()), 0);
+        frame
+    }
+}
+
+/// A packet socket bound to one device.
+pub struct Wire(OwnedFd);
+
+impl Wire {
+    fn open(device: &str) -> Self {
+        // SAFETY: plain system calls; the address is a zeroed sockaddr_ll, filled below, and
+        // outlives the call that reads it.
+        unsafe {
+            let fd = libc::socket(
+                libc::AF_PACKET,
+                libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+                i32::from(ETHERTYPE.to_be()),
+            );
+            assert!(fd >= 0, "{}", io::Error::last_os_error());
+            let fd = OwnedFd::from_raw_fd(fd);
+            let mut to: libc::sockaddr_ll = std::mem::zeroed();
+            to.sll_family = libc::AF_PACKET as u16;
+            to.sll_protocol = ETHERTYPE.to_be();
+            to.sll_ifindex = ifindex(device) as i32;
+            let size = size_of::<libc::sockaddr_ll>() as u32;
+            assert_eq!(libc::bind(fd.as_raw_fd(), (&raw const to).cast(), size), 0);
+            for option in [libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE] {
+                let bytes = 256i32 << 20;
+                let set = libc::setsockopt(
+                    fd.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    option,
+                    (&raw const bytes).cast(),
+                    4,
+                );
+                assert_eq!(set, 0);
+            }
+            Self(fd)
+        }
+    }
+
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: the slice is valid for its length.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        if sent < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sequence number of the next frame, None when there is none now.
+    pub fn receive(&self) -> Option<u32> {
+        let mut frame = [0u8; 4096];
+        // SAFETY: the buffer is valid for its length.
+        let got = unsafe {
+            libc::recv(
+                self.0.as_raw_fd(),
+                frame.as_mut_ptr().cast(),
+                frame.len(),
+                0,
+            )
+        };
+        (got >= 38).then(|| u32::from_be_bytes(frame[34..38].try_into().unwrap()))
+    }
+
+    /// Bytes of kernel memory that packets sent by this socket still hold.
+    pub fn held(&self) -> i32 {
+        let mut bytes = 0i32;
+        // SAFETY: SIOCOUTQ writes one int.
+        assert_eq!(
+            unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) },
+            0
+        );
+        bytes
+    }
+}
+
+pub fn ifindex(device: &str) -> u32 {
+    std::fs::read_to_string(format!("/sys/class/net/{device}/ifindex"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+pub struct Loaded {
+    // Declared before the skeleton: the link must go first.
+    pub link: Link,
+    pub skel: Box<QdiscSkel<'static>>,
+}
+
+/// Loads the queue's object for one interface; `id` names the Qdisc.
+pub fn load(
+    pins: &Path,
+    slot: u32,
+    id: &str,
+    limit: u32,
+    instances: u32,
+    reuse: Option<&Path>,
+) -> Loaded {
+    let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut builder = QdiscSkelBuilder::default();
+    builder.obj_builder.pin_root_path(pins).unwrap();
+    let mut open = builder.open(storage).unwrap();
+    {
+        let data = open.maps.rodata_data.as_deref_mut().unwrap();
+        data.bbq_slot = slot;
+        data.bbq_slots_n = slots_per_instance(limit);
+        data.bbq_instances_n = instances;
+    }
+    let sizes = qdisc_sizes(limit, instances);
+    for (map, size) in [
+        &mut open.maps.bbq_slots,
+        &mut open.maps.bbq_queues,
+        &mut open.maps.bbq_instances,
+        &mut open.maps.bbq_wheels,
+    ]
+    .into_iter()
+    .zip(sizes)
+    {
+        map.set_max_entries(size.1).unwrap();
+        if let Some(dir) = reuse {
+            map.set_pin_path(dir.join(size.0)).unwrap();
+        }
+    }
+    let name: [i8; 16] = {
+        let mut name = [0; 16];
+        for (to, from) in name.iter_mut().zip(id.bytes()) {
+            *to = from as i8;
+        }
+        name
+    };
+    open.struct_ops.bestby_ops_mut().id = name;
+    let mut skel = Box::new(open.load().unwrap());
+    let link = skel.maps.bestby_ops.attach_struct_ops().unwrap();
+    Loaded { link, skel }
+}
+
+/// One interface with the queue on it, and the far end of its link.
+pub struct Lab {
+    pub pins: PathBuf,
+    pub device: String,
+    pub peer: String,
+    pub slot: u32,
+    pub out: Wire,
+    pub far: Wire,
+    pub queue: Option<Loaded>,
+    _classifier: aya::Ebpf,
+    _maps: Box<MapsSkel<'static>>,
+    sequence: std::cell::Cell<u32>,
+}
+
+pub struct Options {
+    pub method: u32,
+    pub limit: u32,
+    pub session_limit: u32,
+    pub flags: u32,
+    pub instances: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            method: BB_TRIAGE,
+            limit: 10_000,
+            session_limit: 10_000,
+            flags: 0,
+            instances: 1,
+        }
+    }
+}
+
+impl Lab {
+    pub fn new(name: &str, options: &Options) -> Self {
+        let lab = Self::bare(name, options);
+        let id = format!("bb{name}");
+        let mut lab = lab;
+        lab.queue = Some(load(
+            &lab.pins,
+            lab.slot,
+            &id,
+            options.limit,
+            options.instances,
+            None,
+        ));
+        if options.instances == 1 {
+            run(&format!("tc qdisc replace dev {} root {id}", lab.device)).unwrap();
+        }
+        lab
+    }
+
+    /// Without the Qdisc.
+    pub fn bare(name: &str, options: &Options) -> Self {
+        let pins = PathBuf::from(format!("/sys/fs/bpf/t_{name}"));
+        std::fs::create_dir_all(&pins).unwrap();
+        let device = format!("{name}0");
+        let peer = format!("{name}1");
+        run(&format!(
+            "ip link add {device} numtxqueues {n} numrxqueues {n} type veth peer name {peer} \
+             numtxqueues {n} numrxqueues {n} && for d in {device} {peer}; do \
+             echo 1 > /proc/sys/net/ipv6/conf/$d/disable_ipv6; ip link set $d up; done",
+            n = options.instances
+        ))
+        .unwrap();
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut builder = MapsSkelBuilder::default();
+        builder.obj_builder.pin_root_path(&pins).unwrap();
+        let maps = Box::new(builder.open(storage).unwrap().load().unwrap());
+        let mut config = bb_config {
+            abi_version: BB_ABI_VERSION,
+            ..Default::default()
+        };
+        config.events_per_s = 1_000_000;
+        maps.maps
+            .bb_config
+            .update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY)
+            .unwrap();
+
+        let mut classifier = EbpfLoader::new()
+            .load(include_bytes!(concat!(env!("OUT_DIR"), "/stamp.bpf.o")))
+            .unwrap();
+        let program: &mut SchedClassifier =
+            classifier.program_mut("stamp").unwrap().try_into().unwrap();
+        program.load().unwrap();
+        program.attach(&device, TcAttachType::Egress).unwrap();
+
+        let out = Wire::open(&device);
+        let far = Wire::open(&peer);
+        let lab = Self {
+            pins,
+            device,
+            peer,
+            slot: 3,
+            out,
+            far,
+            queue: None,
+            _classifier: classifier,
+            _maps: maps,
+            sequence: std::cell::Cell::new(0),
+        };
+        lab.set_iface(|iface| {
+            iface.mode = BB_MODE_QDISC as u8;
+            iface.method = options.method as u8;
+            iface.limit = options.limit;
+            iface.session_limit = options.session_limit;
+            iface.limit_bytes = 1 << 30;
+            iface.flags = options.flags as u8;
+        });
+        lab
+    }
+
+    pub fn set_iface(&self, change: impl FnOnce(&mut bb_iface)) {
+        let map = &self._maps.maps.bb_ifaces;
+        let mut iface: bb_iface = self.get_map(map, self.slot);
+        iface.ifindex = ifindex(&self.device);
+        change(&mut iface);
+        map.update(&self.slot.to_ne_bytes(), iface.as_bytes(), MapFlags::ANY)
+            .unwrap();
+    }
+
+    fn get_map<T: FromBytes>(&self, map: &impl libbpf_rs::MapCore, key: u32) -> T {
+        let value = map
+            .lookup(&key.to_ne_bytes(), MapFlags::ANY)
+            .unwrap()
+            .unwrap();
+        T::read_from_prefix(&value).unwrap().0
+    }
+
+    pub fn set_session(&self, session: u16, owd: Duration, rate: u64) {
+        let map = &self._maps.maps.bb_sessions;
+        let mut s: bb_session = self.get_map(map, session.into());
+        s.owd_ns = u64::try_from(owd.as_nanos()).unwrap();
+        s.rate = rate;
+        map.update(
+            &u32::from(session).to_ne_bytes(),
+            s.as_bytes(),
+            MapFlags::ANY,
+        )
+        .unwrap();
+    }
+
+    pub fn rule(&self, rule: u16) -> bb_counters {
+        self.get_map(&self._maps.maps.bb_rule_stats, rule.into())
+    }
+
+    pub fn session(&self, session: u16) -> bb_counters {
+        self.get_map::<bb_session>(&self._maps.maps.bb_sessions, session.into())
+            .counters
+    }
+
+    pub fn queue(&self) -> &Loaded {
+        self.queue.as_ref().unwrap()
+    }
+
+    pub fn instance(&self, instance: u32) -> bb_counters {
+        self.get_map(&self.queue().skel.maps.bbq_instances, instance)
+    }
+
+    /// Sends one packet; returns its sequence number.
+    pub fn send(&self, packet: &Packet) -> u32 {
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
+        match self.out.send(&packet.frame(sequence)) {
+            Ok(()) => {}
+            // What the Qdisc refuses (NET_XMIT_DROP) a packet socket reports so.
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+            Err(error) => panic!("sending: {error}"),
+        }
+        sequence
+    }
+
+    /// Nothing leaves the interface until `open_link` (or one minute).
+    pub fn shut_link(&mut self) {
+        self.set_link_next(now_ns() + 60_000_000_000);
+        // A rate makes the queue look at the link; fast enough to change nothing else.
+        self.set_iface(|iface| iface.rate = 1 << 40);
+    }
+
+    fn set_link_next(&mut self, at: u64) {
+        let queue = self.queue.as_mut().unwrap();
+        queue
+            .skel
+            .maps
+            .bss_data
+            .as_deref_mut()
+            .unwrap()
+            .bbq_link_next = at;
+    }
+
+    /// Opens the link and sends `kick`, which makes the Qdisc run.
+    pub fn open_link(&mut self, kick: &Packet) -> u32 {
+        self.set_link_next(0);
+        self.set_iface(|iface| iface.rate = 0);
+        self.send(kick)
+    }
+
+    /// Sequence numbers of all packets that arrive until none came for a while.
+    pub fn drain(&self) -> Vec<u32> {
+        let mut got = Vec::new();
+        let mut last = Instant::now();
+        while last.elapsed() < Duration::from_millis(300) {
+            match self.far.receive() {
+                Some(sequence) => {
+                    got.push(sequence);
+                    last = Instant::now();
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        got
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = run(&format!("tc qdisc del dev {} root", self.device));
+        let _ = run(&format!("ip link del {}", self.device));
+        let _ = std::fs::remove_dir_all(&self.pins);
+        let _ = run(&format!("rm -rf {}", self.pins.display()));
+    }
+}
+
+pub fn dropped(c: &bb_counters) -> u64 {
+    c.dropped.iter().sum()
+}
+
+/// in = sent + dropped + queued.
+pub fn assert_conserved(what: &str, c: &bb_counters) {
+    assert_eq!(
+        c.packets_in,
+        c.packets_sent + dropped(c) + c.queued,
+        "{what}: {c:?}"
+    );
+}

@@ -71,6 +71,7 @@ fn main() -> ExitCode {
 fn demo(args: &Args) -> Result<()> {
     if let Some(work) = &args.measure {
         let plan: Plan = serde_json::from_slice(&fs::read(work.join("plan.json"))?)?;
+        demo::check(&plan.queues)?;
         let runs = demo::measure(&plan, work)?;
         return Ok(fs::write(
             work.join("runs.json"),
@@ -78,6 +79,9 @@ fn demo(args: &Args) -> Result<()> {
         )?);
     }
 
+    if !args.vm {
+        demo::check(&args.queues)?;
+    }
     // A VM shares nothing but the source tree with this machine.
     let (work, _removed) = work_directory(args)?;
     let plan = demo::prepare(&work, args.seconds, args.fifo, args.queues.clone())?;

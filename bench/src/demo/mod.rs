@@ -136,6 +136,31 @@ enum Event {
     Received(Received),
 }
 
+/// Fails, with what to do, unless [`measure`] can try `queues` on this machine.
+pub fn check(queues: &[Queue]) -> Result<()> {
+    ensure!(
+        sys::is_root(),
+        "the demo builds network namespaces and loads BPF programs: run it as root (sudo ./dev demo)"
+    );
+    for (command, package) in [
+        ("ip -V", "iproute2"),
+        ("tc -V", "iproute2"),
+        ("ffmpeg -version", "ffmpeg"),
+    ] {
+        crate::run::sh(command)
+            .with_context(|| format!("the demo needs {package} (Debian: apt install {package})"))?;
+    }
+    for program in ["bestbyd", "bestby"] {
+        let path = std::env::current_exe()?.with_file_name(program);
+        ensure!(
+            path.exists() || queues == [Queue::Fifo],
+            "{} is missing: build it with `cargo build --release --bins`",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Encodes the media into `work`.
 pub fn prepare(work: &Path, seconds: u32, fifo_packets: u32, queues: Vec<Queue>) -> Result<Plan> {
     media::check_ffmpeg()?;
@@ -155,33 +180,9 @@ pub fn prepare(work: &Path, seconds: u32, fifo_packets: u32, queues: Vec<Queue>)
     })
 }
 
-/// Runs the plan's queues, one after the other, on this machine, as root; leaves what a player could use in
-/// `work` as `NAME.h264`.
+/// Runs the plan's queues, one after the other, on this machine; leaves what a
+/// player could use in `work` as `NAME.h264`.
 pub fn measure(plan: &Plan, work: &Path) -> Result<Vec<Run>> {
-    ensure!(
-        sys::is_root(),
-        "the demo builds network namespaces and loads BPF programs: run it as root (sudo ./dev demo)"
-    );
-    for (program, package) in [("ip", "iproute2"), ("tc", "iproute2"), ("ffmpeg", "ffmpeg")] {
-        crate::run::sh(&format!(
-            "{program} {}",
-            if program == "ffmpeg" {
-                "-version"
-            } else {
-                "-V"
-            }
-        ))
-        .with_context(|| format!("the demo needs `{program}` (Debian: apt install {package})"))?;
-    }
-    // Better now than after the first run.
-    for program in ["bestbyd", "bestby"] {
-        let path = std::env::current_exe()?.with_file_name(program);
-        ensure!(
-            path.exists() || plan.queues == [Queue::Fifo],
-            "{} is missing: build it with `cargo build --release --bins`",
-            path.display()
-        );
-    }
     plan.queues
         .iter()
         .map(|queue| run(*queue, plan, work))

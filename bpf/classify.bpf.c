@@ -192,7 +192,7 @@ __noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct
 
 	if (shared) {
 		if (!flow->refreshed_ns || w->now - flow->refreshed_ns >= BB_REFRESH_NS) {
-			bb_find_path((struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
+			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
 			flow->owd_ns = path.owd_ns;
 			flow->refreshed_ns = w->now;
 		}
@@ -205,12 +205,12 @@ __noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct
 
 		/* The overflow session is many destinations' too, and nobody's rate. */
 		if (!w->session) {
-			bb_find_path((struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
+			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
 			w->owd_ns = path.owd_ns;
 			return 0;
 		}
 		__builtin_memcpy(key.addr, session->key.addr, 16);
-		bb_find_path((struct bb_addr *)key.addr, w->now, w->rule, &path);
+		bb_find_path(skb, (struct bb_addr *)key.addr, w->now, w->rule, &path);
 		rate = path.rate;
 		if (!rate && !shared)
 			rate = bb_socket_rate(skb, w->packet.key.proto);

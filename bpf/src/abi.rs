@@ -28,6 +28,7 @@ pub const BB_MAX_SESSIONS: u32 = 16384;
 pub const BB_SESSION_WAYS: u32 = 8;
 pub const BB_MAX_FLOWS: u32 = 32768;
 pub const BB_MAX_PEERS: u32 = 16384;
+pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_RULE_LIFETIME: u32 = 1;
 pub const BB_RULE_PRIORITY: u32 = 2;
 pub const BB_MODE_NONE: u32 = 0;
@@ -718,6 +719,32 @@ const _: () = {
     ["Offset of field: bb_peer::rate"][::std::mem::offset_of!(bb_peer, rate) - 8usize];
     ["Offset of field: bb_peer::flags"][::std::mem::offset_of!(bb_peer, flags) - 16usize];
     ["Offset of field: bb_peer::pad"][::std::mem::offset_of!(bb_peer, pad) - 20usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_sock_peer_key {
+    pub addr: [__u8; 16usize],
+    pub uid: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_sock_peer_key"][::std::mem::size_of::<bb_sock_peer_key>() - 20usize];
+    ["Alignment of bb_sock_peer_key"][::std::mem::align_of::<bb_sock_peer_key>() - 4usize];
+    ["Offset of field: bb_sock_peer_key::addr"]
+        [::std::mem::offset_of!(bb_sock_peer_key, addr) - 0usize];
+    ["Offset of field: bb_sock_peer_key::uid"]
+        [::std::mem::offset_of!(bb_sock_peer_key, uid) - 16usize];
 };
 #[repr(C)]
 #[derive(

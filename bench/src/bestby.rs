@@ -3,12 +3,14 @@
 
 use std::{
     env, fs,
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::{cleanup, netns, netns::Netns, run};
 
@@ -118,7 +120,7 @@ impl Agent {
                     self.log()
                 );
             }
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -144,6 +146,81 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Collects drop notices from now on.
+    pub fn events(&self) -> Result<Events> {
+        let mut child = Command::new(&self.cli)
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["--json", "events"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting `bestby events`")?;
+        let pipe = child
+            .stdout
+            .take()
+            .context("no pipe from `bestby events`")?;
+        let reader = thread::spawn(move || {
+            BufReader::new(pipe)
+                .lines()
+                .map_while(Result::ok)
+                .collect::<Vec<String>>()
+        });
+        Ok(Events {
+            child,
+            reader: Some(reader),
+        })
+    }
+}
+
+/// `bestby events` at work; ended when dropped.
+#[derive(Debug)]
+pub struct Events {
+    child: Child,
+    reader: Option<thread::JoinHandle<Vec<String>>>,
+}
+
+impl Events {
+    /// Ends the collection: for each drop its time (ns of CLOCK_MONOTONIC) and by how
+    /// many ns the packet was late (negative: it was not). An error if some notices
+    /// were suppressed: then this is not the whole truth.
+    pub fn stop(mut self) -> Result<Vec<(u64, i64)>> {
+        self.child.kill().context("ending `bestby events`")?;
+        self.child.wait()?;
+        let Some(reader) = self.reader.take() else {
+            return Ok(Vec::new());
+        };
+        let lines = reader
+            .join()
+            .map_err(|_| anyhow!("reading `bestby events` panicked"))?;
+        lines.iter().map(|line| notice(line)).collect()
+    }
+}
+
+fn notice(line: &str) -> Result<(u64, i64)> {
+    let event: serde_json::Value = serde_json::from_str(line)
+        .with_context(|| format!("`bestby --json events` printed: {line}"))?;
+    let number = |name: &str| {
+        event[name]
+            .as_i64()
+            .with_context(|| format!("no number `{name}` in the notice {line}"))
+    };
+    if number("suppressed")? != 0 {
+        bail!("drop notices were suppressed: raise events_per_s");
+    }
+    Ok((number("time_ns")? as u64, number("late_ns")?))
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // Both fail when `stop` came first, as they may.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Drop for Agent {
     fn drop(&mut self) {
         // SIGKILL is what the data path must survive anyway; detach comes before.
@@ -163,4 +240,17 @@ fn remove_pins(directory: &Path) -> std::io::Result<()> {
         }
     }
     fs::remove_dir(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_are_read_and_gaps_refused() {
+        let line = r#"{"time_ns":12,"late_ns":-3,"suppressed":0}"#;
+        assert_eq!(notice(line).expect("a notice"), (12, -3));
+        assert!(notice(r#"{"time_ns":12,"late_ns":-3,"suppressed":1}"#).is_err());
+        assert!(notice("{}").is_err());
+    }
 }

@@ -4,7 +4,8 @@
 //! - [`netns`], [`cleanup`], [`run`], [`sys`]: namespaces that vanish with their
 //!   guard or on Ctrl-C, commands in them, exact clocks;
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
-//! - [`topology`], [`queue`], [`bestby`], [`pktgen`]: the path and what is tried on it;
+//! - [`topology`], [`queue`], [`bestby`], [`pktgen`],
+//!   [`slip`], [`sniff`]: the path and what is tried on it;
 //! - [`measure`], [`report`]: what came of it;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
@@ -19,6 +20,8 @@ pub mod pktgen;
 pub mod queue;
 pub mod report;
 pub mod run;
+pub mod slip;
+pub mod sniff;
 pub mod sys;
 pub mod topology;
 pub mod traffic;

@@ -6,10 +6,17 @@
 //! (bestby may catch up 1 ms after a late wake-up; a larger bucket below a tiny FIFO
 //! would let several packets through at once and flatter it.)
 
+use std::net::Ipv4Addr;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::{bestby, topology, topology::Path, traffic::sender::Marking};
+use crate::{
+    bestby,
+    netns::Netns,
+    topology::{self, Path},
+    traffic::sender::Marking,
+};
 
 /// bytes; just above the largest packet of 1026.
 const TBF_BURST: u32 = 1100;
@@ -111,77 +118,90 @@ impl Queue {
 
     /// Puts the queue on the path's device at `rate` bit/s; gone when dropped.
     pub fn install<'a>(&self, path: &'a Path, rate: u64) -> Result<Installed<'a>> {
-        let leaf = match self {
-            Self::Bestby(method) => return bestby_queue(path, "qdisc", Some(method), rate),
-            Self::BestbyTc => return bestby_queue(path, "tc", None, rate),
-            Self::CakeBesteffort => return cake(path, rate, "besteffort"),
-            Self::CakeDiffserv4 => return cake(path, rate, "diffserv4"),
-            Self::Pfifo(limit) => format!("pfifo limit {limit}"),
-            Self::FqCodel => "fq_codel".into(),
-            Self::Fq => "fq".into(),
-            Self::Prio => "prio".into(),
-            Self::EtfDeadline => "etf clockid CLOCK_TAI delta 0 deadline_mode".into(),
-        };
-        let device = topology::DEVICE;
-        let installed = Installed { path, agent: None };
-        path.sender().sh(
-            "tc",
-            &format!(
-                "qdisc replace dev {device} root handle 1: tbf rate {rate}bit \
-                 burst {TBF_BURST} limit 10000000"
-            ),
-        )?;
-        path.sender().sh(
-            "tc",
-            &format!("qdisc add dev {device} parent 1:1 handle 10: {leaf}"),
-        )?;
-        Ok(installed)
+        let far = (topology::RECEIVER, path.owd);
+        Installed::on(self, path.sender(), topology::DEVICE, rate, far)
     }
-}
-
-fn cake<'a>(path: &'a Path, rate: u64, tins: &str) -> Result<Installed<'a>> {
-    let device = topology::DEVICE;
-    let words =
-        format!("qdisc replace dev {device} root handle 1: cake bandwidth {rate}bit {tins}");
-    path.sender().sh("tc", &words)?;
-    Ok(Installed { path, agent: None })
-}
-
-fn bestby_queue<'a>(
-    path: &'a Path,
-    mode: &str,
-    method: Option<&str>,
-    rate: u64,
-) -> Result<Installed<'a>> {
-    let agent = bestby::Agent::start(path.sender(), "lab")?;
-    let mut words = format!(
-        "iface attach {} --mode {mode} --rate {rate}bit",
-        topology::DEVICE
-    );
-    if let Some(method) = method {
-        words.push_str(&format!(" --method {method}"));
-    }
-    agent.bestby(&words)?;
-    // What an RTT feed would know: the delay of the path, as it was measured idle.
-    agent.bestby(&format!(
-        "session set {} --owd {}us",
-        topology::RECEIVER,
-        path.owd / 1000
-    ))?;
-    Ok(Installed {
-        path,
-        agent: Some(agent),
-    })
 }
 
 /// A queue in force.
 #[derive(Debug)]
 pub struct Installed<'a> {
-    path: &'a Path,
+    ns: &'a Netns,
+    device: String,
     agent: Option<bestby::Agent>,
 }
 
-impl Installed<'_> {
+impl<'a> Installed<'a> {
+    /// Puts `queue` on `device` inside `ns` at `rate` bit/s. `far` is the receiver and
+    /// its one-way delay in ns: what an RTT feed would tell bestby, as it was measured
+    /// on the idle path.
+    pub fn on(
+        queue: &Queue,
+        ns: &'a Netns,
+        device: &str,
+        rate: u64,
+        far: (Ipv4Addr, u64),
+    ) -> Result<Self> {
+        let (leaf, cake) = match queue {
+            Queue::Bestby(method) => {
+                return Self::bestby(ns, device, &format!("qdisc --method {method}"), rate, far);
+            }
+            Queue::BestbyTc => return Self::bestby(ns, device, "tc", rate, far),
+            Queue::CakeBesteffort => ("besteffort".into(), true),
+            Queue::CakeDiffserv4 => ("diffserv4".into(), true),
+            Queue::Pfifo(limit) => (format!("pfifo limit {limit}"), false),
+            Queue::FqCodel => ("fq_codel".into(), false),
+            Queue::Fq => ("fq".into(), false),
+            Queue::Prio => ("prio".into(), false),
+            Queue::EtfDeadline => (
+                "etf clockid CLOCK_TAI delta 0 deadline_mode".to_owned(),
+                false,
+            ),
+        };
+        let installed = Self {
+            ns,
+            device: device.into(),
+            agent: None,
+        };
+        let root = format!("qdisc replace dev {device} root handle 1:");
+        if cake {
+            ns.sh("tc", &format!("{root} cake bandwidth {rate}bit {leaf}"))?;
+        } else {
+            let bucket = format!("tbf rate {rate}bit burst {TBF_BURST} limit 10000000");
+            ns.sh("tc", &format!("{root} {bucket}"))?;
+            ns.sh(
+                "tc",
+                &format!("qdisc add dev {device} parent 1:1 handle 10: {leaf}"),
+            )?;
+        }
+        Ok(installed)
+    }
+
+    fn bestby(
+        ns: &'a Netns,
+        device: &str,
+        mode: &str,
+        rate: u64,
+        (addr, owd): (Ipv4Addr, u64),
+    ) -> Result<Self> {
+        let agent = bestby::Agent::start(ns, "lab")?;
+        agent.bestby(&format!(
+            "iface attach {device} --mode {mode} --rate {rate}bit"
+        ))?;
+        let installed = Self {
+            ns,
+            device: device.into(),
+            agent: Some(agent),
+        };
+        if let Some(agent) = &installed.agent {
+            agent.bestby(&format!(
+                "session set {addr} --owd {}us",
+                owd.div_ceil(1000)
+            ))?;
+        }
+        Ok(installed)
+    }
+
     /// bestby's own agent, when this is a queue of bestby.
     pub fn agent(&self) -> Option<&bestby::Agent> {
         self.agent.as_ref()
@@ -189,9 +209,8 @@ impl Installed<'_> {
 
     /// What the kernel says of the queue (`tc -s qdisc show`).
     pub fn statistics(&self) -> Result<String> {
-        self.path
-            .sender()
-            .sh("tc", &format!("-s qdisc show dev {}", topology::DEVICE))
+        self.ns
+            .sh("tc", &format!("-s qdisc show dev {}", self.device))
     }
 }
 
@@ -199,16 +218,15 @@ impl Drop for Installed<'_> {
     fn drop(&mut self) {
         match self.agent.take() {
             Some(agent) => {
-                if let Err(error) = agent.bestby(&format!("iface detach {}", topology::DEVICE)) {
+                if let Err(error) = agent.bestby(&format!("iface detach {}", self.device)) {
                     eprintln!("detaching bestby: {error:#}");
                 }
             }
             // Fails where installing had failed before the qdisc was there.
             None => {
                 let _ = self
-                    .path
-                    .sender()
-                    .sh("tc", &format!("qdisc del dev {} root", topology::DEVICE));
+                    .ns
+                    .sh("tc", &format!("qdisc del dev {} root", self.device));
             }
         }
     }

@@ -3,6 +3,7 @@
 pub mod conference;
 pub mod cost;
 pub mod memory;
+pub mod stall;
 
 use std::{fs, path::PathBuf};
 
@@ -21,6 +22,8 @@ use crate::{
 pub enum Part {
     /// Conference mix at 253 and 190 kbit/s.
     Conference,
+    /// A link that stops for 5 s.
+    Stall,
     /// Instructions per packet.
     Cost,
     /// Memory of an attached interface.
@@ -121,6 +124,8 @@ pub struct Results {
     pub provenance: Provenance,
     /// Conference mix.
     pub conference: Vec<conference::Cell>,
+    /// Link stall.
+    pub stalls: Vec<stall::Stall>,
     /// Instructions per packet; absent where time does not count instructions.
     pub costs: Option<cost::Costs>,
     /// Memory of an attached interface.
@@ -135,6 +140,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut results = Results {
         provenance: Provenance::here(options.seed),
         conference: Vec::new(),
+        stalls: Vec::new(),
         costs: None,
         memory: None,
         targets: Vec::new(),
@@ -146,6 +152,11 @@ pub fn run(options: &Options) -> Result<()> {
         results
             .targets
             .extend(conference::targets(&results.conference));
+    }
+    if options.part(Part::Stall) {
+        results.stalls = stall::run(options).context("stall")?;
+        print!("{}", stall::render(&results.stalls));
+        results.targets.extend(stall::targets(&results.stalls));
     }
     if options.part(Part::Memory) {
         let memory = memory::run(options).context("memory")?;

@@ -1,0 +1,123 @@
+//! A link that can stop: SLIP over a pseudo-terminal. The kernel's SLIP device stops
+//! its transmit queue while the terminal takes no more bytes, and the lab decides
+//! when the other end reads. (veth, dummy, tun and ifb take or drop every packet,
+//! they never push back.)
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    ptr,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{netns::Netns, run, sys};
+
+const N_SLIP: libc::c_int = 1;
+const SIOCGIFNAME: libc::Ioctl = 0x8910;
+
+/// A SLIP device and the far end of its line.
+#[derive(Debug)]
+pub struct Slip {
+    name: String,
+    far: File,
+    /// Keeps the line discipline, and so the device, in place.
+    _near: OwnedFd,
+}
+
+impl Slip {
+    /// Makes a SLIP device, moves it to `ns`, gives it `local` with `peer` at the
+    /// far end, and takes it up.
+    pub fn new(ns: &Netns, local: &str, peer: &str) -> Result<Self> {
+        run::sh("modprobe slip")
+            .context("no SLIP in this kernel: stalls are measured in the VM")?;
+        let (far, near) = raw_terminal().context("opening a pseudo-terminal")?;
+        let discipline = N_SLIP;
+        // SAFETY: TIOCSETD reads one int; `discipline` is live.
+        check(unsafe { libc::ioctl(near.as_raw_fd(), libc::TIOCSETD, ptr::from_ref(&discipline)) })
+            .context("line discipline SLIP")?;
+        let mut name = [0u8; libc::IFNAMSIZ];
+        // SAFETY: SLIP's SIOCGIFNAME writes at most IFNAMSIZ bytes with a final zero.
+        check(unsafe { libc::ioctl(near.as_raw_fd(), SIOCGIFNAME, name.as_mut_ptr()) })
+            .context("name of the SLIP device")?;
+        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        let name = String::from_utf8_lossy(&name[..end]).into_owned();
+        run::sh(&format!("ip link set {name} netns {}", ns.name()))?;
+        ns.sh("ip", &format!("addr add {local} peer {peer} dev {name}"))?;
+        ns.sh("ip", &format!("link set {name} mtu 1500 up"))?;
+        Ok(Self {
+            name,
+            far: File::from(far),
+            _near: near,
+        })
+    }
+
+    /// The device's name inside its namespace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads (and discards) what arrives at the far end until `stop`; not while
+    /// `stalled`, so that the line fills and the device stops.
+    pub fn carry(&self, stalled: &AtomicBool, stop: &AtomicBool) -> Result<()> {
+        let mut far = &self.far;
+        let mut buffer = [0; 4096];
+        while !stop.load(Ordering::Acquire) {
+            if stalled.load(Ordering::Acquire) {
+                thread::sleep(Duration::from_micros(200));
+                continue;
+            }
+            sys::wait_readable(&[self.far.as_raw_fd()], 20)?;
+            if stalled.load(Ordering::Acquire) {
+                continue;
+            }
+            match far.read(&mut buffer) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("reading the far end of the line"),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Both ends of a pseudo-terminal that changes no byte; the far end never blocks.
+fn raw_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (mut far, mut near) = (-1, -1);
+    // SAFETY: both pointers are to live ints, name and size may be null; an
+    // all-zero termios is memory for cfmakeraw and tcgetattr to work on.
+    unsafe {
+        check(libc::openpty(
+            &mut far,
+            &mut near,
+            ptr::null_mut(),
+            ptr::null(),
+            ptr::null(),
+        ))?;
+        let (far, near) = (OwnedFd::from_raw_fd(far), OwnedFd::from_raw_fd(near));
+        for fd in [&far, &near] {
+            let mut mode: libc::termios = std::mem::zeroed();
+            check(libc::tcgetattr(fd.as_raw_fd(), &mut mode))?;
+            libc::cfmakeraw(&mut mode);
+            check(libc::tcsetattr(fd.as_raw_fd(), libc::TCSANOW, &mode))?;
+        }
+        check(libc::fcntl(
+            far.as_raw_fd(),
+            libc::F_SETFL,
+            libc::O_NONBLOCK,
+        ))?;
+        Ok((far, near))
+    }
+}

@@ -1,0 +1,117 @@
+//! When packets leave a queue: a packet socket sees each one as it is handed to the
+//! device, with the kernel's timestamp.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    netns::Netns,
+    sys,
+    traffic::{receiver::Arrival, wire::Record},
+};
+
+const ETH_P_ALL: u16 = 3;
+
+/// Watches one device without Ethernet header (SLIP).
+#[derive(Debug)]
+pub struct Sniffer {
+    socket: OwnedFd,
+}
+
+impl Sniffer {
+    /// Watches `device` inside `ns`.
+    pub fn new(ns: &Netns, device: &str) -> Result<Self> {
+        let name = std::ffi::CString::new(device).context("device name")?;
+        ns.enter(|| {
+            // SAFETY: plain integers in, a new descriptor out that nobody else owns.
+            let socket = unsafe {
+                let fd = libc::socket(
+                    libc::AF_PACKET,
+                    libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+                    i32::from(ETH_P_ALL.to_be()),
+                );
+                if fd < 0 {
+                    return Err(io::Error::last_os_error()).context("packet socket");
+                }
+                OwnedFd::from_raw_fd(fd)
+            };
+            // SAFETY: `name` is a live C string; an all-zero sockaddr_ll is a valid one to
+            // fill in, and it outlives the call that reads it.
+            unsafe {
+                let mut address: libc::sockaddr_ll = std::mem::zeroed();
+                address.sll_family = libc::AF_PACKET as u16;
+                address.sll_protocol = ETH_P_ALL.to_be();
+                address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+                let size = std::mem::size_of_val(&address) as libc::socklen_t;
+                let pointer = std::ptr::from_ref(&address).cast();
+                if libc::bind(socket.as_raw_fd(), pointer, size) < 0 {
+                    return Err(io::Error::last_os_error())
+                        .with_context(|| format!("watching {device}"));
+                }
+            }
+            sys::big_receive_buffer(socket.as_raw_fd(), 16 << 20).context("SO_RCVBUFFORCE")?;
+            sys::timestamp_arrivals(socket.as_raw_fd()).context("SO_TIMESTAMPNS")?;
+            Ok(Self { socket })
+        })
+    }
+
+    /// The lab's packets that left until `stop`, in order; `at` is when they left.
+    pub fn watch(&self, stop: &AtomicBool) -> Result<Vec<Arrival>> {
+        let offset = sys::realtime_offset();
+        let mut departures = Vec::new();
+        let mut buffer = [0; 2048];
+        let fd = self.socket.as_raw_fd();
+        while !stop.load(Ordering::Acquire) {
+            sys::wait_readable(&[fd], 20)?;
+            while let Some((length, stamp)) = sys::receive(fd, &mut buffer)? {
+                if let (Some(record), Some(stamp)) = (record(&buffer[..length]), stamp) {
+                    departures.push(Arrival {
+                        record,
+                        at: stamp.saturating_add_signed(-offset),
+                    });
+                }
+            }
+        }
+        Ok(departures)
+    }
+}
+
+/// The lab's record in an IPv4 UDP packet.
+fn record(packet: &[u8]) -> Option<Record> {
+    let first = *packet.first()?;
+    if first >> 4 != 4 || *packet.get(9)? != libc::IPPROTO_UDP as u8 {
+        return None;
+    }
+    Record::read(packet.get(usize::from(first & 15) * 4 + 8..)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::Class;
+
+    #[test]
+    fn records_are_found_behind_ip_options_too() {
+        let record_in = Record {
+            class: Class::Audio,
+            last: true,
+            sequence: 7,
+            adu: 3,
+            created: 1,
+            deadline: 2,
+        };
+        let mut packet = vec![0u8; 24 + 8 + 40];
+        packet[0] = 0x46;
+        packet[9] = 17;
+        record_in.write(&mut packet[32..]);
+        assert_eq!(record(&packet), Some(record_in));
+        packet[9] = 6;
+        assert_eq!(record(&packet), None);
+        assert_eq!(record(&[]), None);
+    }
+}

@@ -94,7 +94,7 @@ static __always_inline struct bb_session *bb_cached_session(__u32 index, __u32 g
 {
 	struct bb_session *session = bb_session_at(index);
 
-	return session && session->gen == gen ? session : 0;
+	return session && index != BB_SESSION_NONE && session->gen == gen ? session : 0;
 }
 
 static __always_inline void bb_touch(struct bb_session *session, __u64 now)
@@ -204,7 +204,7 @@ __noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct
 		__u64 rate;
 
 		/* The overflow session is many destinations' too, and nobody's rate. */
-		if (!w->session) {
+		if (w->session <= BB_SESSION_SHARED) {
 			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
 			w->owd_ns = path.owd_ns;
 			return 0;

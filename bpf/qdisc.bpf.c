@@ -196,7 +196,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		deadline = 0;
 	}
 	if (!session || session >= BB_MAX_SESSIONS)
-		session = BBQ_SHARED_SESSION;
+		session = BB_SESSION_SHARED;
 	ses = bbq_session(session);
 	q = bbq_queue_at(inst, session);
 	idx = bbq_slot_take(inst, in);

@@ -246,6 +246,9 @@ struct bb_session_key {
 	__u32 pad2;
 };
 
+#define BB_SESSION_NONE 0 /* never a session's index */
+#define BB_SESSION_SHARED 1 /* for what finds no free way, or no classifier */
+
 struct bb_session {
 	struct bb_session_key key;
 	__u32 tag; /* hash of key; 0 = free */

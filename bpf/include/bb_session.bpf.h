@@ -36,14 +36,14 @@ static __always_inline int bb_same_key(const struct bb_session_key *a,
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
 }
 
-/* Slot of the session `key`, taking a way for it if it has none; 0 = the overflow session. */
+/* Slot of the session `key`, taking a way for it if it has none; BB_SESSION_SHARED if none is free. */
 __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 {
 	__u32 hash, tag, old, first, index;
 	struct bb_session *session;
 
 	if (!key)
-		return 0;
+		return BB_SESSION_SHARED;
 	hash = bb_hash_words((const __u32 *)key, sizeof(*key) / 4, 0x5E55);
 	tag = hash | 1;
 	first = (hash >> 8 & (BB_SETS - 1)) * BB_SESSION_WAYS;
@@ -56,7 +56,7 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 	for (__u32 way = 0; way < BB_SESSION_WAYS; way++) {
 		index = first + way;
 		session = bb_session_at(index);
-		if (!session || !index)
+		if (!session || index <= BB_SESSION_SHARED)
 			continue;
 		old = session->tag;
 		if (old == BB_TAG_CLAIMED)
@@ -77,14 +77,14 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 		return index;
 	}
 	bb_global_inc(BB_G_SESSIONS_FULL);
-	session = bb_session_at(0);
+	session = bb_session_at(BB_SESSION_SHARED);
 	if (session && !session->tag) {
 		session->key.kind = BB_SESSION_PLAIN;
 		session->tag = 1;
 	}
 	if (session)
 		session->used_ns = now;
-	return 0;
+	return BB_SESSION_SHARED;
 }
 
 /*

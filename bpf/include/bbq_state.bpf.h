@@ -18,7 +18,6 @@
 #include "bb_count.bpf.h"
 
 #define BBQ_NONE 0 /* no slot, no session: both count from 1 */
-#define BBQ_SHARED_SESSION 1 /* for packets that the classifier did not see */
 #define BBQ_LISTS 9 /* one per priority; triage uses list 0; lazy keeps stale packets in list 8 */
 #define BBQ_STALE_LIST 8
 #define BBQ_FINGERS 4

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Session(session::Verb),
     /// Counters by flow, session and interface
     Stats,
+    /// The same, live, once a second
+    Top,
     /// What the agent is and does
     Status,
     /// Drop notices as they happen, until Ctrl-C

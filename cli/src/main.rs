@@ -17,6 +17,7 @@ mod stats;
 mod table;
 #[cfg(test)]
 mod tests;
+mod top;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Flow(verb) => flow::run(*verb, &client, output).await,
             Command::Session(verb) => session::run(verb, &client, output).await,
             Command::Stats => stats::run(&client, output).await,
+            Command::Top => top::run(&client, output).await,
             Command::Status => doctor::status(&client, output).await,
             Command::Events => events::run(&client, output).await,
             Command::Doctor => doctor::run(&client, output).await,

@@ -19,6 +19,10 @@ impl Output {
         Self { json }
     }
 
+    pub(crate) const fn is_json(self) -> bool {
+        self.json
+    }
+
     /// Prints an answer: as it came for machines, rendered for people.
     pub(crate) fn answer<T: Serialize>(
         self,

@@ -226,7 +226,13 @@ fn axes(
     let step = (seconds / 4).max(1);
     for at in (0..=seconds).step_by(step as usize) {
         let x = left + ((right - left) as f64 * f64::from(at) / f64::from(seconds)) as i32;
-        let style = text(13, &FAINT, HPos::Center, VPos::Top);
+        // The panels are close: no label may reach beyond its own.
+        let h = match at {
+            0 => HPos::Left,
+            at if at == seconds => HPos::Right,
+            _ => HPos::Center,
+        };
+        let style = text(13, &FAINT, h, VPos::Top);
         panel.draw(&Text::new(format!("{at} s"), (x, bottom + 6), style))?;
     }
     if labelled {

@@ -104,7 +104,9 @@ fn cases() -> impl Strategy<Value = Case> {
     ];
     let priority = prop_oneof![4 => 0..8u8, 1 => Just(UNSET), 1 => 8..20u8];
     let magic = prop_oneof![4 => Just(0xB000_0000u32), 1 => (0..16u32).prop_map(|m| m << 28), 1 => Just(0xB)];
-    let late = prop_oneof![0..500_000_000u64, 0..65_000_000_000u64];
+    // Up to the point where a past deadline reads as one to come.
+    let antipode = (0..8u64).prop_map(|n| CIRCLE / 2 + n * UNIT);
+    let late = prop_oneof![0..500_000_000u64, 0..65_000_000_000u64, antipode];
     (
         now,
         offset,

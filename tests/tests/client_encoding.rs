@@ -144,3 +144,37 @@ fn so_priority_means_to_the_agent_what_the_crate_says() {
     }
     assert_eq!(exact, 6, "0 goes as 1, and 6 as 7");
 }
+
+/// Where past and future meet, half a circle away, and at both ends of the field.
+#[test]
+fn both_read_the_ends_of_the_circle_alike() {
+    let circle = 1u64 << 19;
+    let mut read = 0;
+    for now_units in (0..4)
+        .chain(circle / 2 - 2..circle / 2 + 3)
+        .chain(5 * circle - 2..5 * circle + 3)
+    {
+        for ahead in (0..3)
+            .chain(circle / 2 - 2..circle / 2 + 3)
+            .chain(circle - 2..circle)
+        {
+            let field = ((now_units + ahead) % circle) as u32;
+            let now = now_units * UNIT + 123_456;
+            let mark = Mark::from_bits(0xb000_0000 | field);
+            let expected = match mark.decode(now, Magic::default()).unwrap().get_expiry() {
+                bestby::Expiry::At(at) => at.as_monotonic_ns(),
+                expiry => {
+                    assert_eq!((expiry, field), (bestby::Expiry::Unset, 0));
+                    0
+                }
+            };
+            assert_eq!(
+                bbn_mark_deadline(mark.get(), now),
+                expected,
+                "{field} at {now_units}"
+            );
+            read += u32::from(expected > 1);
+        }
+    }
+    assert!(read > 50, "{read} deadlines");
+}

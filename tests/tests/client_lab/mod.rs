@@ -160,11 +160,20 @@ impl Receiver {
 
 /// Sets an integer option of level SOL_SOCKET.
 pub(crate) fn set_option(socket: &UdpSocket, option: i32, value: i32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, option, value)
+}
+
+/// Sets an integer option of level SOL_IP.
+pub(crate) fn set_ip_option(socket: &UdpSocket, option: i32, value: i32) {
+    set(socket, libc::SOL_IP, option, value).unwrap();
+}
+
+fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: the kernel reads the four bytes of `value`.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
+            level,
             option,
             (&raw const value).cast(),
             size_of_val(&value) as u32,

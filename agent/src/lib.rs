@@ -1,1 +1,29 @@
-//! To be written.
+//! `bestbyd`: loads the BPF programs, keeps them loaded, and serves the control API.
+//!
+//! The data path (programs, links, maps, qdiscs) is pinned and outlives the agent. One thread owns what is
+//! loaded ([`datapath::Datapath`]) and runs the commands it is sent; the rest is asynchronous: the control
+//! API, the RTT feed and the drop notices.
+
+pub mod attach;
+pub mod book;
+pub mod control;
+pub mod datapath;
+pub mod doctor;
+pub mod error;
+pub mod events;
+pub mod explain;
+pub mod flows;
+pub mod hooks;
+pub mod htb;
+pub mod ifaces;
+pub mod maps;
+pub mod metrics;
+pub mod names;
+pub mod netlink;
+pub mod qdisc;
+pub mod report;
+pub mod rtt;
+pub mod rules;
+pub mod ruleset;
+pub mod store;
+pub mod tc;

@@ -1,0 +1,409 @@
+//! Everything loaded, and the one thread that owns it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bestby_api::{Config, ConfigError, DevName, PeerConfig};
+use bestby_bpf::abi;
+
+use crate::attach::{self, IfaceTable};
+use crate::book::{Book, Kept, Merge};
+use crate::error::{Error, Result, Tried as _};
+use crate::hooks::{self, Classifier};
+use crate::ifaces::Attached;
+use crate::maps::Shared;
+use crate::names::{self, Names};
+use crate::rules::address_bytes;
+use crate::ruleset::RuleSet;
+use crate::store::Store;
+use crate::tc::Tc;
+
+/// How often the agent looks whether devices, cgroups and interfaces are still what they were.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// JSON of one rule, bytes.
+const KEPT_RULE: u32 = 1024;
+/// JSON of one interface, bytes; a hash map's element must stay below a page.
+const KEPT_IFACE: u32 = 3840;
+
+/// Where things are.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Directory of the pins.
+    pub bpffs: PathBuf,
+    /// Configuration file, if there is one.
+    pub config: Option<PathBuf>,
+    /// cgroup of the socket programs, if the operator named one.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Owner of programs, maps, interfaces and rules.
+pub struct Datapath {
+    pub(crate) paths: Paths,
+    pub(crate) config: Config,
+    pub(crate) shared: Shared,
+    pub(crate) table: IfaceTable,
+    pub(crate) tc: Tc,
+    pub(crate) classifier: Classifier,
+    pub(crate) attached: BTreeMap<u32, Attached>,
+    pub(crate) kept_ifaces: Store<Attached>,
+    pub(crate) book: Book,
+    pub(crate) kept_rules: Store<Kept>,
+    pub(crate) ruleset: RuleSet,
+    /// The host's names as they were when the rules were compiled.
+    pub(crate) names: Names,
+    /// Rules that match nothing yet, and why.
+    pub(crate) waiting: Vec<(bestby_api::FlowName, String)>,
+    pub(crate) cgroup: Option<PathBuf>,
+    /// What the operator should know, for doctor.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) qdisc_supported: bool,
+    pub(crate) started: Instant,
+    /// Serial number of what names mean, for the translation of drop notices.
+    pub(crate) generation: u64,
+    // Last: released after everything else is.
+    _lock: nix::fcntl::Flock<std::fs::File>,
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// Everything wrong in it, one line each.
+pub fn read_config(path: Option<&Path>) -> Result<Config> {
+    let Some(path) = path else {
+        return Ok(Config::default());
+    };
+    let text = std::fs::read_to_string(path).tried(|| format!("reading {}", path.display()))?;
+    Config::parse(&text, &path.display().to_string()).map_err(|errors| config_error(&errors))
+}
+
+pub(crate) fn config_error(errors: &[ConfigError]) -> Error {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    Error::invalid(lines.join("\n"))
+}
+
+/// The file systems the agent needs; mounts the bpffs if it is missing.
+fn prepare(dir: &Path) -> Result<()> {
+    let existing = dir
+        .ancestors()
+        .find(|p| p.exists())
+        .unwrap_or(Path::new("/"));
+    if !attach::is_bpffs(existing) {
+        let standard = Path::new("/sys/fs/bpf");
+        let point = if dir.starts_with(standard) && standard.exists() {
+            standard
+        } else {
+            std::fs::create_dir_all(dir).tried(|| format!("creating {}", dir.display()))?;
+            dir
+        };
+        attach::mount_bpffs(point).map_err(|e| {
+            Error::failed(format!(
+                "{} is not on a bpffs, and mounting one at {} failed: {e}",
+                dir.display(),
+                point.display()
+            ))
+            .hint(format!("mount -t bpf bpf {}", point.display()))
+        })?;
+        tracing::info!("mounted a bpffs at {}", point.display());
+    }
+    hooks::directory(dir)
+}
+
+/// Capabilities the agent needs and does not have.
+pub fn missing_capabilities() -> Vec<&'static str> {
+    let effective = std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|s| {
+            s.lines()
+                .find_map(|l| l.strip_prefix("CapEff:").map(|h| h.trim().to_string()))
+        })
+        .and_then(|h| u64::from_str_radix(&h, 16).ok())
+        .unwrap_or(0);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let admin = has(21);
+    [
+        ("CAP_NET_ADMIN", has(12)),
+        ("CAP_BPF", has(39) || admin),
+        ("CAP_PERFMON", has(38) || admin),
+    ]
+    .into_iter()
+    .filter_map(|(name, there)| (!there).then_some(name))
+    .collect()
+}
+
+impl Datapath {
+    /// Loads what is not loaded, and takes over what an earlier agent left.
+    ///
+    /// # Errors
+    /// A missing capability, another agent, pins of another version, a bad file: nothing was changed then.
+    pub fn open(paths: Paths, config: Config) -> Result<Self> {
+        let missing = missing_capabilities();
+        if !missing.is_empty() {
+            return Err(
+                Error::forbidden(format!("bestbyd lacks {}", missing.join(", ")))
+                    .hint("run it as root or by its systemd unit"),
+            );
+        }
+        prepare(&paths.bpffs)?;
+        let dir = paths.bpffs.clone();
+        let lock = attach::lock_directory(&dir).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                Error::conflict(format!("another bestbyd is running on {}", dir.display()))
+                    .hint("stop it first, or give this one its own --bpffs and --socket")
+            }
+            _ => Error::failed(format!("locking {}: {e}", dir.display())),
+        })?;
+        let mut warnings = Vec::new();
+        let shared = Shared::open(&dir)?;
+        let table = IfaceTable::map(std::os::fd::AsFd::as_fd(shared.ifaces.handle()))
+            .tried(|| "mapping bb_ifaces".into())?;
+        let mut tc = Tc::open()?;
+        let cgroup = match names::cgroup_root(paths.cgroup.as_deref()) {
+            Ok(path) => Some(path),
+            Err(e) if paths.cgroup.is_some() => return Err(e),
+            Err(e) => {
+                warnings.push(e.to_string());
+                None
+            }
+        };
+        let classifier = Classifier::load(&dir)?;
+        if let Some(cgroup) = &cgroup
+            && let Err(e) = hooks::attach_cgroup(&dir, cgroup)
+        {
+            warnings.push(format!(
+                "no socket options and no RTT of new TCP connections: {e}"
+            ));
+        }
+        let names = Names::new(
+            tc.links()?.into_iter().map(|l| (l.name, l.ifindex)),
+            cgroup.as_deref(),
+        );
+        let kept_rules: Store<Kept> = Store::open(&dir, "bba_rules", KEPT_RULE, abi::BB_MAX_RULES)?;
+        let kept_ifaces = Store::open(&dir, "bba_ifaces", KEPT_IFACE, abi::BB_MAX_IFACES)?;
+        let book = Book::adopt(kept_rules.all());
+        let ruleset = RuleSet::adopt(&shared);
+        let mut datapath = Self {
+            paths,
+            config: Config::default(),
+            shared,
+            table,
+            tc,
+            classifier,
+            attached: BTreeMap::new(),
+            kept_ifaces,
+            book,
+            kept_rules,
+            ruleset,
+            names,
+            waiting: Vec::new(),
+            cgroup,
+            warnings,
+            qdisc_supported: crate::qdisc::supported(),
+            started: Instant::now(),
+            generation: 1,
+            _lock: lock,
+        };
+        datapath.configure(&config)?;
+        datapath.adopt_interfaces();
+        let list = datapath.book.merged(&config.flows, Merge::Adopt);
+        datapath.put_rules(list)?;
+        datapath.set_peers(&config.peers, &[])?;
+        datapath.config = config;
+        for request in datapath.config.interfaces.clone() {
+            if datapath
+                .by_name(&request.dev)
+                .is_some_and(|(_, a)| a.request == request)
+            {
+                continue;
+            }
+            // A device may come later, or not at all: the others must not wait for it.
+            if let Err(e) = datapath.attach(&request, true) {
+                tracing::error!("{e}");
+                datapath.warnings.push(e.to_string());
+            }
+        }
+        for warning in &datapath.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(datapath)
+    }
+
+    /// Writes `[agent]`'s part of the kernel's configuration.
+    fn configure(&mut self, config: &Config) -> Result<()> {
+        let agent = &config.agent;
+        let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
+        (kernel.mark_magic, kernel.mark_magic_mask) = agent.mark_magic.bits();
+        kernel.abi_version = abi::BB_ABI_VERSION;
+        kernel.events_per_s = agent.events_per_s;
+        kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
+        kernel.prio_table = agent.so_priority.to_bytes();
+        kernel.dscp_table = agent.dscp.to_bytes();
+        self.shared.config.set(&0, &kernel)
+    }
+
+    /// Sets the peers of the file, and forgets those that an earlier file had.
+    fn set_peers(&mut self, peers: &[PeerConfig], earlier: &[PeerConfig]) -> Result<()> {
+        for old in earlier
+            .iter()
+            .filter(|o| peers.iter().all(|p| p.addr != o.addr))
+        {
+            self.shared.peers.remove(&abi::bb_addr {
+                addr: address_bytes(old.addr),
+            })?;
+        }
+        for peer in peers {
+            let mut flags = abi::BB_PEER_OPERATOR;
+            flags |= if peer.owd.is_some() {
+                abi::BB_PEER_OWD
+            } else {
+                0
+            };
+            flags |= if peer.rate.is_some() {
+                abi::BB_PEER_RATE
+            } else {
+                0
+            };
+            let value = abi::bb_peer {
+                owd_ns: peer.owd.map_or(0, |o| o.as_ns()),
+                rate: peer.rate.map_or(0, |r| r.bytes_per_s()),
+                flags,
+                pad: 0,
+            };
+            self.shared.peers.set(
+                &abi::bb_addr {
+                    addr: address_bytes(peer.addr),
+                },
+                &value,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Reads the file again (SIGHUP). A bad file is refused whole.
+    ///
+    /// # Errors
+    /// What is wrong in the file; what runs goes on.
+    pub fn reload(&mut self) -> Result<()> {
+        let config = read_config(self.paths.config.as_deref())?;
+        let list = self.book.merged(&config.flows, Merge::Reload);
+        self.put_rules(list)?;
+        self.configure(&config)?;
+        let earlier = std::mem::take(&mut self.config.peers);
+        self.set_peers(&config.peers, &earlier)?;
+        let gone: Vec<DevName> = self
+            .config
+            .interfaces
+            .iter()
+            .map(|i| &i.dev)
+            .filter(|dev| config.interfaces.iter().all(|i| i.dev != **dev))
+            .cloned()
+            .collect();
+        let mut problems = Vec::new();
+        for dev in gone {
+            if self.by_name(&dev).is_some_and(|(_, a)| a.from_file) {
+                problems.extend(self.detach(&dev).err());
+            }
+        }
+        for request in &config.interfaces {
+            if self
+                .by_name(&request.dev)
+                .is_none_or(|(_, a)| a.request != *request)
+            {
+                problems.extend(self.attach(request, true).err());
+            }
+        }
+        self.config = config;
+        match problems.into_iter().reduce(|a, b| Error {
+            message: format!("{}\n{b}", a.message),
+            ..a
+        }) {
+            None => Ok(()),
+            Some(e) => Err(e.within("the file was read, but not everything in it works")),
+        }
+    }
+
+    /// Follows the host: devices that went or came, cgroups that rules name.
+    pub(crate) fn housekeeping(&mut self) {
+        let Ok(links) = self.tc.links() else { return };
+        self.drop_gone(&links);
+        let names = Names::new(
+            links.into_iter().map(|l| (l.name, l.ifindex)),
+            self.cgroup.as_deref(),
+        );
+        if self.rules_depend_on(&names) {
+            let list = self.book.entries.clone();
+            self.names = names;
+            if let Err(e) = self.put_rules(list) {
+                tracing::error!("compiling the flow rules again: {e}");
+            }
+        } else {
+            self.names = names;
+        }
+        self.generation += 1;
+    }
+}
+
+type Command = Box<dyn FnOnce(&mut Datapath) + Send>;
+
+/// Sends commands to the thread that owns the [`Datapath`].
+#[derive(Clone)]
+pub struct Handle {
+    commands: std::sync::mpsc::Sender<Command>,
+}
+
+impl Handle {
+    /// Starts the thread; `open` runs on it, and its error is returned.
+    ///
+    /// # Errors
+    /// What `open` says, or no thread can be made.
+    pub fn start(open: impl FnOnce() -> Result<Datapath> + Send + 'static) -> Result<Self> {
+        let (commands, inbox) = std::sync::mpsc::channel::<Command>();
+        let (ready, opened) = std::sync::mpsc::channel();
+        std::thread::Builder::new()
+            .name("datapath".into())
+            .spawn(move || {
+                let mut datapath = match open() {
+                    Ok(datapath) => datapath,
+                    Err(e) => return drop(ready.send(Err(e))),
+                };
+                let _ = ready.send(Ok(()));
+                let mut due = Instant::now() + HOUSEKEEPING;
+                loop {
+                    match inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                        Ok(command) => command(&mut datapath),
+                        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                            datapath.housekeeping();
+                            due = Instant::now() + HOUSEKEEPING;
+                        }
+                        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+                    }
+                }
+            })
+            .tried(|| "starting the data path's thread".into())?;
+        opened
+            .recv()
+            .map_err(|_| Error::failed("the data path's thread died"))??;
+        Ok(Self { commands })
+    }
+
+    /// Runs a command and waits for its result.
+    ///
+    /// # Errors
+    /// The command's, or the thread is gone.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Datapath) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, result) = tokio::sync::oneshot::channel();
+        let gone = || {
+            Error::failed("the data path's thread is gone; what is loaded goes on")
+                .hint("restart bestbyd")
+        };
+        self.commands
+            .send(Box::new(move |datapath| {
+                drop(answer.send(command(datapath)))
+            }))
+            .map_err(|_| gone())?;
+        result.await.map_err(|_| gone())?
+    }
+}

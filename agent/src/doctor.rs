@@ -1,0 +1,267 @@
+//! `bestby doctor`: what this kernel has, what is loaded, what would surprise the operator.
+
+use std::path::Path;
+
+use bestby_api::{Check, CheckStatus, Doctor, FEATURES};
+use libbpf_rs::btf::{Btf, types};
+
+use crate::attach;
+use crate::datapath::{Datapath, missing_capabilities};
+use crate::report::{global, kernel_release};
+
+fn check(
+    name: &str,
+    status: CheckStatus,
+    detail: impl Into<String>,
+    hint: impl Into<String>,
+) -> Check {
+    Check {
+        name: name.into(),
+        status,
+        detail: detail.into(),
+        hint: hint.into(),
+    }
+}
+
+/// `6.18.44-x` → (6, 18).
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+impl Datapath {
+    fn kernel_checks(&self, checks: &mut Vec<Check>) {
+        let release = kernel_release();
+        let running = version(&release);
+        let btf = Btf::from_vmlinux().ok();
+        let has = |name: &str| {
+            btf.as_ref()
+                .is_some_and(|b| b.type_by_name::<types::Struct<'_>>(name).is_some())
+        };
+        for feature in FEATURES {
+            let (major, minor) = feature.since;
+            let new_enough = running.is_none_or(|r| r >= feature.since);
+            // Where the kernel itself can be asked, its answer counts, not its number.
+            let there = match major * 100 + minor {
+                616 => self.qdisc_supported,
+                606 => has("tcx_entry"),
+                _ => new_enough,
+            };
+            let name = format!("{} ({major}.{minor})", feature.name);
+            checks.push(if there {
+                check(&name, CheckStatus::Ok, format!("kernel {release}"), "")
+            } else if major * 100 + minor == 601 {
+                check(
+                    &name,
+                    CheckStatus::Fail,
+                    format!("kernel {release}: {}", feature.without),
+                    "use a newer kernel",
+                )
+            } else {
+                let options: Vec<String> = feature
+                    .config
+                    .iter()
+                    .map(|c| format!("CONFIG_{c}"))
+                    .collect();
+                let hint = if options.is_empty() {
+                    String::new()
+                } else {
+                    format!("needs {}", options.join(", "))
+                };
+                check(
+                    &name,
+                    CheckStatus::Warn,
+                    format!("kernel {release} has it not: {}", feature.without),
+                    hint,
+                )
+            });
+        }
+        checks.push(match btf {
+            Some(_) => check("BTF", CheckStatus::Ok, "/sys/kernel/btf/vmlinux", ""),
+            None => check(
+                "BTF",
+                CheckStatus::Fail,
+                "the kernel describes its types nowhere",
+                "needs CONFIG_DEBUG_INFO_BTF",
+            ),
+        });
+        checks.push(
+            if has("htb_sched") || Path::new("/sys/module/sch_htb").exists() {
+                check("HTB", CheckStatus::Ok, "for mode tc with a rate", "")
+            } else {
+                check(
+                    "HTB",
+                    CheckStatus::Warn,
+                    "not loaded (it may come as a module)",
+                    "modprobe sch_htb, if mode tc with --rate fails",
+                )
+            },
+        );
+        let missing = missing_capabilities();
+        checks.push(if missing.is_empty() {
+            check(
+                "privileges",
+                CheckStatus::Ok,
+                "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON",
+                "",
+            )
+        } else {
+            check(
+                "privileges",
+                CheckStatus::Fail,
+                format!("missing: {}", missing.join(", ")),
+                "run bestbyd by its systemd unit",
+            )
+        });
+    }
+
+    fn loaded_checks(&self, checks: &mut Vec<Check>) {
+        checks.push(match &self.cgroup {
+            Some(path) => check(
+                "cgroup",
+                CheckStatus::Ok,
+                format!("socket options and TCP's RTT from {}", path.display()),
+                "",
+            ),
+            None => check(
+                "cgroup",
+                CheckStatus::Warn,
+                "no cgroup2 tree: no socket options, RTT of TCP by polling only",
+                "mount a cgroup2 tree and restart bestbyd",
+            ),
+        });
+        for hook in ["link"] {
+            let pins = std::fs::read_dir(self.paths.bpffs.join(hook))
+                .map(Iterator::count)
+                .unwrap_or(0);
+            let status = if pins > 0 {
+                CheckStatus::Ok
+            } else {
+                CheckStatus::Warn
+            };
+            checks.push(check(
+                "cgroup programs",
+                status,
+                format!("{pins} attached"),
+                "",
+            ));
+        }
+        let queues: u64 = self
+            .attached
+            .values()
+            .map(|a| crate::qdisc::memory(&self.pins(&a.dev)))
+            .sum();
+        checks.push(check(
+            "memory",
+            CheckStatus::Ok,
+            format!(
+                "{} in shared maps, {} in the queues of {} interfaces",
+                mib(self.shared.memory),
+                mib(queues),
+                self.attached.len()
+            ),
+            "",
+        ));
+    }
+
+    fn surprises(&mut self, checks: &mut Vec<Check>) {
+        for warning in &self.warnings {
+            checks.push(check("start", CheckStatus::Warn, warning.clone(), ""));
+        }
+        for (name, why) in &self.waiting {
+            checks.push(check(
+                "flow rule",
+                CheckStatus::Warn,
+                format!("\"{name}\" matches nothing yet: {why}"),
+                "",
+            ));
+        }
+        if !attach::is_bpffs(&self.paths.bpffs) {
+            checks.push(check(
+                "pins",
+                CheckStatus::Fail,
+                format!("{} is no bpffs any more", self.paths.bpffs.display()),
+                "restart bestbyd",
+            ));
+        }
+        // fq holds a packet with a timestamp until then; only our classifier clears a deadline's.
+        for link in self.tc.links().unwrap_or_default() {
+            let attached = self.attached.values().any(|a| a.ifindex == link.ifindex);
+            let root_fq = self
+                .tc
+                .qdiscs(link.ifindex)
+                .is_ok_and(|q| q.iter().any(|q| q.kind == "fq"));
+            if root_fq && !attached {
+                checks.push(check(
+                    "fq",
+                    CheckStatus::Warn,
+                    format!("interface {} has fq and no classifier: packets of deadline-mode SO_TXTIME sockets are held there until their deadline", link.name),
+                    format!("bestby iface attach {} --replace, or do not send such packets through it", link.name),
+                ));
+            }
+        }
+        for (slot, attached) in self.attached.clone() {
+            let root = self.tc.root(attached.ifindex).ok().flatten();
+            let needs = attached.mode == bestby_api::Mode::Qdisc || attached.request.rate.is_some();
+            if needs && !root.as_ref().is_some_and(crate::tc::Qdisc::is_ours) {
+                checks.push(check(
+                    "interface",
+                    CheckStatus::Fail,
+                    format!("{}: somebody replaced its root qdisc", attached.dev),
+                    format!(
+                        "bestby iface detach {0}; bestby iface attach {0}",
+                        attached.dev
+                    ),
+                ));
+            } else if self.iface_counters(slot, &attached).is_err() {
+                checks.push(check(
+                    "interface",
+                    CheckStatus::Fail,
+                    format!("{}: its pins are gone", attached.dev),
+                    "detach and attach it",
+                ));
+            }
+        }
+        if let Ok(g) = global(&self.shared) {
+            if g.sessions_full > 0 {
+                checks.push(check(
+                    "sessions",
+                    CheckStatus::Warn,
+                    format!(
+                        "{} packets found the session table full and went best effort",
+                        g.sessions_full
+                    ),
+                    "use fewer sessions: --session prefix/24, for example",
+                ));
+            }
+            if g.no_rtt > 0 {
+                checks.push(check("delay", CheckStatus::Warn, format!("{} deadlines were judged without a known delay to the receiver (as if it were 0)", g.no_rtt), "bestby session set ADDR --owd T, or owd in the flow rule"));
+            }
+        }
+    }
+
+    /// GET /v1/doctor.
+    pub fn doctor(&mut self) -> Doctor {
+        let mut checks = Vec::new();
+        self.kernel_checks(&mut checks);
+        self.loaded_checks(&mut checks);
+        self.surprises(&mut checks);
+        Doctor { checks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases() {
+        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(version("7.2-rc1"), Some((7, 2)));
+        assert_eq!(version("x"), None);
+    }
+}

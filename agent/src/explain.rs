@@ -1,0 +1,422 @@
+//! `bestby explain`: for one packet, the same decisions as the classifier's, from the maps that are in force.
+
+use std::net::IpAddr;
+
+use bestby_api::{
+    ExplainRequest, Explanation, Mode, NO_RULE, PacketDescription, RuleVerdict, SessionKey, Source,
+    SourceAnswer,
+};
+use bestby_bpf::abi;
+use zerocopy::IntoBytes as _;
+
+use crate::attach::monotonic_ns;
+use crate::datapath::Datapath;
+use crate::error::Result;
+use crate::rules::{PacketFields, Resolve as _, address_bytes, search};
+
+/// Rules listed before and at the winning one; the middle of a longer list is left out.
+const SHOWN: usize = 50;
+
+/// What one source gives; `None` = says nothing.
+#[derive(Debug, Default, Clone)]
+struct Given {
+    /// ns from now; `Some(None)`: says that there is no deadline.
+    lifetime: Option<Option<i64>>,
+    priority: Option<u8>,
+    treatment: Option<&'static str>,
+}
+
+/// The fields of bestby's own mark.
+fn from_mark(mark: u32, magic_mask: u32, now: u64) -> Given {
+    let mark = mark & !magic_mask;
+    let time = u64::from(mark & abi::BB_MARK_TIME_MASK);
+    let unit = u64::from(abi::BB_MARK_UNIT_NS);
+    let lifetime = if time == 0 {
+        None
+    } else if mark & abi::BB_MARK_RELATIVE != 0 {
+        i64::try_from(time * unit).ok()
+    } else {
+        // The nearest time congruent to the field modulo 2^19 units.
+        let (bits, now_units) = (abi::BB_MARK_TIME_BITS, now / unit);
+        let ahead = (time.wrapping_sub(now_units) << (64 - bits)).cast_signed() >> (64 - bits);
+        let deadline = (now_units.cast_signed() + ahead) * unit.cast_signed();
+        Some(deadline - now.cast_signed())
+    };
+    Given {
+        lifetime: Some(lifetime),
+        priority: Some((mark >> abi::BB_MARK_PRIORITY_SHIFT & 7) as u8),
+        treatment: match mark >> abi::BB_MARK_TREATMENT_SHIFT & 3 {
+            abi::BB_TREAT_FORWARD => Some("forward"),
+            abi::BB_TREAT_DEFAULT => None,
+            _ => Some("discard"),
+        },
+    }
+}
+
+/// The classifier's hash of a flow (bb_core.h), which names its session.
+fn flow_hash(key: &abi::bb_flow_key) -> u32 {
+    let mix = |hash: u32, word: u32| {
+        let hash = (hash ^ word).wrapping_mul(0x9E37_79B1);
+        hash ^ (hash >> 15)
+    };
+    let words = key
+        .as_bytes()
+        .chunks_exact(4)
+        .map(|w| w.first_chunk().map_or(0, |w| u32::from_ne_bytes(*w)));
+    let hash = words.fold(0, mix).wrapping_mul(0x85EB_CA6B);
+    hash ^ (hash >> 13)
+}
+
+fn network(addr: IpAddr, bits: u8) -> (IpAddr, u8) {
+    match addr {
+        IpAddr::V4(a) => {
+            let bits = bits.min(32);
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            (IpAddr::V4((u32::from(a) & mask).into()), bits)
+        }
+        IpAddr::V6(a) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            (IpAddr::V6((u128::from(a) & mask).into()), bits)
+        }
+    }
+}
+
+impl Given {
+    /// Takes what is still open in `all`; returns the names of the fields taken.
+    fn fill(&self, all: &mut Self) -> Vec<String> {
+        let mut decides = Vec::new();
+        if all.lifetime.is_none() && self.lifetime.is_some() {
+            all.lifetime = self.lifetime;
+            decides.push("deadline".to_string());
+        }
+        if all.priority.is_none() && self.priority.is_some() {
+            all.priority = self.priority;
+            decides.push("priority".to_string());
+        }
+        if all.treatment.is_none() && self.treatment.is_some() {
+            all.treatment = self.treatment;
+            decides.push("treatment".to_string());
+        }
+        decides
+    }
+}
+
+fn ms(ns: i64) -> String {
+    format!("{:.2} ms", ns as f64 / 1e6)
+}
+
+impl Datapath {
+    fn packet_fields(&self, request: &ExplainRequest, mark: u32) -> PacketFields {
+        let p = &request.packet;
+        let unknown: IpAddr = if p.dst.is_ipv4() {
+            [0; 4].into()
+        } else {
+            [0; 16].into()
+        };
+        let cgroups = p
+            .cgroup
+            .as_ref()
+            .and_then(|c| self.names.cgroup_ancestors(c))
+            .unwrap_or_default();
+        let key = abi::bb_rule_key {
+            src: address_bytes(p.src.unwrap_or(unknown)),
+            dst: address_bytes(p.dst),
+            mark,
+            ifindex: self.names.ifindex(&request.dev).unwrap_or(0),
+            sport: p.sport.unwrap_or(0),
+            dport: p.dport.unwrap_or(0),
+            family: if p.dst.is_ipv4() { 4 } else { 6 },
+            proto: p.proto.number(),
+            dscp: p.dscp.get(),
+            ..Default::default()
+        };
+        PacketFields { key, cgroups }
+    }
+
+    /// The rule that the kernel's maps give for a packet.
+    fn rule_in_force(&self, fields: &PacketFields, config: &abi::bb_config) -> Result<Option<u16>> {
+        let mut shapes = Vec::new();
+        for index in 0..config.shapes.min(abi::BB_MAX_SHAPES) {
+            let at = (config.rule_set & 1) * abi::BB_MAX_SHAPES + index;
+            shapes.push(self.shared.shapes.get(&at)?.unwrap_or_default());
+        }
+        let set = u8::try_from(config.rule_set & 1).unwrap_or(0);
+        let found = search(&shapes, set, fields, |key| {
+            self.shared.rule_keys.get(key).ok().flatten()
+        });
+        Ok(found.and_then(|r| u16::try_from(r.rule).ok()))
+    }
+
+    fn verdicts(
+        &self,
+        request: &ExplainRequest,
+        packet: &PacketDescription,
+        winner: Option<usize>,
+    ) -> (Vec<RuleVerdict>, u32) {
+        let end = winner.map_or(self.book.entries.len(), |w| w + 1);
+        let mut rules: Vec<RuleVerdict> = Vec::new();
+        let mut left_out = 0;
+        for (index, entry) in self.book.entries[..end].iter().enumerate() {
+            if index >= SHOWN && index + SHOWN < end {
+                left_out += 1;
+                continue;
+            }
+            let waits = self
+                .waiting
+                .iter()
+                .find(|(n, _)| *n == entry.rule.name)
+                .map(|(_, why)| why.clone());
+            let because = if Some(index) == winner {
+                String::new()
+            } else {
+                waits.or_else(|| entry.rule.matches(&request.dev, packet).err()).unwrap_or_else(|| {
+                    "its fields match as far as they were given, but the packet's description leaves some open".into()
+                })
+            };
+            rules.push(RuleVerdict {
+                flow: entry.rule.name.to_string(),
+                wins: Some(index) == winner,
+                because,
+            });
+        }
+        (rules, left_out)
+    }
+
+    /// POST /v1/explain.
+    ///
+    /// # Errors
+    /// Unknown interface, or a map cannot be read.
+    pub fn explain(&mut self, request: &ExplainRequest) -> Result<Explanation> {
+        self.tc.link(request.dev.as_str())?;
+        let p = &request.packet;
+        let now = monotonic_ns();
+        let config = self.shared.config.get(&0)?.unwrap_or_default();
+        let ours =
+            config.mark_magic_mask != 0 && p.mark & config.mark_magic_mask == config.mark_magic;
+        // Rules see the marks of others only: ours differ with every packet.
+        let mark = if ours {
+            0
+        } else {
+            p.mark & config.flow_mark_mask
+        };
+        let fields = self.packet_fields(request, mark);
+        let id = self.rule_in_force(&fields, &config)?;
+        let winner = id.and_then(|id| self.book.entries.iter().position(|e| e.id == id));
+        let seen = PacketDescription {
+            mark: if ours { 0 } else { p.mark },
+            ..p.clone()
+        };
+        let (rules, rules_left_out) = self.verdicts(request, &seen, winner);
+
+        let mut all = Given::default();
+        let mut sources = Vec::new();
+        let mut say = |source, given: &Given, all: &mut Given, says: String| {
+            sources.push(SourceAnswer {
+                source,
+                decides: given.fill(all),
+                says,
+            });
+        };
+        if ours {
+            let given = from_mark(p.mark, config.mark_magic_mask, now);
+            let time = match given.lifetime.flatten() {
+                None => "no deadline".to_string(),
+                Some(ns) => format!("deadline in {}", ms(ns)),
+            };
+            let says = format!(
+                "{time}, priority {}, treatment {}",
+                given.priority.unwrap_or(3),
+                given.treatment.unwrap_or("not said")
+            );
+            say(Source::Mark, &given, &mut all, says);
+        } else {
+            let says = if p.mark == 0 {
+                "no mark"
+            } else {
+                "the mark is not bestby's: it says nothing"
+            };
+            say(Source::Mark, &Given::default(), &mut all, says.into());
+        }
+        let quiet = Given::default();
+        say(Source::Txtime, &quiet, &mut all, "a description cannot say: a deadline-mode SO_TXTIME socket would decide the deadline here".into());
+        say(
+            Source::Sockopt,
+            &quiet,
+            &mut all,
+            "a description cannot say: options set on the socket would decide here".into(),
+        );
+        let mut rule_owd = None;
+        let flow = match winner.and_then(|w| self.book.entries.get(w)) {
+            None => {
+                say(
+                    Source::Rule,
+                    &quiet,
+                    &mut all,
+                    "no flow rule matches".into(),
+                );
+                NO_RULE.to_string()
+            }
+            Some(entry) => {
+                let kernel = self
+                    .shared
+                    .rules
+                    .get(&u32::from(entry.id))?
+                    .unwrap_or_default();
+                rule_owd = (kernel.owd_default_ns > 0).then_some(kernel.owd_default_ns);
+                let given = Given {
+                    lifetime: (u32::from(kernel.flags) & abi::BB_RULE_LIFETIME != 0)
+                        .then(|| i64::try_from(kernel.lifetime_ns).ok()),
+                    priority: (u32::from(kernel.flags) & abi::BB_RULE_PRIORITY != 0)
+                        .then_some(kernel.priority),
+                    treatment: match u32::from(kernel.treatment) {
+                        abi::BB_TREAT_FORWARD => Some("forward"),
+                        abi::BB_TREAT_DISCARD => Some("discard"),
+                        _ => None,
+                    },
+                };
+                let says: Vec<String> = entry
+                    .rule
+                    .given()
+                    .into_iter()
+                    .filter(|(field, _)| {
+                        matches!(*field, "lifetime" | "priority" | "treatment" | "owd")
+                    })
+                    .map(|(field, value)| format!("{field} {value}"))
+                    .collect();
+                say(
+                    Source::Rule,
+                    &given,
+                    &mut all,
+                    format!("flow rule \"{}\": {}", entry.rule.name, says.join(", ")),
+                );
+                entry.rule.name.to_string()
+            }
+        };
+        let has_metadata = ours || winner.is_some();
+        if has_metadata && all.priority.is_none() {
+            let by_socket = p
+                .priority
+                .map_or(255, |n| config.prio_table[usize::from(n.get())]);
+            let by_dscp = config.dscp_table[usize::from(p.dscp.get() & 63)];
+            let (priority, says) = match (by_socket, by_dscp) {
+                (n @ 0..=7, _) => (n, "SO_PRIORITY, through the table of the configuration"),
+                (_, n @ 0..=7) => (n, "DSCP, through the table of the configuration"),
+                _ => (abi::BB_PRIORITY_DEFAULT as u8, "the default"),
+            };
+            say(
+                Source::None,
+                &Given {
+                    priority: Some(priority),
+                    ..Given::default()
+                },
+                &mut all,
+                says.into(),
+            );
+        } else {
+            let says = if has_metadata {
+                "nothing is left open"
+            } else {
+                "best effort, never stale"
+            };
+            say(Source::None, &quiet, &mut all, says.into());
+        }
+
+        let (mut owd_ns, mut owd_source) = self.delay_to(p.dst)?;
+        if owd_ns.is_none() && rule_owd.is_some() {
+            (owd_ns, owd_source) = (rule_owd, "rule");
+        }
+        let attached = self.by_name(&request.dev).map(|(_, a)| a.clone());
+        let session = match &attached {
+            None => String::new(),
+            Some(_) if !has_metadata => format!("{}/plain-{}", request.dev, p.dst),
+            Some(a) => match a.request.session {
+                SessionKey::Dst => format!("{}/{}", request.dev, p.dst),
+                SessionKey::Interface => format!("{}/interface", request.dev),
+                SessionKey::Prefix(bits) => {
+                    let (addr, bits) = network(p.dst, bits);
+                    format!("{}/{addr}/{bits}", request.dev)
+                }
+                SessionKey::Flow => {
+                    let key = abi::bb_flow_key {
+                        src: fields.key.src,
+                        dst: fields.key.dst,
+                        ifindex: fields.key.ifindex,
+                        mark,
+                        sport: fields.key.sport,
+                        dport: fields.key.dport,
+                        family: fields.key.family,
+                        proto: fields.key.proto,
+                        dscp: fields.key.dscp,
+                        pad: 0,
+                    };
+                    format!("{}/flow-{:08x}", request.dev, flow_hash(&key))
+                }
+            },
+        };
+        let lifetime_ns = if has_metadata {
+            all.lifetime.flatten()
+        } else {
+            None
+        };
+        // A local TCP would take a drop at egress as congestion: the classifier never drops its packets.
+        let local_tcp = p.proto == bestby_api::Proto::Tcp;
+        let treatment = if local_tcp {
+            "forward"
+        } else {
+            all.treatment.unwrap_or("discard")
+        };
+        let verdict = match (&attached, lifetime_ns) {
+            (None, _) => format!("interface {} is not attached: the packet is sent untouched", request.dev),
+            (Some(_), None) => "the packet has no deadline: it is never stale, and dropped only when the queue is full".into(),
+            (Some(_), Some(left)) if left < owd_ns.unwrap_or(0).cast_signed() => format!(
+                "it is stale already: {} left, {} needed to arrive; treatment {treatment}",
+                ms(left),
+                ms(owd_ns.unwrap_or(0).cast_signed())
+            ),
+            (Some(a), Some(left)) => format!(
+                "it must leave within {}, or it is stale (treatment {treatment}){}",
+                ms(left - owd_ns.unwrap_or(0).cast_signed()),
+                if a.mode == Mode::Tc { "; refused at once if the model says it cannot" } else { "" }
+            ),
+        };
+        Ok(Explanation {
+            packet: p.clone(),
+            dev: request.dev.clone(),
+            mode: attached.map(|a| a.mode.to_string()),
+            rules,
+            rules_left_out,
+            sources,
+            flow,
+            session,
+            priority: all.priority.unwrap_or(abi::BB_PRIORITY_DEFAULT as u8),
+            treatment: treatment.into(),
+            lifetime_ns,
+            owd_ns,
+            owd_source: owd_source.into(),
+            verdict,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_say_what_they_say() {
+        let relative = abi::BB_MARK_RELATIVE | 800 | 2 << abi::BB_MARK_PRIORITY_SHIFT;
+        let given = from_mark(0xb000_0000 | relative, 0xf000_0000, 77);
+        assert_eq!(
+            (given.lifetime, given.priority, given.treatment),
+            (Some(Some(200_000_000)), Some(2), None)
+        );
+        // Absolute, across the wrap of the 19-bit clock: 100 units ahead.
+        let now = (3 * (1 << 19) - 50) * 250_000;
+        let given = from_mark(50, 0, now);
+        assert_eq!(given.lifetime, Some(Some(100 * 250_000)));
+        // ... and behind.
+        let given = from_mark((1 << 19) - 60, 0, now);
+        assert_eq!(given.lifetime, Some(Some(-10 * 250_000)));
+        assert_eq!(from_mark(0, 0, now).lifetime, Some(None));
+    }
+}

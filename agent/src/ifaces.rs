@@ -1,0 +1,589 @@
+//! Interfaces: attach, change, detach, adopt, upgrade.
+
+use std::path::PathBuf;
+
+use bestby_api::{AttachRequest, DevName, Done, InterfaceInfo, Method, Mode, Rate, SessionKey};
+use bestby_bpf::abi;
+use serde::{Deserialize, Serialize};
+
+use crate::datapath::Datapath;
+use crate::error::{Error, Result};
+use crate::qdisc::{self, Queue};
+use crate::tc::{Link, MAJOR, Qdisc};
+use crate::{hooks, htb, maps, ruleset};
+
+/// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of slots.
+const DEFAULT_LIMIT: u32 = 10_000;
+/// Packets per HTB leaf: the classifier's model refuses long before.
+const LEAF_LIMIT: u32 = 10_000;
+
+/// An attached interface, as it is remembered across restarts of the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// Its name when it was attached.
+    pub dev: DevName,
+    /// Its index.
+    pub ifindex: u32,
+    /// The mode in force, never `auto`.
+    pub mode: Mode,
+    /// What the operator asked for.
+    pub request: AttachRequest,
+    /// Root qdisc to restore; `None`: the kernel's default one.
+    pub earlier: Option<Qdisc>,
+    /// Whether the classifier is attached by tcx; else by clsact.
+    pub tcx: bool,
+    /// Mode qdisc: which of the two names is in use.
+    pub letter: char,
+    /// Mode qdisc: instances; mode tc: 1.
+    pub instances: u32,
+    /// Mode qdisc: fingerprint of the object that is loaded.
+    pub object: String,
+    /// Whether the configuration file asked for it.
+    pub from_file: bool,
+    /// What the operator should know.
+    pub notes: Vec<String>,
+}
+
+const fn kernel_method(method: Method) -> abi::bb_method {
+    match method {
+        Method::Fifo => abi::BB_FIFO,
+        Method::Sfdps1 => abi::BB_SFDPS1,
+        Method::Sfdps2 => abi::BB_SFDPS2,
+        Method::Ring => abi::BB_RING,
+        Method::RingSfdps2 => abi::BB_RING_SFDPS2,
+        Method::Lazy => abi::BB_LAZY,
+        Method::Triage => abi::BB_TRIAGE,
+    }
+}
+
+impl Attached {
+    /// Packets queued at most.
+    fn limit(&self) -> u32 {
+        self.request.limit.map_or(DEFAULT_LIMIT, |l| l.get())
+    }
+
+    fn method(&self) -> Method {
+        self.request.method.unwrap_or(Method::Triage)
+    }
+
+    /// What the kernel side reads; the counters are not part of it.
+    fn kernel(&self) -> abi::bb_iface {
+        let (kind, bits) = match self.request.session {
+            SessionKey::Dst => (abi::BB_SESSION_DST, 128),
+            SessionKey::Flow => (abi::BB_SESSION_FLOW, 128),
+            SessionKey::Interface => (abi::BB_SESSION_INTERFACE, 0),
+            SessionKey::Prefix(bits) => (abi::BB_SESSION_PREFIX, bits),
+        };
+        let rate = self.request.rate.map_or(0, Rate::bytes_per_s);
+        abi::bb_iface {
+            ifindex: self.ifindex,
+            mode: (if self.mode == Mode::Qdisc {
+                abi::BB_MODE_QDISC
+            } else {
+                abi::BB_MODE_TC
+            }) as u8,
+            method: kernel_method(self.method()) as u8,
+            session_kind: kind as u8,
+            flags: (if self.request.observe {
+                abi::BB_IFACE_OBSERVE
+            } else {
+                0
+            }) as u8,
+            prefix4: bits.min(32),
+            prefix6: bits,
+            htb_major: if self.mode == Mode::Tc && rate > 0 {
+                MAJOR
+            } else {
+                0
+            },
+            overhead: self.request.overhead.map_or(0, |o| u32::from(o.get())),
+            rate,
+            limit: self.limit(),
+            session_limit: self.limit(),
+            // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
+            limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),
+            counters: abi::bb_counters::default(),
+        }
+    }
+}
+
+impl Datapath {
+    /// Directory of an interface's pins. A bpffs allows no dots in names; no device has a colon in its name.
+    pub(crate) fn pins(&self, dev: &DevName) -> PathBuf {
+        self.paths
+            .bpffs
+            .join("iface")
+            .join(dev.as_str().replace('.', ":"))
+    }
+
+    pub(crate) fn by_name(&self, dev: &DevName) -> Option<(u32, &Attached)> {
+        self.attached
+            .iter()
+            .find(|(_, a)| a.dev == *dev)
+            .map(|(slot, a)| (*slot, a))
+    }
+
+    fn known(&self, dev: &DevName) -> Result<u32> {
+        self.by_name(dev).map(|(slot, _)| slot).ok_or_else(|| {
+            let names: Vec<&str> = self.attached.values().map(|a| a.dev.as_str()).collect();
+            Error::missing(format!("interface {dev} is not attached")).hint(if names.is_empty() {
+                "no interface is".to_string()
+            } else {
+                format!("attached: {}", names.join(", "))
+            })
+        })
+    }
+
+    fn keep(&mut self, slot: u32, attached: Attached) -> Result<()> {
+        self.kept_ifaces.set(slot, &attached)?;
+        self.attached.insert(slot, attached);
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Attaches an interface, or changes one that is attached.
+    ///
+    /// # Errors
+    /// Unknown interface, another root qdisc, a mode the kernel cannot do: nothing was changed then.
+    pub fn attach(&mut self, request: &AttachRequest, from_file: bool) -> Result<Done> {
+        let link = self.tc.link(request.dev.as_str())?;
+        let mut notes = Vec::new();
+        let mode = self.mode(request, &mut notes)?;
+        if mode == Mode::Tc && request.rate.is_none() {
+            notes.push("no rate is known, so delay cannot be predicted: only what is stale already is dropped".into());
+        }
+        if let Some((slot, old)) = self.by_name(&request.dev)
+            && old.ifindex == link.ifindex
+        {
+            if old.mode == mode
+                && !(mode == Mode::Qdisc
+                    && old.limit() != request.limit.map_or(DEFAULT_LIMIT, |l| l.get()))
+            {
+                return self.change(slot, &link, request, from_file, notes);
+            }
+            // Another mode or size: the packets queued now cannot be carried over.
+            let earlier = old.earlier.clone();
+            self.detach(&request.dev)?;
+            return self.attach_new(&link, request, mode, earlier, from_file, notes);
+        }
+        let earlier = match self.tc.root(link.ifindex)? {
+            None => None,
+            Some(q) if q.is_default() => None,
+            Some(q) if request.replace => (!q.is_ours()).then_some(q),
+            Some(q) => {
+                let whose = if q.is_ours() {
+                    ", left by another bestbyd or by one that is gone"
+                } else {
+                    ""
+                };
+                return Err(Error::conflict(format!(
+                    "interface {}: its root qdisc is {} {:x}: and not the kernel's default one{whose}",
+                    link.name,
+                    q.kind,
+                    q.handle >> 16
+                ))
+                .hint("attach with --replace to take its place; detach restores it (its classes and filters, if it has any, are not)"));
+            }
+        };
+        self.attach_new(&link, request, mode, earlier, from_file, notes)
+    }
+
+    fn mode(&self, request: &AttachRequest, notes: &mut Vec<String>) -> Result<Mode> {
+        match request.mode {
+            Mode::Tc => Ok(Mode::Tc),
+            _ if self.qdisc_supported => Ok(Mode::Qdisc),
+            Mode::Qdisc => Err(Error::unsupported(format!(
+                "interface {}: this kernel has no qdiscs in BPF (they came with 6.16, CONFIG_NET_SCH_BPF)",
+                request.dev
+            ))
+            .hint("attach with --mode tc or --mode auto")),
+            Mode::Auto => {
+                notes.push("mode tc: this kernel has no qdiscs in BPF; delay is predicted, not observed".into());
+                Ok(Mode::Tc)
+            }
+        }
+    }
+
+    fn attach_new(
+        &mut self,
+        link: &Link,
+        request: &AttachRequest,
+        mode: Mode,
+        earlier: Option<Qdisc>,
+        from_file: bool,
+        mut notes: Vec<String>,
+    ) -> Result<Done> {
+        let slot = (0..abi::BB_MAX_IFACES)
+            .find(|slot| !self.attached.contains_key(slot))
+            .ok_or_else(|| {
+                Error::conflict(format!(
+                    "interface {}: {} interfaces are attached already",
+                    link.name,
+                    abi::BB_MAX_IFACES
+                ))
+            })?;
+        if earlier.as_ref().is_some_and(|q| {
+            matches!(
+                q.kind.as_str(),
+                "htb" | "hfsc" | "prio" | "drr" | "qfq" | "mqprio" | "taprio"
+            )
+        }) {
+            notes.push("the earlier qdisc may have classes and filters: detach restores only the qdisc itself".into());
+        }
+        let instances = if mode == Mode::Qdisc {
+            link.tx_queues.max(1)
+        } else {
+            1
+        };
+        let mut attached = Attached {
+            dev: request.dev.clone(),
+            ifindex: link.ifindex,
+            mode,
+            request: request.clone(),
+            earlier,
+            tcx: true,
+            letter: 'a',
+            instances,
+            object: qdisc::version(),
+            from_file,
+            notes,
+        };
+        let pins = self.pins(&request.dev);
+        // Left by a device of the same name that is gone.
+        let _ = std::fs::remove_dir_all(&pins);
+        hooks::directory(&pins)?;
+        self.shared.ifaces.set(&slot, &attached.kernel())?;
+        let done = self
+            .build(slot, &mut attached, link)
+            .and_then(|()| self.keep(slot, attached.clone()));
+        if let Err(e) = done {
+            // As it was before.
+            self.take_away(slot, &attached, Some(link));
+            return Err(e);
+        }
+        ruleset::forget_flows(&self.shared)?;
+        Ok(Done {
+            message: format!("interface {} attached in mode {mode}", link.name),
+            warnings: attached.notes,
+        })
+    }
+
+    /// Qdisc first, classifier last: no packet is marked for a queue that is not there.
+    fn build(&mut self, slot: u32, attached: &mut Attached, link: &Link) -> Result<()> {
+        if attached.mode == Mode::Qdisc {
+            let pins = self.pins(&attached.dev);
+            let queue = Queue {
+                dir: &self.paths.bpffs,
+                pins: &pins,
+                slot,
+                limit: attached.limit(),
+                instances: attached.instances,
+                letter: attached.letter,
+            };
+            queue.register(link)?;
+            queue.graft(&mut self.tc, link)?;
+        } else if let Some(rate) = attached.request.rate {
+            let overhead = attached.request.overhead.map_or(0, |o| o.get());
+            htb::build(
+                &mut self.tc,
+                link,
+                rate.bytes_per_s(),
+                overhead,
+                LEAF_LIMIT,
+                false,
+            )?;
+        }
+        let pin = self.pins(&attached.dev).join("classify");
+        attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
+        if !attached.tcx {
+            attached
+                .notes
+                .push("the classifier is attached by clsact: this kernel has no tcx (6.6)".into());
+        }
+        Ok(())
+    }
+
+    /// Changes rate, method, session key, overhead or observation of an attached interface.
+    fn change(
+        &mut self,
+        slot: u32,
+        link: &Link,
+        request: &AttachRequest,
+        from_file: bool,
+        notes: Vec<String>,
+    ) -> Result<Done> {
+        let Some(old) = self.attached.get(&slot).cloned() else {
+            return Err(Error::missing(format!(
+                "interface {} is not attached",
+                link.name
+            )));
+        };
+        let new = Attached {
+            request: request.clone(),
+            from_file,
+            notes,
+            ..old.clone()
+        };
+        let overhead = |a: &Attached| a.request.overhead.map_or(0, |o| o.get());
+        if new.mode == Mode::Tc
+            && (new.request.rate, overhead(&new)) != (old.request.rate, overhead(&old))
+        {
+            match new.request.rate {
+                Some(rate) => {
+                    let there = old.request.rate.is_some();
+                    htb::build(
+                        &mut self.tc,
+                        link,
+                        rate.bytes_per_s(),
+                        overhead(&new),
+                        LEAF_LIMIT,
+                        there,
+                    )?;
+                }
+                None => self.tc.restore(link, old.earlier.as_ref())?,
+            }
+        }
+        self.table.write(slot, &new.kernel());
+        let warnings = new.notes.clone();
+        self.keep(slot, new)?;
+        ruleset::forget_flows(&self.shared)?;
+        Ok(Done {
+            message: format!("interface {} changed", link.name),
+            warnings,
+        })
+    }
+
+    /// Removes everything of ours from an interface, as far as that works.
+    fn take_away(&mut self, slot: u32, attached: &Attached, link: Option<&Link>) {
+        if let Some(link) = link {
+            let ours = self
+                .tc
+                .root(link.ifindex)
+                .ok()
+                .flatten()
+                .is_some_and(|q| q.is_ours());
+            if ours && let Err(e) = self.tc.restore(link, attached.earlier.as_ref()) {
+                tracing::error!("{e}");
+            }
+            let pin = self.pins(&attached.dev).join("classify");
+            if let Err(e) = hooks::detach(&mut self.tc, link.ifindex, &link.name, &pin) {
+                tracing::error!("{e}");
+            }
+        }
+        let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
+        let _ = self.kept_ifaces.remove(slot);
+        let _ = std::fs::remove_dir_all(self.pins(&attached.dev));
+        self.attached.remove(&slot);
+        let _ = ruleset::forget_flows(&self.shared);
+        self.forget_sessions(attached.ifindex);
+        self.generation += 1;
+    }
+
+    /// Sessions of an interface that is gone are nobody's: their places are free again.
+    fn forget_sessions(&self, ifindex: u32) {
+        for (index, session) in self.shared.sessions.entries().unwrap_or_default() {
+            if session.key.ifindex == ifindex && session.tag != 0 {
+                let free = abi::bb_session {
+                    gen_: session.gen_.wrapping_add(1),
+                    ..Default::default()
+                };
+                let _ = self.shared.sessions.set(&index, &free);
+            }
+        }
+    }
+
+    /// Gives an interface back: the earlier qdisc, no classifier.
+    ///
+    /// # Errors
+    /// It is not attached, or the earlier qdisc cannot be restored.
+    pub fn detach(&mut self, dev: &DevName) -> Result<Done> {
+        let slot = self.known(dev)?;
+        let Some(attached) = self.attached.get(&slot).cloned() else {
+            return Err(Error::missing(format!("interface {dev} is not attached")));
+        };
+        let link = self
+            .tc
+            .links()?
+            .into_iter()
+            .find(|l| l.ifindex == attached.ifindex);
+        let mut warnings = Vec::new();
+        if let Some(link) = &link {
+            match self.tc.root(link.ifindex)? {
+                Some(q) if q.is_ours() => self.tc.restore(link, attached.earlier.as_ref())?,
+                Some(q) if attached.mode == Mode::Qdisc || attached.request.rate.is_some() => {
+                    warnings.push(format!(
+                        "the root qdisc is {}, which bestby did not put there: it is left alone",
+                        q.kind
+                    ));
+                }
+                _ => {}
+            }
+        }
+        self.take_away(slot, &attached, link.as_ref());
+        let restored = attached
+            .earlier
+            .as_ref()
+            .map_or("the kernel's default qdisc".into(), |q| {
+                format!("qdisc {}", q.kind)
+            });
+        Ok(Done {
+            message: format!("interface {dev} detached; it has {restored} again"),
+            warnings,
+        })
+    }
+
+    /// Takes over what an earlier agent attached.
+    pub(crate) fn adopt_interfaces(&mut self) {
+        for (slot, attached) in self.kept_ifaces.all() {
+            self.attached.insert(slot, attached);
+        }
+        for (slot, iface) in self.shared.ifaces.entries().unwrap_or_default() {
+            // Killed between the first and the last step of an attach or detach.
+            if iface.ifindex != 0 && !self.attached.contains_key(&slot) {
+                let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
+            }
+        }
+        let links = self.tc.links().unwrap_or_default();
+        self.drop_gone(&links);
+        for (slot, attached) in self.attached.clone() {
+            let Some(link) = links.iter().find(|l| l.ifindex == attached.ifindex) else {
+                continue;
+            };
+            if let Err(e) = self.readopt(slot, attached, link) {
+                tracing::error!("{e}");
+                self.warnings.push(e.to_string());
+            }
+        }
+    }
+
+    fn readopt(&mut self, slot: u32, mut attached: Attached, link: &Link) -> Result<()> {
+        let pin = self.pins(&attached.dev).join("classify");
+        attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
+        // Fields that this version reads and the earlier one may not have written.
+        self.table.write(slot, &attached.kernel());
+        let root = self.tc.root(link.ifindex)?;
+        let needs_root = attached.mode == Mode::Qdisc || attached.request.rate.is_some();
+        if needs_root && !root.as_ref().is_some_and(Qdisc::is_ours) {
+            let is = root.map_or("gone".to_string(), |q| q.kind);
+            return Err(Error::conflict(format!(
+                "interface {}: somebody replaced its root qdisc, it is {is} now",
+                link.name
+            ))
+            .hint(format!(
+                "bestby iface detach {0}; bestby iface attach {0}",
+                link.name
+            )));
+        }
+        if attached.mode == Mode::Qdisc && attached.object != qdisc::version() {
+            self.attached.insert(slot, attached.clone());
+            self.upgrade(&attached.dev.clone())?;
+        } else {
+            self.keep(slot, attached)?;
+        }
+        Ok(())
+    }
+
+    /// Mode qdisc: loads this agent's object and lets it take over the queue, packet by packet.
+    ///
+    /// # Errors
+    /// The new object does not fit the old queue, or the kernel refuses it: the old one goes on.
+    pub fn upgrade(&mut self, dev: &DevName) -> Result<Done> {
+        let slot = self.known(dev)?;
+        let Some(old) = self.attached.get(&slot).cloned() else {
+            return Err(Error::missing(format!("interface {dev} is not attached")));
+        };
+        let link = self.tc.link(dev.as_str())?;
+        let pins = self.pins(dev);
+        self.classifier
+            .attach(&mut self.tc, &link, &pins.join("classify"))?;
+        if old.mode == Mode::Qdisc {
+            let letter = if old.letter == 'a' { 'b' } else { 'a' };
+            let new = Attached {
+                letter,
+                object: qdisc::version(),
+                ..old.clone()
+            };
+            let queue = Queue {
+                dir: &self.paths.bpffs,
+                pins: &pins,
+                slot,
+                limit: new.limit(),
+                instances: new.instances,
+                letter,
+            };
+            queue.unregister(letter);
+            queue.register(&link)?;
+            if let Err(e) = queue.graft(&mut self.tc, &link) {
+                queue.unregister(letter);
+                return Err(e);
+            }
+            queue.unregister(old.letter);
+            self.keep(slot, new)?;
+        }
+        Ok(Done {
+            message: format!("interface {dev}: programs upgraded"),
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Forgets interfaces whose device is gone: the kernel has removed everything of ours with it.
+    pub(crate) fn drop_gone(&mut self, links: &[Link]) {
+        for (slot, attached) in self.attached.clone() {
+            if links.iter().all(|l| l.ifindex != attached.ifindex) {
+                tracing::warn!("interface {} is gone", attached.dev);
+                self.take_away(slot, &attached, None);
+            }
+        }
+    }
+
+    /// Counters of an attached interface.
+    pub(crate) fn iface_counters(
+        &self,
+        slot: u32,
+        attached: &Attached,
+    ) -> Result<abi::bb_counters> {
+        match attached.mode {
+            Mode::Qdisc => qdisc::counters(&self.pins(&attached.dev)),
+            _ => Ok(self.shared.ifaces.get(&slot)?.unwrap_or_default().counters),
+        }
+    }
+
+    /// Everything attached.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn interfaces(&mut self) -> Result<Vec<InterfaceInfo>> {
+        let mut all = Vec::new();
+        for (slot, a) in self.attached.clone() {
+            let mut notes = a.notes.clone();
+            let root = self.tc.root(a.ifindex).unwrap_or(None);
+            if (a.mode == Mode::Qdisc || a.request.rate.is_some())
+                && !root.as_ref().is_some_and(Qdisc::is_ours)
+            {
+                let is = root.as_ref().map_or("none", |q| q.kind.as_str());
+                notes.push(format!(
+                    "somebody replaced the root qdisc, it is {is} now: detach and attach again"
+                ));
+            }
+            let kernel = a.kernel();
+            all.push(InterfaceInfo {
+                dev: a.dev.clone(),
+                ifindex: a.ifindex,
+                mode: a.mode,
+                observes: a.mode == Mode::Qdisc,
+                method: a.method(),
+                session: a.request.session,
+                rate: a.request.rate,
+                limit: kernel.limit,
+                overhead: kernel.overhead,
+                observe: a.request.observe,
+                instances: a.instances,
+                restores: a.earlier.as_ref().map(|q| q.kind.clone()),
+                memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(&a.dev))),
+                counters: maps::counters(&self.iface_counters(slot, &a)?),
+                notes,
+            });
+        }
+        Ok(all)
+    }
+}

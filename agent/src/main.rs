@@ -1,0 +1,160 @@
+//! `bestbyd`, the agent of bestby.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use bestby_agent::control::{self, Api};
+use bestby_agent::datapath::{Datapath, Handle, Paths, read_config};
+use bestby_agent::events::Hub;
+use bestby_agent::{maps, rtt};
+use bestby_api::{DEFAULT_CONFIG, DEFAULT_SOCKET, Span};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Loads the BPF programs of bestby and keeps them loaded; serves the control API for `bestby`.
+///
+/// On SIGTERM the data path stays as it is, and the next bestbyd takes it over. SIGHUP reads the
+/// configuration file again.
+#[derive(Debug, Parser)]
+#[command(name = "bestbyd", version)]
+struct Args {
+    /// Configuration file [default: /etc/bestby/bestby.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen for `bestby` [default: the file's, or /run/bestby/bestbyd.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Directory of the pinned programs, maps and links; on a bpffs, which is mounted if it is missing
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/bestby")]
+    bpffs: PathBuf,
+    /// cgroup (v2) whose sockets may use bestby's options and give RTTs [default: the root]
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// How often TCP_INFO of all TCP sockets is read: more often costs CPU, less often makes RTTs older
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    rtt_period: Span,
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time() // the journal has the time
+        .init();
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("bestbyd: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<()> {
+    let standard = PathBuf::from(DEFAULT_CONFIG);
+    let path = args
+        .config
+        .clone()
+        .or_else(|| standard.exists().then_some(standard));
+    let config = read_config(path.as_deref())?;
+    let socket = args.socket.clone().unwrap_or_else(|| {
+        if config.agent.socket.as_os_str().is_empty() {
+            DEFAULT_SOCKET.into()
+        } else {
+            config.agent.socket.clone()
+        }
+    });
+    control::check_free(&socket)?;
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let metrics = config.agent.metrics;
+    let paths = Paths {
+        bpffs: args.bpffs.clone(),
+        config: path,
+        cgroup: args.cgroup,
+    };
+    let datapath = Handle::start(move || Datapath::open(paths, config))?;
+    let hub = Hub::start(&args.bpffs)?;
+    feed_rtts(&args.bpffs, args.rtt_period)?;
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(async move {
+        let listener = control::listen(&socket)?;
+        let metrics = match metrics {
+            None => None,
+            Some(address) => Some(
+                tokio::net::TcpListener::bind(address)
+                    .await
+                    .with_context(|| format!("listening on {address} for metrics"))?,
+            ),
+        };
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let api = Api { datapath, hub };
+        // Devices that come and go get their names without a request, too.
+        let mut refresh = tokio::time::interval(std::time::Duration::from_secs(1));
+        tokio::spawn(control::run(api.clone(), listener, metrics));
+        tracing::info!("ready on {}", socket.display());
+        notify("READY=1");
+        loop {
+            tokio::select! {
+                _ = refresh.tick() => drop(api.ask(|_| Ok(())).await),
+                _ = hangup.recv() => match api.ask(Datapath::reload).await {
+                    Ok(()) => tracing::info!("configuration read again"),
+                    Err(e) => tracing::error!("configuration not read again: {e}"),
+                },
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+            }
+        }
+        notify("STOPPING=1");
+        // The data path stays; only the way to talk to it goes.
+        let _ = std::fs::remove_file(&socket);
+        tracing::info!("stopped; what is attached stays attached");
+        Ok(())
+    })
+}
+
+/// Reads TCP_INFO for ever, on a thread of its own: a dump of many sockets takes its time.
+fn feed_rtts(bpffs: &std::path::Path, period: Span) -> Result<()> {
+    let rtts = maps::Map::open(&bpffs.join("bb_rtts"))?;
+    std::thread::Builder::new()
+        .name("rtt".into())
+        .spawn(move || {
+            let mut complained = false;
+            loop {
+                match rtt::feed(&rtts) {
+                    Ok(_) => complained = false,
+                    // Once is enough: a kernel without inet_diag will not get it.
+                    Err(e) if !complained => {
+                        tracing::warn!("{e}");
+                        complained = true;
+                    }
+                    Err(_) => {}
+                }
+                std::thread::sleep(period.as_duration());
+            }
+        })
+        .context("starting the thread of the RTT feed")?;
+    Ok(())
+}
+
+/// Tells systemd how far we are, if it asked to be told.
+fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let socket = std::os::unix::net::UnixDatagram::unbound();
+    if let Ok(socket) = socket
+        && let Err(e) = socket.send_to(state.as_bytes(), &path)
+    {
+        tracing::warn!("telling systemd {state}: {e}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Prometheus text (OpenMetrics), made from the same statistics as `bestby stats`.
+
+use bestby_api::{Counters, InterfaceInfo, Stats};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::error::{Error, Result};
+
+type Labels = Vec<(&'static str, String)>;
+type Counts = Family<Labels, Counter>;
+type Gauges = Family<Labels, Gauge>;
+
+/// The families of one kind of object: flow, session or interface.
+struct Object {
+    label: &'static str,
+    packets_in: Counts,
+    bytes_in: Counts,
+    packets_sent: Counts,
+    bytes_sent: Counts,
+    dropped: Counts,
+    would_drop: Counts,
+    sent_stale: Counts,
+    queued: Gauges,
+}
+
+impl Object {
+    fn new(registry: &mut Registry, label: &'static str) -> Self {
+        fn counts(registry: &mut Registry, name: String, help: &str) -> Counts {
+            let family = Counts::default();
+            registry.register(name, help, family.clone());
+            family
+        }
+        let mut family =
+            |name: &str, help: &str| counts(registry, format!("bestby_{label}_{name}"), help);
+        let object = Self {
+            label,
+            packets_in: family("packets_in", "Packets that arrived at the interface"),
+            bytes_in: family("bytes_in", "Bytes that arrived at the interface"),
+            packets_sent: family("packets_sent", "Packets handed to the device"),
+            bytes_sent: family("bytes_sent", "Bytes handed to the device"),
+            dropped: family("dropped_packets", "Packets dropped, by reason"),
+            would_drop: family(
+                "would_drop_packets",
+                "Packets that would have been dropped if the interface did not only observe",
+            ),
+            sent_stale: family("sent_stale_packets", "Packets sent although stale"),
+            queued: Gauges::default(),
+        };
+        registry.register(
+            format!("bestby_{label}_queued_packets"),
+            "Packets queued now",
+            object.queued.clone(),
+        );
+        object
+    }
+
+    fn add(&self, name: &str, c: &Counters) {
+        let labels = vec![(self.label, name.to_string())];
+        let set = |family: &Counts, value: u64| {
+            family.get_or_create(&labels).inc_by(value);
+        };
+        set(&self.packets_in, c.packets_in);
+        set(&self.bytes_in, c.bytes_in);
+        set(&self.packets_sent, c.packets_sent);
+        set(&self.bytes_sent, c.bytes_sent);
+        set(&self.sent_stale, c.sent_stale);
+        self.queued
+            .get_or_create(&labels)
+            .set(i64::try_from(c.queued).unwrap_or(i64::MAX));
+        for (family, drops) in [
+            (&self.dropped, &c.dropped),
+            (&self.would_drop, &c.would_drop),
+        ] {
+            for (reason, value) in [
+                ("stale", drops.stale),
+                ("adu", drops.adu),
+                ("overflow", drops.overflow),
+                ("evicted", drops.evicted),
+                ("predicted", drops.predicted),
+            ] {
+                let mut labels = labels.clone();
+                labels.push(("reason", reason.to_string()));
+                family.get_or_create(&labels).inc_by(value);
+            }
+        }
+    }
+}
+
+/// The text.
+///
+/// # Errors
+/// Never for valid statistics.
+pub fn text(stats: &Stats, interfaces: &[InterfaceInfo]) -> Result<String> {
+    let mut registry = Registry::default();
+    for (label, objects) in [
+        ("flow", &stats.flows),
+        ("session", &stats.sessions),
+        ("interface", &stats.interfaces),
+    ] {
+        let object = Object::new(&mut registry, label);
+        for (name, counters) in objects {
+            object.add(name, counters);
+        }
+    }
+    let global = &stats.global;
+    for (name, help, value) in [
+        (
+            "no_metadata",
+            "Packets for which no source gave a deadline or priority",
+            global.no_metadata,
+        ),
+        (
+            "malformed",
+            "Packets whose headers end early or never",
+            global.malformed,
+        ),
+        (
+            "foreign_mark",
+            "Packets with a mark that is not bestby's",
+            global.foreign_mark,
+        ),
+        (
+            "no_rtt",
+            "Deadlines judged without a known delay to the receiver",
+            global.no_rtt,
+        ),
+        (
+            "sessions_full",
+            "Packets that found the session table full",
+            global.sessions_full,
+        ),
+        ("events_lost", "Drop notices left out", global.events_lost),
+        (
+            "past_deadline",
+            "Packets already stale when first seen",
+            global.past_deadline,
+        ),
+    ] {
+        let counter: Counter = Counter::default();
+        counter.inc_by(value);
+        registry.register(format!("bestby_{name}"), help, counter);
+    }
+    let attached = Gauges::default();
+    registry.register(
+        "bestby_interface_attached",
+        "1 for every attached interface",
+        attached.clone(),
+    );
+    for i in interfaces {
+        attached
+            .get_or_create(&vec![
+                ("interface", i.dev.to_string()),
+                ("mode", i.mode.to_string()),
+            ])
+            .set(1);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|e| Error::failed(format!("writing metrics: {e}")))?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_is_there() {
+        let mut stats = Stats::default();
+        let mut counters = Counters {
+            packets_in: 5,
+            queued: 2,
+            ..Default::default()
+        };
+        counters.dropped.adu = 3;
+        stats.flows.insert("audio".into(), counters);
+        let text = text(&stats, &[]).unwrap();
+        assert!(
+            text.contains("bestby_flow_packets_in_total{flow=\"audio\"} 5"),
+            "{text}"
+        );
+        assert!(
+            text.contains("bestby_flow_dropped_packets_total{flow=\"audio\",reason=\"adu\"} 3"),
+            "{text}"
+        );
+        assert!(
+            text.contains("bestby_flow_queued_packets{flow=\"audio\"} 2"),
+            "{text}"
+        );
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,134 @@
+//! RTT of TCP connections that existed before the `sock_ops` program did: TCP_INFO through sock_diag.
+
+use std::time::Duration;
+
+use bestby_bpf::abi;
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::nlas::{Nla, TcpInfo};
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
+};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
+
+use crate::attach::monotonic_ns;
+use crate::error::{Error, Result};
+use crate::maps::Map;
+use crate::rules::address_bytes;
+
+/// How often the sockets are looked at.
+pub const PERIOD: Duration = Duration::from_secs(1);
+
+/// What the kernel writes where a minimum was never measured.
+const UNMEASURED_US: u32 = u32::MAX;
+
+/// Takes one socket's measurement; `None` if it says nothing (no RTT yet, loopback).
+fn measured(response: &InetResponse, now_ns: u64) -> Option<(abi::bb_addr, abi::bb_rtt)> {
+    let peer = response.header.socket_id.destination_address.to_canonical();
+    if peer.is_loopback()
+        || peer.is_unspecified()
+        || response.header.socket_id.source_address == peer
+    {
+        return None;
+    }
+    let info: &TcpInfo = response.nlas.iter().find_map(|nla| match nla {
+        Nla::TcpInfo(info) => Some(info),
+        _ => None,
+    })?;
+    // Without an acknowledged segment `rtt` is only the initial guess of 0.
+    if info.rtt == 0 {
+        return None;
+    }
+    let ns = |us: u32| u64::from(us) * 1000;
+    let min = if info.min_rtt == UNMEASURED_US || info.min_rtt == 0 {
+        info.rtt
+    } else {
+        info.min_rtt
+    };
+    Some((
+        abi::bb_addr {
+            addr: address_bytes(peer),
+        },
+        abi::bb_rtt {
+            srtt_ns: ns(info.rtt),
+            min_rtt_ns: ns(min),
+            rto_ns: ns(info.rto),
+            updated_ns: now_ns - ns(info.last_ack_recv.saturating_mul(1000)).min(now_ns),
+        },
+    ))
+}
+
+/// Reads TCP_INFO of all established sockets of this network namespace.
+fn dump(family: u8) -> std::io::Result<Vec<InetResponse>> {
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let request = InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::INFO,
+        states: StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT,
+        socket_id: if family == AF_INET {
+            SocketId::new_v4()
+        } else {
+            SocketId::new_v6()
+        },
+    };
+    let mut packet = NetlinkMessage::new(
+        header,
+        NetlinkPayload::from(SockDiagMessage::InetRequest(request)),
+    );
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let mut all = Vec::new();
+    loop {
+        let (datagram, _) = socket.recv_from_full()?;
+        let mut rest = &datagram[..];
+        while rest.len() >= 16 {
+            let length = u32::from_ne_bytes(*rest.first_chunk().unwrap_or(&[0; 4])) as usize;
+            // A single socket that cannot be understood does not spoil the others.
+            if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
+                match message.payload {
+                    NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                        all.push(*response)
+                    }
+                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(all),
+                    _ => {}
+                }
+            }
+            match rest.get(length.next_multiple_of(4).max(16)..) {
+                Some(next) => rest = next,
+                None => break,
+            }
+        }
+    }
+}
+
+/// One round: every connection's RTT into the map, newer measurements only. Returns how many were written.
+///
+/// # Errors
+/// sock_diag does not answer, or the map refuses.
+pub fn feed(rtts: &Map<abi::bb_addr, abi::bb_rtt>) -> Result<usize> {
+    let mut written = 0;
+    for family in [AF_INET, AF_INET6] {
+        let sockets = dump(family)
+            .map_err(|e| Error::failed(format!("reading TCP_INFO by sock_diag: {e}")))?;
+        for (peer, rtt) in sockets.iter().filter_map(|s| measured(s, monotonic_ns())) {
+            if rtts
+                .get(&peer)?
+                .is_none_or(|old| old.updated_ns < rtt.updated_ns)
+            {
+                rtts.set(&peer, &rtt)?;
+                written += 1;
+            }
+        }
+    }
+    Ok(written)
+}

@@ -1,0 +1,239 @@
+use std::collections::HashMap;
+
+use bestby_api::{Dscp, MarkMask, PacketDescription, Proto};
+use proptest::prelude::*;
+
+use super::*;
+
+struct Host;
+
+impl Resolve for Host {
+    fn ifindex(&self, dev: &DevName) -> Option<u32> {
+        dev.as_str()
+            .strip_prefix("eth")
+            .and_then(|n| n.parse().ok())
+    }
+    fn cgroup(&self, path: &CgroupPath) -> Option<(u64, u32)> {
+        // "/", "/1", "/1/2": the id is the path's digits.
+        let parts: Vec<&str> = path.as_str().split('/').filter(|p| !p.is_empty()).collect();
+        Some((
+            1000 + parts.concat().parse().unwrap_or(0),
+            u32::try_from(parts.len()).unwrap(),
+        ))
+    }
+}
+
+fn fields(dev: &DevName, packet: &PacketDescription) -> PacketFields {
+    let mut cgroups = Vec::new();
+    if let Some(path) = &packet.cgroup {
+        let mut at = String::new();
+        cgroups.push(Host.cgroup(&"/".parse().unwrap()).unwrap().0);
+        for part in path.as_str().split('/').filter(|p| !p.is_empty()) {
+            at = format!("{at}/{part}");
+            cgroups.push(Host.cgroup(&at.parse().unwrap()).unwrap().0);
+        }
+    }
+    let key = abi::bb_rule_key {
+        src: address_bytes(packet.src.unwrap()),
+        dst: address_bytes(packet.dst),
+        mark: packet.mark,
+        ifindex: Host.ifindex(dev).unwrap(),
+        sport: packet.sport.unwrap(),
+        dport: packet.dport.unwrap(),
+        family: if packet.dst.is_ipv4() { 4 } else { 6 },
+        proto: packet.proto.number(),
+        dscp: packet.dscp.get(),
+        ..Default::default()
+    };
+    PacketFields { key, cgroups }
+}
+
+fn find(compiled: &Compiled, fields: &PacketFields) -> Option<u16> {
+    let keys: HashMap<Vec<u8>, abi::bb_rule_ref> = compiled
+        .keys
+        .iter()
+        .map(|(k, r)| (k.as_bytes().to_vec(), *r))
+        .collect();
+    search(&compiled.shapes, 0, fields, |k| {
+        keys.get(k.as_bytes()).copied()
+    })
+    .map(|r| u16::try_from(r.rule).unwrap())
+}
+
+fn ip(v6: bool) -> BoxedStrategy<IpAddr> {
+    // Few different addresses, so that prefixes hit.
+    if v6 {
+        (0u128..4, 0u32..3)
+            .prop_map(|(low, high)| {
+                IpAddr::V6((0x2001_0db8 << 96 | u128::from(high) << 64 | low).into())
+            })
+            .boxed()
+    } else {
+        (0u32..4, 0u32..3)
+            .prop_map(|(low, high)| IpAddr::V4((0x0a00_0000 | high << 8 | low).into()))
+            .boxed()
+    }
+}
+
+fn prefix(v6: bool) -> BoxedStrategy<Prefix> {
+    (ip(v6), 0u8..=128)
+        .prop_map(move |(addr, bits)| {
+            let full = if v6 { 128 } else { 32 };
+            let bits = if bits > full { full } else { bits };
+            let addr = match addr {
+                IpAddr::V4(a) => IpAddr::V4(
+                    (u32::from(a) & u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)).into(),
+                ),
+                IpAddr::V6(a) => IpAddr::V6(
+                    (u128::from(a) & u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0))
+                        .into(),
+                ),
+            };
+            Prefix::new(addr, bits).unwrap()
+        })
+        .boxed()
+}
+
+fn ports() -> impl Strategy<Value = PortRange> {
+    prop_oneof![
+        (1u16..20).prop_map(|p| PortRange::new(p, p).unwrap()),
+        (1u16..20, 0u16..20).prop_map(|(a, n)| PortRange::new(a, a + n).unwrap()),
+    ]
+}
+
+fn proto() -> impl Strategy<Value = Proto> {
+    prop_oneof![Just(Proto::Udp), Just(Proto::Tcp)]
+}
+
+fn cgroup() -> impl Strategy<Value = CgroupPath> {
+    prop_oneof![Just("/"), Just("/1"), Just("/1/2"), Just("/3")].prop_map(|p| p.parse().unwrap())
+}
+
+prop_compose! {
+    fn rule()(v6 in any::<bool>())(
+        proto in prop::option::of(proto()),
+        src in prop::option::weighted(0.3, prefix(v6)),
+        dst in prop::option::weighted(0.3, prefix(v6)),
+        sport in prop::option::weighted(0.3, ports()),
+        dport in prop::option::weighted(0.3, ports()),
+        dscp in prop::option::weighted(0.3, 0u8..3),
+        mark in prop::option::weighted(0.3, (0u32..8, 1u32..8)),
+        cgroup in prop::option::weighted(0.2, cgroup()),
+        dev in prop::option::weighted(0.2, 1u8..3),
+    ) -> FlowRule {
+        let mut rule = FlowRule::new("x".parse().unwrap());
+        rule.proto = proto;
+        rule.src = src;
+        rule.dst = dst;
+        rule.sport = sport;
+        rule.dport = dport;
+        rule.dscp = dscp.and_then(Dscp::new);
+        rule.mark = mark.and_then(|(v, m)| MarkMask::new(v & m, m));
+        rule.cgroup = cgroup;
+        rule.dev = dev.map(|n| format!("eth{n}").parse().unwrap());
+        rule
+    }
+}
+
+prop_compose! {
+    fn packet()(v6 in any::<bool>())(
+        proto in proto(), src in ip(v6), dst in ip(v6), sport in 1u16..25, dport in 1u16..25,
+        dscp in 0u8..3, mark in 0u32..8, cgroup in prop::option::of(cgroup()),
+    ) -> PacketDescription {
+        PacketDescription {
+            proto, src: Some(src), sport: Some(sport), dst, dport: Some(dport), dscp: Dscp::new(dscp).unwrap(),
+            mark, priority: None, cgroup, len: 1000,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// The compiled search finds the rule that going through the list would find.
+    #[test]
+    fn like_the_naive_matcher(
+        rules in prop::collection::vec(rule(), 0..12),
+        packets in prop::collection::vec(packet(), 1..20),
+        dev in 1u8..3,
+    ) {
+        let dev: DevName = format!("eth{dev}").parse().unwrap();
+        let list: Vec<(u16, &FlowRule)> = rules.iter().enumerate().map(|(i, r)| (u16::try_from(i + 1).unwrap(), r)).collect();
+        let Ok(compiled) = compile(&list, &Host) else {
+            return Err(TestCaseError::reject("too many shapes"));
+        };
+        prop_assert!(compiled.shapes.is_sorted_by_key(|s| s.first_order));
+        for packet in &packets {
+            let naive = list.iter().find(|(_, r)| {
+                // A packet without a socket is below no cgroup, save in a rule that names the root.
+                let mut r = (*r).clone();
+                if r.cgroup.as_ref().is_some_and(|c| c.as_str() == "/") {
+                    r.cgroup = None;
+                }
+                r.matches(&dev, packet).is_ok()
+            }).map(|(id, _)| *id);
+            prop_assert_eq!(find(&compiled, &fields(&dev, packet)), naive, "{}", packet);
+        }
+    }
+
+    #[test]
+    fn prefixes_are_exactly_the_range(a in 1u16.., b in 1u16.., p in any::<u16>()) {
+        let range = PortRange::new(a.min(b), a.max(b)).unwrap();
+        let prefixes = port_prefixes(range);
+        prop_assert!(prefixes.len() <= 30);
+        let hits = prefixes.iter().filter(|(v, m)| p & m == *v).count();
+        prop_assert_eq!(hits, usize::from(range.contains(p)));
+    }
+}
+
+#[test]
+fn the_whole_range_is_one_prefix_less_port_zero() {
+    assert_eq!(port_prefixes(PortRange::new(1, 65535).unwrap()).len(), 16);
+    assert_eq!(
+        port_prefixes(PortRange::new(5004, 5004).unwrap()),
+        [(5004, 0xffff)]
+    );
+    assert_eq!(port_prefixes(PortRange::new(1, 65534).unwrap()).len(), 30);
+}
+
+#[test]
+fn too_many_shapes_are_refused_with_an_explanation() {
+    let mut rule = FlowRule::new("wide".parse().unwrap());
+    rule.sport = PortRange::new(1, 65534);
+    rule.dport = PortRange::new(1, 65534);
+    let error = compile(&[(1, &rule)], &Host).unwrap_err();
+    assert!(
+        error.message.contains("\"wide\"") && error.hint.contains("power of two"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_rule_for_what_does_not_exist_waits() {
+    let mut rule = FlowRule::new("later".parse().unwrap());
+    rule.dev = Some("wlan0".parse().unwrap());
+    let compiled = compile(&[(7, &rule)], &Host).unwrap();
+    assert!(compiled.keys.is_empty());
+    assert_eq!(
+        compiled.waiting,
+        [(rule.name, "interface wlan0 does not exist".to_string())]
+    );
+}
+
+#[test]
+fn ten_thousand_rules_of_one_shape_have_one_shape() {
+    let rules: Vec<FlowRule> = (0..10_000u32)
+        .map(|n| {
+            let mut rule = FlowRule::new(format!("r{n}").parse().unwrap());
+            rule.dst = Prefix::new(IpAddr::V4((0x0a00_0000 + n).into()), 32);
+            rule
+        })
+        .collect();
+    let list: Vec<(u16, &FlowRule)> = rules
+        .iter()
+        .enumerate()
+        .map(|(i, r)| (u16::try_from(i + 1).unwrap(), r))
+        .collect();
+    let compiled = compile(&list, &Host).unwrap();
+    assert_eq!((compiled.shapes.len(), compiled.keys.len()), (1, 10_000));
+}

@@ -386,6 +386,7 @@ enum bb_global_counter {
 	BB_G_SESSIONS_FULL = 4, /* no free way: packet went to the plain session of its interface */
 	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
 	BB_G_PAST_DEADLINE = 6, /* stale already when classified */
+	BB_G_RULE_PROBES = 7, /* hash-table look-ups of rule searches: per new flow, one per shape */
 	BB_GLOBALS = 16,
 };
 

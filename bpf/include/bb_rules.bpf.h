@@ -15,9 +15,6 @@
 #include "bb_kernel.bpf.h"
 #include "bb_parse.bpf.h"
 
-/* Hash-table look-ups made by rule searches: what the cost test reads. */
-__u64 bb_shapes_probed;
-
 /* ---- interface slots ---- */
 
 /*
@@ -90,6 +87,7 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 	const __u64 *full = (const __u64 *)&packet;
 	__u64 *masked = (__u64 *)&key;
 	struct bb_config *config;
+	__u64 *counter;
 
 	if (!flow)
 		return 0;
@@ -130,7 +128,10 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 			rule = found->rule;
 		}
 	}
-	bb_add(bb_shapes_probed, probed);
+	zero = BB_G_RULE_PROBES;
+	counter = bpf_map_lookup_elem(&bb_global, &zero);
+	if (counter)
+		bb_add(*counter, probed);
 	return rule < BB_MAX_RULES ? rule : 0;
 }
 

@@ -853,6 +853,7 @@ pub const BB_G_NO_RTT: bb_global_counter = 3;
 pub const BB_G_SESSIONS_FULL: bb_global_counter = 4;
 pub const BB_G_EVENTS_LOST: bb_global_counter = 5;
 pub const BB_G_PAST_DEADLINE: bb_global_counter = 6;
+pub const BB_G_RULE_PROBES: bb_global_counter = 7;
 pub const BB_GLOBALS: bb_global_counter = 16;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]

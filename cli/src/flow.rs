@@ -243,7 +243,7 @@ pub(crate) fn render_one(info: &FlowInfo) -> String {
         if info.saved {
             "yes"
         } else {
-            "no, lost when bestbyd starts anew"
+            "no, lost when the host starts anew"
         }
         .into(),
     ]);

@@ -1,0 +1,591 @@
+//! The operator's command against the agent, end to end, in mode tc: every verb, every refusal.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use serde_json::Value;
+
+/// Where `bestby` and `bestbyd` are: told by tests/vm/suite, else beside the test program.
+fn binary(name: &str) -> PathBuf {
+    let dir = std::env::var_os("BESTBY_BIN_DIR").map_or_else(
+        || {
+            std::env::current_exe()
+                .unwrap()
+                .parent()
+                .unwrap()
+                .parent()
+                .unwrap()
+                .to_path_buf()
+        },
+        PathBuf::from,
+    );
+    let path = dir.join(name);
+    assert!(
+        path.exists(),
+        "{} is not built: cargo build --workspace --bins",
+        path.display()
+    );
+    path
+}
+
+fn run(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{command}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Namespaces for network and mounts, a link `v0` <-> `v1` of which `v1`'s end answers nothing, and an agent.
+struct Lab {
+    dir: tempfile::TempDir,
+    agent: Option<Child>,
+}
+
+/// Runs `test` in a thread with namespaces of its own: nothing of it is left afterwards.
+fn lab(config: &str, test: impl FnOnce(&mut Lab) + Send) {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: affects the calling thread only, which ends with the test.
+            let result = unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) };
+            assert_eq!(
+                result,
+                0,
+                "namespaces: {} (needs root)",
+                std::io::Error::last_os_error()
+            );
+            run("mount --make-rprivate /");
+            run("ip link set lo up");
+            run("ip link add v0 type veth peer name v1");
+            run("ip addr add 10.9.0.1/24 dev v0");
+            run("ip link set v0 up");
+            run("ip link set v1 up");
+            // No answers are needed: nobody has to be at the other end.
+            run("ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0");
+            let dir = tempfile::tempdir().unwrap();
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::write(dir.path().join("bestby.toml"), config).unwrap();
+            let mut lab = Lab { dir, agent: None };
+            lab.start();
+            test(&mut lab);
+        });
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+impl Lab {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start(&mut self) {
+        let log = fs::File::create(self.path("log")).unwrap();
+        let child = Command::new(binary("bestbyd"))
+            .arg("--config")
+            .arg(self.path("bestby.toml"))
+            .arg("--socket")
+            .arg(self.path("sock"))
+            .arg("--bpffs")
+            .arg(self.path("bpf"))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.agent = Some(child);
+        let start = Instant::now();
+        while !self.bestby(&["status"]).status.success() {
+            let ended = self.agent.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "bestbyd ended: {}", self.log());
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "bestbyd does not answer: {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut child) = self.agent.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary("bestby"));
+        command.arg("--socket").arg(self.path("sock")).args(args);
+        command
+    }
+
+    fn bestby(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Standard output of a command that works.
+    fn ok(&self, command: &str) -> String {
+        let args: Vec<&str> = command.split_whitespace().collect();
+        let output = self.bestby(&args);
+        assert!(
+            output.status.success(),
+            "bestby {command}: {}\n{}",
+            text(&output.stderr),
+            self.log()
+        );
+        text(&output.stdout)
+    }
+
+    fn json(&self, command: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("--json {command}"))).unwrap()
+    }
+
+    /// A command that is refused with exit code 1 and this message.
+    fn refused(&self, command: &str, says: &str) {
+        let args: Vec<&str> = command.split_whitespace().collect();
+        let output = self.bestby(&args);
+        let error = text(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "bestby {command}: {error}{}",
+            text(&output.stdout)
+        );
+        assert!(error.contains(says), "bestby {command} says: {error}");
+        assert!(error.starts_with("bestby: "), "{error}");
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop();
+        // The pins keep the programs; the mount namespace, and with it the bpffs, ends with the thread.
+        let _ = Command::new("umount").arg(self.path("bpf")).output();
+    }
+}
+
+fn send(port: u16, packets: usize) {
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    for _ in 0..packets {
+        socket.send_to(&[0; 500], ("10.9.0.2", port)).unwrap();
+    }
+}
+
+fn sum_of_drops(counters: &Value, which: &str) -> u64 {
+    counters[which]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|v| v.as_u64().unwrap())
+        .sum()
+}
+
+#[track_caller]
+fn conserved(counters: &Value) {
+    let n = |key: &str| counters[key].as_u64().unwrap();
+    assert_eq!(
+        n("packets_in"),
+        n("packets_sent") + sum_of_drops(counters, "dropped") + n("queued"),
+        "{counters}"
+    );
+}
+
+#[test]
+fn a_session_of_an_operator() {
+    lab("", |lab| {
+        let before = run("tc qdisc show dev v0");
+        assert!(lab.ok("iface ls").contains("no interface is under control"));
+        assert!(lab.ok("flow ls").contains("no flow rules"));
+
+        lab.ok("iface attach v0 --mode tc --rate 20mbit --method triage --session dst --limit 500");
+        let list = lab.json("iface ls");
+        assert_eq!(list[0]["dev"], "v0");
+        assert_eq!(list[0]["mode"], "tc");
+        assert_eq!(list[0]["observes"], false);
+        assert_eq!(list[0]["rate"], "20mbit");
+        assert!(lab.ok("iface ls").contains("predicts"));
+
+        lab.ok("flow add audio --proto udp --dst 10.9.0.0/24 --dport 5004-5005 --lifetime 500ms --priority 0");
+        lab.ok("flow add video --proto udp --dport 5006 --lifetime 1s --treatment forward --before audio");
+        let flows = lab.json("flow ls");
+        assert_eq!(flows[0]["flow"]["name"], "video");
+        assert_eq!(flows[1]["flow"]["name"], "audio");
+        assert_eq!(flows[1]["position"], 2);
+
+        send(5004, 30);
+        send(5005, 10);
+        send(5006, 5);
+        send(7, 3);
+        let stats = lab.json("stats");
+        for (flow, packets) in [("audio", 40), ("video", 5)] {
+            assert_eq!(stats["flows"][flow]["packets_in"], packets, "{stats}");
+            assert_eq!(
+                stats["flows"][flow]["bytes_in"],
+                packets * (500 + 8 + 20 + 14),
+                "{stats}"
+            );
+            conserved(&stats["flows"][flow]);
+        }
+        assert!(
+            stats["flows"]["-"]["packets_in"].as_u64().unwrap() >= 3,
+            "{stats}"
+        );
+        conserved(&stats["flows"]["-"]);
+        conserved(&stats["interfaces"]["v0"]);
+        assert_eq!(
+            stats["sessions"]["v0/10.9.0.2"]["packets_in"], 45,
+            "{stats}"
+        );
+        assert!(lab.ok("stats").contains("audio"));
+        assert!(lab.ok("flow show audio").contains("500ms"));
+        assert!(lab.ok("session ls").contains("v0/10.9.0.2"));
+
+        // A change keeps the counters and the place; `none` takes a field away.
+        lab.ok("flow set audio --lifetime 300ms --dst none");
+        let audio = lab.json("flow show audio");
+        assert_eq!(audio["flow"]["lifetime"], "300ms");
+        assert_eq!(audio["flow"].get("dst"), None);
+        assert_eq!(audio["counters"]["packets_in"], 40);
+        assert_eq!(audio["saved"], false);
+
+        lab.ok("session set 10.9.0.2 --rate 2mbit --owd 40ms");
+        let peers = lab.json("session ls");
+        assert_eq!(peers["peers"][0]["rate"], "2mbit", "{peers}");
+        assert_eq!(peers["peers"][0]["owd"], "40ms");
+        lab.ok("session set 10.9.0.2 --rate none --owd none");
+        assert_eq!(lab.json("session ls")["peers"], serde_json::json!([]));
+
+        lab.ok("flow rm video");
+        assert_eq!(lab.json("flow ls").as_array().unwrap().len(), 1);
+        lab.ok("iface detach v0");
+        assert_eq!(lab.json("iface ls"), serde_json::json!([]));
+        assert_eq!(run("tc qdisc show dev v0"), before);
+    });
+}
+
+#[test]
+fn refusals_say_what_and_why() {
+    lab("", |lab| {
+        lab.refused("iface attach nonesuch --mode tc", "nonesuch");
+        lab.refused("iface detach v0", "v0");
+        lab.refused("flow rm nonesuch", "nonesuch");
+        lab.refused("flow show nonesuch", "nonesuch");
+        lab.refused("flow set nonesuch --lifetime 1s", "nonesuch");
+        lab.refused("flow add a --lifetime 1s --before nonesuch", "nonesuch");
+        lab.ok("flow add a --lifetime 1s");
+        lab.refused("flow add a --lifetime 2s", "flow set a");
+        lab.refused(
+            "flow set a --lifetime none",
+            "neither a lifetime nor a priority",
+        );
+        assert_eq!(lab.json("flow show a")["flow"]["lifetime"], "1s");
+        lab.ok("iface attach v0 --mode tc --rate 1mbit");
+        lab.refused("iface attach v0 --mode tc --rate 1mbit", "v0");
+        // A rule behind one that matches everything.
+        let output = lab.bestby(&["flow", "add", "b", "--dport", "1", "--lifetime", "1s"]);
+        assert!(output.status.success());
+        assert!(
+            text(&output.stderr).contains("never gets a packet"),
+            "{}",
+            text(&output.stderr)
+        );
+
+        // A qdisc that somebody configured is left alone.
+        run("ip link add v2 type veth peer name v3");
+        run("tc qdisc add dev v2 root handle 5: tbf rate 1mbit burst 10k latency 1s");
+        lab.refused("iface attach v2 --mode tc --rate 1mbit", "--replace");
+        assert!(run("tc qdisc show dev v2").contains("tbf 5:"));
+        lab.ok("iface attach v2 --mode tc --rate 1mbit --replace");
+        assert!(!run("tc qdisc show dev v2").contains("tbf"));
+        lab.ok("iface detach v2");
+    });
+}
+
+#[test]
+fn a_bad_request_changes_nothing() {
+    lab("", |lab| {
+        let socket = lab.path("sock");
+        let curl = |method: &str, path: &str, body: &str| -> (u16, Value) {
+            let answer = ask(&socket, method, path, body);
+            let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+            let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+            (
+                status,
+                serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}")),
+            )
+        };
+        for (method, path, body, says) in [
+            ("POST", "/v1/flows", "{", "EOF"),
+            (
+                "POST",
+                "/v1/flows",
+                r#"{"flow":{"name":"a","lifetime":"1s"},"sve":true}"#,
+                "sve",
+            ),
+            (
+                "POST",
+                "/v1/flows",
+                r#"{"flow":{"name":"a","lifetime":"-1s"}}"#,
+                "negative",
+            ),
+            (
+                "POST",
+                "/v1/flows",
+                r#"{"flow":{"name":"a","lifetime":1e400}}"#,
+                "",
+            ),
+            (
+                "POST",
+                "/v1/flows",
+                r#"{"flow":{"name":"a/b","lifetime":"1s"}}"#,
+                "not allowed",
+            ),
+            ("POST", "/v1/flows", r#"{"flow":{"name":"a"}}"#, "neither"),
+            (
+                "PUT",
+                "/v1/sessions/nonsense",
+                r#"{"rate":"1mbit"}"#,
+                "nonsense",
+            ),
+            (
+                "POST",
+                "/v1/interfaces",
+                r#"{"dev":"v0","rate":"99999gbit"}"#,
+                "too large",
+            ),
+            (
+                "POST",
+                "/v1/explain",
+                r#"{"dev":"v0","packet":"icmp"}"#,
+                "udp or tcp",
+            ),
+            ("GET", "/v1/nonsense", "", ""),
+            ("PATCH", "/v1/flows", "", ""),
+        ] {
+            let (status, answer) = curl(method, path, body);
+            assert!(
+                (400..500).contains(&status),
+                "{method} {path} {body}: {status} {answer}"
+            );
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(
+                !message.is_empty() && message.contains(says),
+                "{method} {path} {body}: {message}"
+            );
+        }
+        assert_eq!(lab.json("flow ls"), serde_json::json!([]));
+        assert_eq!(lab.json("iface ls"), serde_json::json!([]));
+    });
+}
+
+/// One raw request, to say what the command never would.
+fn ask(socket: &Path, method: &str, path: &str, body: &str) -> String {
+    use std::io::Write as _;
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn saving_keeps_the_file_and_survives_the_agent() {
+    const CONFIG: &str =
+        "# ours\n[[flow]]\nname = \"audio\"  # the voices\ndport = 5004\nlifetime = \"200ms\"\n";
+    lab(CONFIG, |lab| {
+        let file = lab.path("bestby.toml");
+        assert_eq!(lab.json("flow show audio")["saved"], true);
+        lab.ok("flow set audio --lifetime 150ms --save");
+        lab.ok("flow add first --dscp ef --lifetime 50ms --before audio --save");
+        lab.ok("flow add passing --dport 9 --lifetime 50ms");
+        let saved = fs::read_to_string(&file).unwrap();
+        assert!(
+            saved.contains("# ours") && saved.contains("# the voices"),
+            "{saved}"
+        );
+        assert!(
+            saved.contains("150ms") && saved.find("first") < saved.find("audio"),
+            "{saved}"
+        );
+        assert!(!saved.contains("passing"), "{saved}");
+        assert!(
+            lab.bestby(&["config", "check", file.to_str().unwrap()])
+                .status
+                .success()
+        );
+
+        lab.stop();
+        lab.start();
+        let flows = lab.json("flow ls");
+        assert_eq!(flows[0]["flow"]["name"], "first", "{flows}");
+        assert_eq!(flows[1]["flow"]["lifetime"], "150ms", "{flows}");
+        assert_eq!(flows[1]["saved"], true, "{flows}");
+
+        // Somebody broke the file meanwhile: it is not overwritten, and nothing changes.
+        fs::write(&file, format!("{saved}nonsense = 1\n")).unwrap();
+        lab.refused("flow add new --dport 3 --lifetime 1s --save", "nonsense");
+        lab.refused("flow show new", "new");
+        assert!(
+            fs::read_to_string(&file)
+                .unwrap()
+                .ends_with("nonsense = 1\n")
+        );
+        fs::write(&file, &saved).unwrap();
+        lab.ok("flow rm first --save");
+        assert!(!fs::read_to_string(&file).unwrap().contains("first"));
+    });
+}
+
+#[test]
+fn drops_are_counted_told_and_explained() {
+    lab("", |lab| {
+        lab.ok("iface attach v0 --mode tc --rate 20mbit");
+        lab.ok("session set 10.9.0.2 --owd 40ms");
+        // 40 ms away, of use for 10 ms: never in time.
+        lab.ok("flow add late --dport 5004 --lifetime 10ms --priority 5");
+        let mut events = lab
+            .command(&["--json", "events"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(events.stdout.take().unwrap()).lines();
+        // The stream is open once it was asked for; the first drops may come before that.
+        let sender = thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    // In the lab's namespace: threads inherit it.
+                    send(5004, 1);
+                    thread::sleep(Duration::from_millis(50));
+                }
+            });
+            lines.next().expect("an event").unwrap()
+        });
+        let event: Value = serde_json::from_str(&sender).unwrap();
+        assert_eq!(event["flow"], "late", "{event}");
+        assert_eq!(event["session"], "v0/10.9.0.2", "{event}");
+        assert_eq!(event["priority"], 5, "{event}");
+        assert!(event["late_ns"].as_i64().unwrap() > 25_000_000, "{event}");
+        assert!(event["len"].as_u64().unwrap() > 500, "{event}");
+        // SAFETY: the process is our child and has not been waited for.
+        assert_eq!(unsafe { libc::kill(events.id() as i32, libc::SIGINT) }, 0);
+        events.wait().unwrap();
+
+        let late = &lab.json("stats")["flows"]["late"];
+        assert_eq!(late["packets_in"], 20, "{late}");
+        assert_eq!(sum_of_drops(late, "dropped"), 20, "{late}");
+        assert_eq!(late["packets_sent"], 0, "{late}");
+        conserved(late);
+
+        let e = lab.json("explain v0 udp 10.9.0.1:1 to 10.9.0.2:5004");
+        assert_eq!(e["flow"], "late", "{e}");
+        assert_eq!(e["owd_ns"], 40_000_000, "{e}");
+        assert_eq!(e["priority"], 5, "{e}");
+        assert_eq!(e["session"], "v0/10.9.0.2", "{e}");
+        let e = lab.json("explain v0 udp 10.9.0.2:5005");
+        assert_eq!(e["flow"], "-", "{e}");
+        assert!(
+            lab.ok("explain v0 udp 10.9.0.2:5005")
+                .contains("dport is 5005, not 5004")
+        );
+        // A mark of 200 ms at priority 3 comes before the rule.
+        let e = lab.json("explain v0 udp 10.9.0.2:5004 mark 0xb0380320");
+        assert_eq!(
+            (e["priority"].as_u64(), e["lifetime_ns"].as_u64()),
+            (Some(3), Some(200_000_000)),
+            "{e}"
+        );
+
+        lab.ok("flow set late --treatment forward");
+        send(5004, 4);
+        let late = &lab.json("stats")["flows"]["late"];
+        assert_eq!(
+            (&late["packets_sent"], &late["sent_stale"]),
+            (&4.into(), &4.into()),
+            "{late}"
+        );
+    });
+}
+
+#[test]
+fn observing_drops_nothing() {
+    lab(
+        "[[interface]]\ndev = \"v0\"\nmode = \"tc\"\nrate = \"20mbit\"\nobserve = true\n",
+        |lab| {
+            assert!(lab.ok("iface ls").contains("drops nothing"));
+            lab.ok("session set 10.9.0.2 --owd 40ms");
+            lab.ok("flow add late --dport 5004 --lifetime 10ms");
+            send(5004, 7);
+            let late = &lab.json("stats")["flows"]["late"];
+            assert_eq!(late["packets_sent"], 7, "{late}");
+            assert_eq!(sum_of_drops(late, "dropped"), 0, "{late}");
+            assert_eq!(sum_of_drops(late, "would_drop"), 7, "{late}");
+        },
+    );
+}
+
+#[test]
+fn the_agent_is_looked_after() {
+    lab("", |lab| {
+        let status = lab.json("status");
+        assert_eq!(status["abi_version"], 1);
+        assert_eq!(status["adopted"], false);
+        let doctor = lab.bestby(&["--json", "doctor"]);
+        let checks: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let failed = checks["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|c| c["status"] == "fail");
+        assert_eq!(doctor.status.code(), Some(i32::from(failed)), "{checks}");
+
+        // Strangers may not; the message says who may.
+        let copy = lab.path("bestby");
+        fs::copy(binary("bestby"), &copy).unwrap();
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&copy)
+            .arg("--socket")
+            .arg(lab.path("sock"))
+            .arg("stats")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            text(&output.stderr).contains("group bestby"),
+            "{}",
+            text(&output.stderr)
+        );
+
+        lab.stop();
+        lab.refused("stats", "systemctl start bestbyd");
+        lab.start();
+        assert_eq!(lab.json("status")["adopted"], true);
+    });
+}

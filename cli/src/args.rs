@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Interfaces under control: attach, detach, ls
+    /// Interfaces under control: attach, detach, upgrade, ls
     #[command(subcommand)]
     Iface(iface::Verb),
     /// Flow rules, the first matching one wins: add, set, rm, ls, show

@@ -25,6 +25,12 @@ pub(crate) enum Verb {
         #[arg(value_parser = value::<DevName>)]
         dev: DevName,
     },
+    /// Replace the programs of an interface by those of the running bestbyd; queued packets stay
+    Upgrade {
+        /// Interface
+        #[arg(value_parser = value::<DevName>)]
+        dev: DevName,
+    },
     /// List the interfaces under control
     Ls,
 }
@@ -82,6 +88,10 @@ pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
         Verb::Detach { dev } => {
             let path = format!("{}/{}", path::INTERFACES, part(dev.as_str()));
             output.done(&client.delete(&path).await?)?;
+        }
+        Verb::Upgrade { dev } => {
+            let path = format!("{}/{}/upgrade", path::INTERFACES, part(dev.as_str()));
+            output.done(&client.send(hyper::Method::POST, &path, &()).await?)?;
         }
         Verb::Ls => {
             let list: Vec<InterfaceInfo> = client.get(path::INTERFACES).await?;

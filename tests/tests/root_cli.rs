@@ -277,6 +277,10 @@ fn a_session_of_an_operator() {
         lab.ok("session set 10.9.0.2 --rate none --owd none");
         assert_eq!(lab.json("session ls")["peers"], serde_json::json!([]));
 
+        lab.ok("iface upgrade v0");
+        send(5004, 2);
+        assert_eq!(lab.json("flow show audio")["counters"]["packets_in"], 42);
+
         lab.ok("flow rm video");
         assert_eq!(lab.json("flow ls").as_array().unwrap().len(), 1);
         lab.ok("iface detach v0");
@@ -290,6 +294,7 @@ fn refusals_say_what_and_why() {
     lab("", |lab| {
         lab.refused("iface attach nonesuch --mode tc", "nonesuch");
         lab.refused("iface detach v0", "v0");
+        lab.refused("iface upgrade v0", "v0");
         lab.refused("flow rm nonesuch", "nonesuch");
         lab.refused("flow show nonesuch", "nonesuch");
         lab.refused("flow set nonesuch --lifetime 1s", "nonesuch");
@@ -302,7 +307,9 @@ fn refusals_say_what_and_why() {
         );
         assert_eq!(lab.json("flow show a")["flow"]["lifetime"], "1s");
         lab.ok("iface attach v0 --mode tc --rate 1mbit");
-        lab.refused("iface attach v0 --mode tc --rate 1mbit", "v0");
+        // Once more is a change of what is attached.
+        lab.ok("iface attach v0 --mode tc --rate 2mbit");
+        assert_eq!(lab.json("iface ls")[0]["rate"], "2mbit");
         // A rule behind one that matches everything.
         let output = lab.bestby(&["flow", "add", "b", "--dport", "1", "--lifetime", "1s"]);
         assert!(output.status.success());

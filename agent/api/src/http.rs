@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 pub mod path {
     /// GET: [`crate::Status`].
     pub const STATUS: &str = "/v1/status";
-    /// GET: list of [`crate::InterfaceInfo`]; POST [`crate::AttachRequest`]; DELETE `/{dev}`.
+    /// GET: list of [`crate::InterfaceInfo`]; POST [`crate::AttachRequest`]; DELETE `/{dev}`;
+    /// POST `/{dev}/upgrade`.
     pub const INTERFACES: &str = "/v1/interfaces";
     /// GET: list of [`crate::FlowInfo`]; POST [`crate::FlowAdd`]; GET, PUT [`crate::FlowSet`], DELETE `/{name}`
     /// (`?save=true` removes it from the file, too).

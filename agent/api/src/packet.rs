@@ -76,9 +76,9 @@ fn read(s: &str) -> Result<PacketDescription, String> {
         )
     })?;
     let mut ends = vec![endpoint(words.next().ok_or("has no addresses")?)?];
-    if words.next_if_eq(&">").is_some() {
+    if words.next_if(|w| matches!(*w, ">" | "to")).is_some() {
         ends.push(endpoint(
-            words.next().ok_or("has no destination behind >")?,
+            words.next().ok_or("has no destination behind the source")?,
         )?);
     }
     let (dst, dport) = ends.pop().ok_or("has no destination")?;
@@ -193,6 +193,7 @@ mod tests {
             (Some(5004), Some(6000), 46, 0xb000_0001, 1000)
         );
         for same in [
+            "udp 10.0.0.1:5004 to 10.0.0.2:6000 dscp ef mark 0xb0000001",
             "UDP 10.0.0.1:5004>10.0.0.2:6000 mark 0xb0000001 dscp 46",
             " udp  10.0.0.1:5004 -> 10.0.0.2:6000 dscp ef mark 2952790017 len 1000",
         ] {

@@ -152,6 +152,18 @@ impl Datapath {
         if mode == Mode::Tc && request.rate.is_none() {
             notes.push("no rate is known, so delay cannot be predicted: only what is stale already is dropped".into());
         }
+        if mode == Mode::Tc {
+            if let Some(method) = request.method.filter(|m| *m != Method::Triage) {
+                notes.push(format!(
+                    "method {method} has no effect in mode tc, which holds no queue of its own"
+                ));
+            }
+            if request.limit.is_some() {
+                notes.push(
+                    "the limit has no effect in mode tc, which holds no queue of its own".into(),
+                );
+            }
+        }
         if let Some((slot, old)) = self.by_name(&request.dev)
             && old.ifindex == link.ifindex
         {

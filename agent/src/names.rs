@@ -10,7 +10,7 @@ use crate::attach;
 use crate::error::{Error, Result, Tried as _};
 use crate::rules::Resolve;
 
-/// Finds the cgroup2 tree: the one asked for, or the first in /proc/mounts.
+/// Finds the cgroup2 tree: the one asked for, or the first in /proc/mounts that can be reached.
 ///
 /// # Errors
 /// There is none, or the path asked for is not in one.
@@ -25,15 +25,16 @@ pub fn cgroup_root(asked: Option<&Path>) -> Result<PathBuf> {
         )));
     }
     let mounts = std::fs::read_to_string("/proc/mounts").tried(|| "reading /proc/mounts".into())?;
-    mount_point(&mounts).ok_or_else(|| {
+    // A mount may hide below a later one: what is at its path now decides.
+    mount_points(&mounts).find(|point| attach::is_cgroup2(point)).ok_or_else(|| {
         Error::unsupported("no cgroup2 tree is mounted, so socket options and the RTT of TCP cannot be read")
             .hint("mount -t cgroup2 none /sys/fs/cgroup/unified, or give --cgroup PATH; then restart bestbyd")
     })
 }
 
-/// The first cgroup2 mount point in the text of /proc/mounts.
-fn mount_point(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
+/// The cgroup2 mount points in the text of /proc/mounts.
+fn mount_points(mounts: &str) -> impl Iterator<Item = PathBuf> {
+    mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         let (point, kind) = (words.next()?, words.next()?);
         (kind == "cgroup2").then(|| PathBuf::from(point.replace("\\040", " ")))
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn finds_the_mount() {
         let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /a\\040b cgroup2 rw 0 0\n";
-        assert_eq!(mount_point(text), Some(PathBuf::from("/a b")));
-        assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
+        assert_eq!(mount_points(text).next(), Some(PathBuf::from("/a b")));
+        assert_eq!(mount_points("proc /proc proc rw 0 0\n").next(), None);
     }
 }

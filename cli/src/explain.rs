@@ -12,7 +12,7 @@ use hyper::Method;
 use crate::args::value;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::format::time;
+use crate::format::{or_dash, time};
 use crate::output::Output;
 use crate::table::Table;
 
@@ -85,7 +85,10 @@ pub(crate) fn render(e: &Explanation) -> String {
     let mut table = Table::new(&["RESULT", ""]);
     for (name, value) in [
         ("flow", e.flow.clone()),
-        ("session", e.session.clone()),
+        (
+            "session",
+            or_dash(Some(&e.session).filter(|s| !s.is_empty())),
+        ),
         ("lifetime", lifetime),
         ("priority", e.priority.to_string()),
         ("treatment", e.treatment.clone()),

@@ -225,7 +225,11 @@ fn a_session_of_an_operator() {
         assert_eq!(list[0]["mode"], "tc");
         assert_eq!(list[0]["observes"], false);
         assert_eq!(list[0]["rate"], "20mbit");
-        assert!(lab.ok("iface ls").contains("predicts"));
+        let shown = lab.ok("iface ls");
+        assert!(
+            shown.contains("predicts") && shown.contains("limit has no effect in mode tc"),
+            "{shown}"
+        );
 
         lab.ok("flow add audio --proto udp --dst 10.9.0.0/24 --dport 5004-5005 --lifetime 500ms --priority 0");
         lab.ok("flow add video --proto udp --dport 5006 --lifetime 1s --treatment forward --before audio");

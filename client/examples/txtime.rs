@@ -9,7 +9,7 @@
 
 use std::{env, error::Error, net::UdpSocket, time::Duration};
 
-use bestby::{Deadline, Metadata, Packet, Priority, PriorityScope, Sender};
+use bestby::{Deadline, Metadata, Packet, Priority, PriorityScope, Sender, Treatment};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let to = env::args()
@@ -17,10 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("usage: txtime ADDRESS:PORT")?
         .parse()?;
     if !bestby::is_active() {
-        return Err(bestby::Error::NotActive.into());
+        println!("{}", bestby::Error::NotActive);
+        return Ok(());
     }
     let socket = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
     let sender = Sender::tx_time(socket, true)?;
+    // What happens to stale packets anyway; sockets with an option are counted.
+    sender.options().set_treatment(Treatment::Discard)?;
     if sender.priority_scope() == PriorityScope::PerSocket {
         // Before Linux 6.14 one socket has one priority.
         sender.set_socket_priority(Priority::new(2)?)?;

@@ -85,13 +85,14 @@ impl<'fd> SocketOptions<'fd> {
         self.set("BB_SO_TREATMENT", abi::SO_TREATMENT, &value.to_ne_bytes())
     }
 
-    /// What the application knows of the way to `destination`; for the whole host, not
-    /// only for this socket. What the operator set (`bestby session set`) comes first.
+    /// What the application knows of the way to `destination`; for all sockets of this user
+    /// (uid), not only for this one. [`Peer::default`] takes it back. What the operator set
+    /// (`bestby session set`) comes first.
     ///
     /// # Errors
     ///
-    /// As [`SocketOptions::set_lifetime`]; [`Error::Option`] with `EPERM` where the operator
-    /// has set this destination.
+    /// As [`SocketOptions::set_lifetime`]: `EPERM` where the operator has set this
+    /// destination, `EINVAL` for an owd above 131 s.
     pub fn set_peer(&self, destination: IpAddr, peer: &Peer) -> Result<()> {
         let mut value = [0; 32];
         value[..16].copy_from_slice(&match destination {
@@ -105,7 +106,8 @@ impl<'fd> SocketOptions<'fd> {
         self.set("BB_SO_PEER", abi::SO_PEER, &value)
     }
 
-    /// What happened to this socket's packets; all 0 before the first one with metadata.
+    /// What happened to this socket's packets; all 0 until an option is set: only sockets with one
+    /// are counted.
     ///
     /// # Errors
     ///

@@ -270,8 +270,7 @@ impl<S: AsFd> Sender<S> {
 
     /// At most [`BATCH`] packets, at least one.
     fn send_chunk(&self, packets: &[Packet<'_>]) -> Result<usize> {
-        let none = [const { None::<SockAddr> }; BATCH];
-        let mut addresses = none;
+        let mut addresses = [const { None::<SockAddr> }; BATCH];
         for (packet, address) in packets.iter().zip(&mut addresses) {
             *address = packet.to.map(SockAddr::from);
         }

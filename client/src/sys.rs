@@ -16,7 +16,7 @@ const UDP_SEGMENT: c_int = 103;
 /// Linux: "do not send, only probe the path".
 const MSG_PROBE: c_int = 0x10;
 
-/// Messages per `sendmmsg` call; bounds the stack that a batch takes (about 9 KiB).
+/// Messages per `sendmmsg` call; bounds the stack that a batch takes (about 11 KiB).
 pub(crate) const BATCH: usize = 32;
 
 /// Now on `CLOCK_MONOTONIC`, ns.

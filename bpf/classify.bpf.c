@@ -192,7 +192,8 @@ __noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct
 
 	if (shared) {
 		if (!flow->refreshed_ns || w->now - flow->refreshed_ns >= BB_REFRESH_NS) {
-			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
+			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule,
+				     &path);
 			flow->owd_ns = path.owd_ns;
 			flow->refreshed_ns = w->now;
 		}
@@ -205,7 +206,8 @@ __noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct
 
 		/* The overflow session is many destinations' too, and nobody's rate. */
 		if (w->session <= BB_SESSION_SHARED) {
-			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
+			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule,
+				     &path);
 			w->owd_ns = path.owd_ns;
 			return 0;
 		}
@@ -391,8 +393,8 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 	if (index) {
 		rule = bpf_map_lookup_elem(&bb_rules, &index);
 		if (rule) {
-			if ((rule->flags & BB_RULE_LIFETIME) && !meta->deadline && !meta->lifetime &&
-			    !(meta->flags & BB_M_NO_DEADLINE))
+			if ((rule->flags & BB_RULE_LIFETIME) && !meta->deadline &&
+			    !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE))
 				meta->lifetime = rule->lifetime_ns;
 			if ((rule->flags & BB_RULE_PRIORITY) && meta->priority == BB_PRIORITY_NONE)
 				meta->priority = rule->priority;
@@ -483,8 +485,7 @@ int bb_classify(struct __sk_buff *skb)
 	if (w.packet.flags & BB_P_MALFORMED)
 		bb_global_inc(BB_G_MALFORMED);
 	if (!(w.packet.flags & BB_P_IP) || (w.packet.flags & BB_P_MALFORMED)) {
-		w.control = !!(w.packet.flags & BB_P_CONTROL) &&
-			    !(w.packet.flags & BB_P_MALFORMED);
+		w.control = !!(w.packet.flags & BB_P_CONTROL) && !(w.packet.flags & BB_P_MALFORMED);
 		flow = 0;
 		goto plain;
 	}

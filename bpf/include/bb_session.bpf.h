@@ -5,8 +5,8 @@
  * 8-way set associative over the array bb_sessions, filled from here without
  * the agent. A way changes hands only when it has been idle for a second with
  * nothing queued; its generation then moves on, which invalidates the copies
- * in bb_flows. Slot 0 is never handed out: it is the plain session for what
- * finds no free way.
+ * in bb_flows. Slot 0 is no session; slot 1 is never handed out: it is the
+ * plain session for what finds no free way.
  *
  * Two CPUs that meet a new key at once may each take a way for it. Both then
  * work, each with its share, until one is idle: rare, and harmless.
@@ -61,7 +61,8 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 		old = session->tag;
 		if (old == BB_TAG_CLAIMED)
 			continue;
-		if (old && (session->counters.queued || session->used_ns + BB_SESSION_IDLE_NS > now))
+		if (old &&
+		    (session->counters.queued || session->used_ns + BB_SESSION_IDLE_NS > now))
 			continue;
 		if (!__sync_bool_compare_and_swap(&session->tag, old, BB_TAG_CLAIMED))
 			continue;

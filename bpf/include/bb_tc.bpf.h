@@ -45,8 +45,14 @@
 
 /* Upper bounds of the lifetimes of leaves 1..7; leaf 0 is control, leaf 7 the rest. */
 static const __u64 bb_leaf_ns[BB_TC_LEAVES] = {
-	0,	     30000000ULL,   75000000ULL,   175000000ULL,
-	450000000ULL, 1200000000ULL, 4000000000ULL, ~0ULL / 2,
+	0,
+	30000000ULL,
+	75000000ULL,
+	175000000ULL,
+	450000000ULL,
+	1200000000ULL,
+	4000000000ULL,
+	~0ULL / 2,
 };
 
 static __always_inline __u64 bb_leaf_bound(__u32 leaf)

@@ -1,1 +1,4 @@
-//! To be written.
+//! Shared by the integration tests.
+
+pub mod bpf;
+pub mod frame;

@@ -1,0 +1,407 @@
+//! The classifier, packet by packet: frames in, control blocks out
+//! (`BPF_PROG_TEST_RUN` on the loopback interface).
+
+#![allow(clippy::unwrap_used)]
+
+use bestby_bpf::abi::*;
+use bestby_tests::{
+    bpf::{Lab, MS, Outcome, PASS, Rule, SkBuff},
+    frame::*,
+};
+
+const PORT: u16 = 5004;
+
+/// A lab with one rule: UDP and the like to [`PORT`] lives 200 ms at priority 1.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    lab.rules(&[Rule::new().dport(PORT).lifetime(200 * MS).priority(1)]);
+    lab
+}
+
+#[track_caller]
+fn assert_matched(what: &str, out: &Outcome) {
+    assert_eq!(out.verdict, PASS, "{what}");
+    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
+    assert_eq!(out.cb.rule, 1, "{what}: not matched");
+    assert_eq!(out.priority(), 1, "{what}");
+    assert!(out.has(BB_CB_DEADLINE), "{what}: no deadline");
+}
+
+#[track_caller]
+fn assert_plain(lab: &Lab, what: &str, out: &Outcome) {
+    assert_eq!(out.verdict, PASS, "{what}");
+    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
+    assert_eq!(
+        (out.cb.rule, out.cb.flags, out.cb.adu, out.deadline()),
+        (0, 0, 0, 0),
+        "{what}"
+    );
+    assert_eq!(
+        u32::from(lab.session(out.cb.session).key.kind),
+        BB_SESSION_PLAIN,
+        "{what}"
+    );
+}
+
+#[track_caller]
+fn assert_control(lab: &Lab, what: &str, out: &Outcome) {
+    assert_eq!(out.verdict, PASS, "{what}");
+    assert_eq!(
+        (out.priority(), out.deadline(), out.cb.rule),
+        (0, 0, 0),
+        "{what}"
+    );
+    assert_eq!(
+        u32::from(lab.session(out.cb.session).key.kind),
+        BB_SESSION_CONTROL,
+        "{what}"
+    );
+}
+
+fn mark(fields: u32) -> u32 {
+    BB_MARK_MAGIC << BB_MARK_MAGIC_SHIFT | fields
+}
+
+fn relative(ns: u64) -> u32 {
+    mark(BB_MARK_RELATIVE | u32::try_from(ns / u64::from(BB_MARK_UNIT_NS)).unwrap())
+}
+
+fn prio(priority: u32) -> u32 {
+    priority << BB_MARK_PRIORITY_SHIFT
+}
+
+fn extension(next: u8, words: u8) -> Vec<u8> {
+    let mut out = vec![next, words];
+    out.resize(8 + usize::from(words) * 8, 0);
+    out
+}
+
+/// `count` destination-options headers, then UDP.
+fn chain(count: usize, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for i in 0..count {
+        out.extend(extension(if i + 1 == count { 17 } else { 60 }, 0));
+    }
+    out.extend(payload);
+    ethernet(0x86dd, &ip6(if count == 0 { 17 } else { 60 }, &out))
+}
+
+#[test]
+fn every_way_to_the_ports() {
+    let lab = lab();
+    let datagram = udp(PORT, b"some payload");
+    let (v4, v6) = (ip4(17, &datagram), ip6(17, &datagram));
+    let fragment6 = {
+        let mut out = vec![17, 0, 0, 1, 0, 0, 0, 9]; // offset 0, more fragments
+        out.extend(&datagram);
+        ip6(44, &out)
+    };
+    let auth = {
+        let mut out = vec![17, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1]; // (1 + 2) * 4 bytes
+        out.extend(&datagram);
+        ip6(51, &out)
+    };
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("IPv4", ethernet(0x0800, &v4)),
+        ("IPv6", ethernet(0x86dd, &v6)),
+        ("IPv4 with 4 bytes of options", {
+            ethernet(0x0800, &ip4_with(17, &datagram, 0, &[1, 1, 1, 0], DST4))
+        }),
+        ("IPv4 with 40 bytes of options", {
+            ethernet(0x0800, &ip4_with(17, &datagram, 0, &[1; 40], DST4))
+        }),
+        ("one VLAN tag, IPv4", ethernet(0x8100, &tag(5, 0x0800, &v4))),
+        ("one VLAN tag, IPv6", ethernet(0x8100, &tag(5, 0x86dd, &v6))),
+        (
+            "two VLAN tags",
+            ethernet(0x88a8, &tag(5, 0x8100, &tag(6, 0x0800, &v4))),
+        ),
+        (
+            "first IPv4 fragment",
+            ethernet(0x0800, &ip4_with(17, &datagram, 0x2000, &[], DST4)),
+        ),
+        ("first IPv6 fragment", ethernet(0x86dd, &fragment6)),
+        ("authentication header", ethernet(0x86dd, &auth)),
+        ("1 extension header", chain(1, &datagram)),
+        ("8 extension headers", chain(8, &datagram)),
+        ("TCP", ethernet(0x0800, &ip4(6, &ports(PORT)))),
+        ("DCCP", ethernet(0x0800, &ip4(33, &ports(PORT)))),
+        ("SCTP", ethernet(0x86dd, &ip6(132, &ports(PORT)))),
+        ("UDP-Lite", ethernet(0x86dd, &ip6(136, &datagram))),
+        (
+            "Ethernet padding",
+            [ethernet(0x0800, &v4), vec![0; 18]].concat(),
+        ),
+        ("UDP without payload", udp4(PORT, b"")),
+    ];
+    for (what, packet) in &cases {
+        assert_matched(what, &lab.run(packet));
+    }
+    assert_eq!(lab.global(BB_G_MALFORMED), 0);
+    // The same to another port: no rule, and not malformed.
+    for packet in [udp4(PORT + 1, b"x"), udp6(PORT + 1, b"x")] {
+        assert_plain(&lab, "another port", &lab.run(&packet));
+    }
+    assert_eq!(lab.global(BB_G_MALFORMED), 0);
+}
+
+#[test]
+fn malformed_packets_are_counted_and_sent() {
+    let lab = lab();
+    let datagram = udp(PORT, b"some payload");
+    let good4 = ethernet(0x0800, &ip4(17, &datagram));
+    let good6 = ethernet(0x86dd, &ip6(17, &datagram));
+    let edit = |frame: &[u8], at: usize, value: u8| {
+        let mut out = frame.to_vec();
+        out[at] = value;
+        out
+    };
+    let mut endless = Vec::new();
+    for _ in 0..150 {
+        endless.extend(extension(60, 0));
+    }
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("IHL 4", edit(&good4, 14, 0x44)),
+        ("IHL 15 in a shorter packet", edit(&good4[..44], 14, 0x4f)),
+        ("version 5", edit(&good4, 14, 0x55)),
+        ("total length beyond the packet", edit(&good4, 16, 0x70)),
+        (
+            "total length below the header",
+            edit(&edit(&good4, 16, 0), 17, 10),
+        ),
+        ("UDP header cut", edit(&good4[..38], 17, 24)),
+        ("UDP length 3", edit(&edit(&good4, 38, 0), 39, 3)),
+        ("UDP length beyond the packet", edit(&good4, 38, 0x10)),
+        (
+            "TCP header cut",
+            ethernet(0x0800, &ip4(6, &ports(PORT)[..16])),
+        ),
+        ("IPv6 with version 4", edit(&good6, 14, 0x40)),
+        ("IPv6 payload beyond the packet", edit(&good6, 18, 0x70)),
+        ("9 extension headers", chain(9, &datagram)),
+        ("an endless chain", ethernet(0x86dd, &ip6(60, &endless))),
+        ("an extension header beyond the packet", {
+            ethernet(0x86dd, &ip6(60, &[17, 255, 0, 0, 0, 0, 0, 0]))
+        }),
+        (
+            "an extension header cut",
+            ethernet(0x86dd, &ip6(60, &[17, 0, 0])),
+        ),
+        ("a VLAN tag cut", ethernet(0x8100, &[0, 1])),
+        (
+            "a VLAN tag and no packet",
+            ethernet(0x8100, &tag(1, 0x0800, b"")),
+        ),
+    ];
+    for (i, (what, packet)) in cases.iter().enumerate() {
+        let out = lab.run(packet);
+        assert_plain(&lab, what, &out);
+        assert_eq!(lab.global(BB_G_MALFORMED), i as u64 + 1, "{what}");
+        // Not even a mark makes metadata of it.
+        assert_plain(&lab, what, &lab.run_marked(packet, relative(100 * MS)));
+        lab.put("bb_global", &BB_G_MALFORMED, &(i as u64 + 1));
+    }
+    // Well formed, but nothing we read: not counted as malformed.
+    let count = lab.global(BB_G_MALFORMED);
+    for (what, packet) in [
+        ("three VLAN tags", {
+            ethernet(
+                0x88a8,
+                &tag(
+                    1,
+                    0x8100,
+                    &tag(2, 0x8100, &tag(3, 0x0800, &ip4(17, &datagram))),
+                ),
+            )
+        }),
+        ("LLDP", ethernet(0x88cc, &[0; 40])),
+        ("ESP", ethernet(0x86dd, &ip6(50, &[0; 40]))),
+    ] {
+        assert_plain(&lab, what, &lab.run(&packet));
+    }
+    assert_eq!(lab.global(BB_G_MALFORMED), count);
+}
+
+#[test]
+fn control_traffic_is_known_and_wins_over_rules() {
+    let lab = Lab::new();
+    // A rule that would match everything.
+    lab.rules(&[Rule::new().lifetime(200 * MS).priority(5)]);
+    let stun = {
+        let mut out = vec![0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42];
+        out.resize(20, 7);
+        out
+    };
+    let rtcp = [0x81, 201, 0, 1, 1, 2, 3, 4];
+    let dtls = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let mld = {
+        let mut out = vec![58, 0, 5, 2, 0, 0, 1, 0]; // hop by hop, router alert
+        out.extend([143, 0, 0, 0, 0, 0, 0, 0]);
+        out
+    };
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("ARP", ethernet(0x0806, &[0; 28])),
+        (
+            "IGMP",
+            ethernet(0x0800, &ip4(2, &[0x16, 0, 0, 0, 0, 0, 0, 0])),
+        ),
+        ("MLD", ethernet(0x86dd, &ip6(0, &mld))),
+        (
+            "neighbour solicitation",
+            ethernet(0x86dd, &ip6(58, &[135, 0, 0, 0, 0, 0, 0, 0])),
+        ),
+        ("STUN", udp4(PORT, &stun)),
+        ("RTCP receiver report", udp4(PORT, &rtcp)),
+        (
+            "RTCP, packet type 192",
+            udp4(PORT, &[0x80, 192, 0, 1, 1, 2, 3, 4]),
+        ),
+        (
+            "RTCP, packet type 223",
+            udp6(PORT, &[0x80, 223, 0, 1, 1, 2, 3, 4]),
+        ),
+        ("DTLS handshake", udp6(PORT, &dtls)),
+    ];
+    for (what, packet) in &cases {
+        assert_control(&lab, what, &lab.run(packet));
+    }
+    // What the packet says itself wins over what it looks like.
+    let out = lab.run_marked(&udp4(PORT, &rtcp), relative(50 * MS) | prio(2));
+    assert_eq!((out.priority(), out.has(BB_CB_DEADLINE)), (2, true));
+
+    // Near misses stay what the rule says.
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("STUN with another cookie", udp4(PORT, &[0; 20])),
+        ("STUN cut", udp4(PORT, &stun[..19])),
+        (
+            "payload type 191",
+            udp4(PORT, &[0x80, 191, 0, 1, 1, 2, 3, 4, 0, 0, 0, 0]),
+        ),
+        (
+            "payload type 224",
+            udp4(PORT, &[0x80, 224, 0, 1, 1, 2, 3, 4, 0, 0, 0, 0]),
+        ),
+        (
+            "RTCP longer than its datagram",
+            udp4(PORT, &[0x80, 201, 0, 9, 1, 2, 3, 4]),
+        ),
+        // Another port: beside RTP this would be DTLS.
+        (
+            "first byte of DTLS, no version",
+            udp4(PORT + 1, &[22, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+        ),
+        (
+            "echo request",
+            ethernet(0x86dd, &ip6(58, &[128, 0, 0, 0, 0, 0, 0, 0])),
+        ),
+    ];
+    for (what, packet) in &cases {
+        assert_eq!(lab.run(packet).cb.rule, 1, "{what}");
+    }
+}
+
+#[test]
+fn first_bytes_of_dtls_count_beside_rtp_only() {
+    let lab = lab();
+    let record = [0x2f; 40]; // a DTLS 1.3 record has no version
+    assert_matched("before any RTP", &lab.run(&udp4(PORT, &record)));
+    assert_matched("RTP", &lab.run(&udp4(PORT, &rtp(1, 1, false))));
+    assert_control(&lab, "beside RTP", &lab.run(&udp4(PORT, &record)));
+}
+
+#[test]
+fn rtp_names_the_adu_and_starts_the_clock() {
+    let lab = lab();
+    let first = lab.run(&udp4(PORT, &rtp(7, 90_000, false)));
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let last = lab.run(&udp4(PORT, &rtp(7, 90_000, true)));
+    let next = lab.run(&udp4(PORT, &rtp(7, 93_000, false)));
+    assert!(first.has(BB_CB_ADU) && !first.has(BB_CB_ADU_LAST));
+    assert!(last.has(BB_CB_ADU | BB_CB_ADU_LAST));
+    assert_eq!(last.cb.adu, first.cb.adu);
+    assert_eq!(last.deadline(), first.deadline(), "one ADU, one deadline");
+    assert_ne!(next.cb.adu, first.cb.adu);
+    assert!(next.deadline() >= first.deadline() + 5 * MS);
+    // A packet overtaken by the next frame keeps to its own ADU and does not disturb that one.
+    let late = lab.run(&udp4(PORT, &rtp(7, 90_000, false)));
+    assert_eq!(late.cb.adu, first.cb.adu);
+    assert_eq!(
+        lab.run(&udp4(PORT, &rtp(7, 93_000, true))).deadline(),
+        next.deadline()
+    );
+
+    // Two streams of one 5-tuple (BUNDLE), packet by packet in turn.
+    let (a, b) = (rtp(100, 5, false), rtp(200, 6, false));
+    let (a1, b1) = (lab.run(&udp4(PORT, &a)), lab.run(&udp4(PORT, &b)));
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    let (a2, b2) = (lab.run(&udp4(PORT, &a)), lab.run(&udp4(PORT, &b)));
+    assert_eq!(
+        (a1.deadline(), b1.deadline()),
+        (a2.deadline(), b2.deadline())
+    );
+    assert_ne!(a1.cb.adu, b1.cb.adu);
+
+    // Not RTP: version 1, cut within the header, cut within the CSRC list or the extension.
+    let mut csrc = rtp(1, 1, false)[..20].to_vec();
+    csrc[0] = 0x8f;
+    let mut extension = rtp(1, 1, false)[..14].to_vec();
+    extension[0] = 0x90;
+    for payload in [&[0x40; 40][..], &rtp(1, 1, false)[..11], &csrc, &extension] {
+        let out = lab.run(&udp4(PORT, payload));
+        assert_matched("not RTP", &out);
+        assert!(!out.has(BB_CB_ADU), "{payload:x?}");
+    }
+}
+
+#[test]
+fn fragments_share_rule_adu_and_deadline() {
+    for v6 in [false, true] {
+        let lab = lab();
+        let datagram = udp(PORT, &[1; 400]);
+        let fragment = |id: u8, offset: usize, more: bool| {
+            let part = &datagram[offset..(offset + 200).min(datagram.len())];
+            if v6 {
+                let word = u16::try_from(offset).unwrap() | u16::from(more);
+                let mut out = vec![17, 0];
+                out.extend(word.to_be_bytes());
+                out.extend([0, 0, 0, id]);
+                out.extend(part);
+                ethernet(0x86dd, &ip6(44, &out))
+            } else {
+                let word = u16::try_from(offset / 8).unwrap() | u16::from(more) << 13;
+                let mut packet = ip4_with(17, part, word, &[], DST4);
+                packet[5] = id;
+                ethernet(0x0800, &packet)
+            }
+        };
+        let first = lab.run(&fragment(1, 0, true));
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        let second = lab.run(&fragment(1, 200, true));
+        let third = lab.run(&fragment(1, 400, false));
+        assert_matched("first fragment", &first);
+        for later in [second, third] {
+            assert_matched("later fragment", &later);
+            assert!(later.has(BB_CB_ADU));
+            assert_eq!(
+                (later.cb.adu, later.deadline()),
+                (first.cb.adu, first.deadline())
+            );
+            assert_eq!(later.cb.session, first.cb.session);
+        }
+        // Of a datagram whose first fragment nobody saw: no ports, hence no rule.
+        assert_plain(&lab, "stray", &lab.run(&fragment(2, 200, false)));
+        assert_ne!(lab.run(&fragment(3, 0, true)).cb.adu, first.cb.adu);
+    }
+}
+
+#[test]
+fn gso_packets_are_one_packet() {
+    let lab = lab();
+    let skb = SkBuff {
+        gso_segs: 3,
+        gso_size: 500,
+        ..Default::default()
+    };
+    let out = lab.run_with(&udp4(PORT, &[0x80; 1500]), skb);
+    assert_matched("GSO", &out);
+}

@@ -114,6 +114,13 @@ bb_inline __u32 bbq_list_of(__u32 method, __u32 priority, __u64 deadline, __u64 
 	return priority & (BB_PRIORITIES - 1);
 }
 
+/* A limit is exceeded, the arriving packet included. */
+bb_inline int bbq_full(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q)
+{
+	return q->qlen > iface->session_limit || in->qlen > iface->limit ||
+	       in->bytes > iface->limit_bytes;
+}
+
 /*
  * The interface is full: frees the oldest least important packet of the
  * longest queue among the first sessions whose turn comes, if that queue is
@@ -199,8 +206,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		session = BB_SESSION_SHARED;
 	ses = bbq_session(session);
 	q = bbq_queue_at(inst, session);
-	idx = bbq_slot_take(inst, in);
-	s = bbq_slot_at(inst, idx);
+	s = bbq_slot_take(inst, in, &idx);
 	if (!ses || !q || !s)
 		goto out;
 
@@ -236,14 +242,14 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	in->qlen++;
 	in->bytes += s->pkt_len;
 
-	if (q->nonempty)
-		bbq_purge(inst, session, now, bbq_rate(in, iface, ses));
-	q->qlen++;
-	q->bytes += s->len;
-
 	if (q->turn == BBQ_IDLE)
 		bbq_activate(inst, in, q, session);
 	rate = bbq_rate(in, iface, ses);
+	if (q->nonempty && (now - q->purged_ns > BBQ_PURGE_NS || bbq_full(in, iface, q)))
+		bbq_purge(inst, session, now, rate);
+	q->qlen++;
+	q->bytes += s->len;
+
 	list = bbq_list_of(iface->method, priority, deadline, rate);
 
 	if (bbq_adu_dead(q, adu)) {
@@ -253,8 +259,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		}
 		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
-	if (q->qlen > iface->session_limit || in->qlen > iface->limit ||
-	    in->bytes > iface->limit_bytes) {
+	if (bbq_full(in, iface, q)) {
 		__u32 victim;
 
 		if (q->qlen <= iface->session_limit && bbq_make_room(inst, session, now))
@@ -267,7 +272,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now);
 	}
 insert:
-	newest = bbq_insert(inst, session, idx, list);
+	newest = bbq_insert(inst, q, s, idx, list);
 	if (iface->method == BB_TRIAGE && rate && deadline && !(iface->flags & BB_IFACE_OBSERVE)) {
 		__u64 start = now;
 
@@ -302,17 +307,49 @@ bb_inline void bbq_link_use(__u64 now, __u64 bytes, __u64 rate)
 }
 
 /*
- * The session and packet to send now. Returns session << 32 | slot, or 0; then
- * *wake is when to ask again (0 = not before the next enqueue).
+ * The packet to send now if nothing stands in the way: it is the head of the
+ * session whose turn it is, fresh, and nobody waits to be released. 0 = look
+ * closer (bbq_next).
  */
-__noinline __u64 bbq_next(__u32 inst, __u64 now, __u64 *wake __arg_nonnull)
+bb_inline __u32 bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, __u32 *session)
+{
+	struct bb_session *ses;
+	struct bbq_queue *q;
+	struct bbq_slot *s;
+	__u32 idx;
+
+	*session = in->new_head ?: in->old_head;
+	if (!*session || (in->throttled && now >= in->wake_ns))
+		return BBQ_NONE;
+	q = bbq_queue_at(inst, *session);
+	ses = bbq_session(*session);
+	if (!q || !ses || q->deficit <= 0 || !q->nonempty || (ses->rate && q->next_ns > now))
+		return BBQ_NONE;
+	if (q->nonempty & 1) {
+		idx = q->head[0];
+	} else {
+		__u32 l = bbq_lowest(q->nonempty);
+
+		if (l >= BBQ_LISTS)
+			return BBQ_NONE;
+		idx = q->head[l];
+	}
+	s = bbq_slot_at(inst, idx);
+	if (!s || bb_stale(now, ses->owd_ns, s->deadline))
+		return BBQ_NONE;
+	return idx;
+}
+
+/* The session and packet to send now: session << 32 | slot, or 0. */
+__noinline __u64 bbq_next(__u32 inst, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 
 	if (!in || !iface)
 		return 0;
-	*wake = in->throttled ? bbq_release(inst, now) : 0;
+	if (in->throttled && now >= in->wake_ns)
+		bbq_release(inst, now);
 	while (bb_can_loop) {
 		__u32 session = in->new_head ?: in->old_head, idx;
 		struct bb_session *ses;
@@ -334,22 +371,12 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now, __u64 *wake __arg_nonnull)
 		}
 		idx = bbq_select(inst, session, now, bbq_rate(in, iface, ses));
 		if (!idx) {
-			__u32 was_new = q->turn == BBQ_NEW;
-
-			bbq_turn_end(in, q);
-			if (was_new && in->old_head) { /* one round among the old ones first */
-				bbq_old_append(inst, in, q, session);
-			} else {
-				q->turn = BBQ_IDLE;
-				in->active--;
-			}
+			bbq_turn_over(inst, in, q, session);
 			continue;
 		}
 		if (ses->rate && q->next_ns > now) {
 			bbq_turn_end(in, q);
 			bbq_throttle(inst, session, now);
-			if (!*wake || q->next_ns < *wake)
-				*wake = q->next_ns;
 			continue;
 		}
 		return (__u64)session << 32 | idx;
@@ -362,16 +389,19 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 {
 	__u32 inst = bbq_instance_of(sch), session, idx, qlen, rule;
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bb_iface *iface = bbq_iface();
-	__u64 now, wake = 0, pick, bytes;
+	struct bb_iface *iface;
 	struct sk_buff *skb = 0;
 	struct bb_counters *c;
 	struct bb_session *ses;
 	struct bbq_queue *q;
 	struct bbq_slot *s;
+	__u64 now, bytes;
 	int stale;
 
-	if (!in || !iface || !in->qlen)
+	if (!in || !in->qlen)
+		return 0;
+	iface = bbq_iface();
+	if (!iface)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (iface->rate && bbq_link_next > now) {
@@ -380,15 +410,19 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	}
 	qlen = in->qlen;
 	bytes = in->bytes;
-	pick = bbq_next(inst, now, &wake);
-	idx = (__u32)pick;
-	session = pick >> 32;
+	idx = bbq_next_plain(inst, in, now, &session);
+	if (!idx) {
+		__u64 pick = bbq_next(inst, now);
+
+		idx = (__u32)pick;
+		session = pick >> 32;
+	}
 	s = bbq_slot_at(inst, idx);
 	q = bbq_queue_at(inst, session);
 	ses = bbq_session(session);
-	if (!pick || !s || !q || !ses) {
-		if (wake)
-			bpf_qdisc_watchdog_schedule(sch, wake, 0);
+	if (!s || !q || !ses) {
+		if (in->throttled)
+			bpf_qdisc_watchdog_schedule(sch, in->wake_ns, 0);
 		bbq_tell(in, sch, qlen, bytes);
 		return 0;
 	}
@@ -418,6 +452,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 			bb_count_sent(c, s->pkt_len, stale);
 	}
 	bbq_slot_return(in, s, idx);
+	if (!q->nonempty)
+		bbq_turn_over(inst, in, q, session);
 	bbq_tell(in, sch, qlen, bytes);
 	if (skb)
 		bpf_qdisc_bstats_update(sch, skb);

@@ -51,6 +51,15 @@ static __always_inline int bb_done(struct bpf_sockopt *ctx)
 	return BB_ALLOW;
 }
 
+/*
+ * Is the value of exactly `size` bytes, all readable? A length of -1 means that
+ * another instance above in the cgroup tree has handled the call before us.
+ */
+static __always_inline int bb_is_size(struct bpf_sockopt *ctx, int size)
+{
+	return ctx->optlen == size || ctx->optlen == -1;
+}
+
 static __always_inline int bb_set_peer(struct bpf_sockopt *ctx)
 {
 	struct bb_so_peer *said = ctx->optval;
@@ -58,7 +67,7 @@ static __always_inline int bb_set_peer(struct bpf_sockopt *ctx)
 	struct bb_peer *known, peer = {};
 	struct bb_addr addr;
 
-	if (ctx->optlen != sizeof(*said) || (void *)(said + 1) > ctx->optval_end)
+	if (!bb_is_size(ctx, sizeof(*said)) || (void *)(said + 1) > ctx->optval_end)
 		return bb_refuse(BB_EINVAL);
 	__builtin_memcpy(&addr, said->addr, sizeof(addr));
 	peer.owd_ns = said->owd_ns;
@@ -93,7 +102,7 @@ int bb_setsockopt(struct bpf_sockopt *ctx)
 
 	switch (ctx->optname) {
 	case BB_SO_LIFETIME:
-		if (ctx->optlen != 8 || ctx->optval + 8 > ctx->optval_end)
+		if (!bb_is_size(ctx, 8) || ctx->optval + 8 > ctx->optval_end)
 			return bb_refuse(BB_EINVAL);
 		value = *(__u64 *)ctx->optval;
 		if (value > BB_LIFETIME_MAX_NS)
@@ -101,7 +110,7 @@ int bb_setsockopt(struct bpf_sockopt *ctx)
 		break;
 	case BB_SO_PRIORITY:
 	case BB_SO_TREATMENT:
-		if (ctx->optlen != 4 || ctx->optval + 4 > ctx->optval_end)
+		if (!bb_is_size(ctx, 4) || ctx->optval + 4 > ctx->optval_end)
 			return bb_refuse(BB_EINVAL);
 		value = *(__u32 *)ctx->optval;
 		if (ctx->optname == BB_SO_PRIORITY ? value >= BB_PRIORITIES :

@@ -49,10 +49,7 @@ bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct b
 	return 1;
 }
 
-/*
- * The packet this session sends next (0 = none): frees what is stale before
- * it, at most `budget` ADUs. `rate` as in bbq_triage().
- */
+/* The packet this session sends next (0 = none); frees what is stale before it. */
 __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
@@ -101,6 +98,7 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
 
 	if (!q || !ses || !iface || iface->flags & BB_IFACE_OBSERVE)
 		return 0;
+	q->purged_ns = now;
 	lists = q->nonempty;
 	while (lists && bb_can_loop) {
 		__u32 l = bbq_lowest(lists);

@@ -158,14 +158,13 @@ bb_inline void bbq_join(__u32 inst, struct bbq_slot *a, __u32 a_idx, struct bbq_
  * Inserts the filled slot idx into list l of the session's queue.
  * Returns the first packet of its ADU (idx itself, if it is alone).
  */
-__noinline __u32 bbq_insert(__u32 inst, __u32 session, __u32 idx, __u32 l)
+bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, __u32 idx, __u32 l)
 {
-	struct bbq_queue *q = bbq_queue_at(inst, session);
-	struct bbq_slot *s = bbq_slot_at(inst, idx), *at = 0, *step;
+	struct bbq_slot *at, *step;
 	__u32 here = BBQ_NONE, best = BBQ_FINGERS, steps = bb_zero;
 	__u64 key, best_key = 0;
 
-	if (!q || !s || l >= BBQ_LISTS)
+	if (l >= BBQ_LISTS)
 		return BBQ_NONE;
 	key = s->key;
 	s->chain = BBQ_NONE;

@@ -22,6 +22,7 @@
 #define BBQ_STALE_LIST 8
 #define BBQ_FINGERS 4
 #define BBQ_DEAD 8 /* ADUs remembered per session as given up */
+#define BBQ_PURGE_NS 1000000ULL /* how long a stale packet may stay behind the head of a list */
 #define BBQ_QUANTUM 3028 /* bytes a session may send in its turn: two full frames */
 
 /* A packet without a deadline is ordered as if it were of use this long. */
@@ -78,6 +79,7 @@ struct bbq_queue {
 	__u32 next; /* next session of the list (turn) or of the wheel's bucket */
 	__u64 bytes;
 	__u64 next_ns; /* pacing: the next packet may start then */
+	__u64 purged_ns; /* when the lists were looked through for stale packets last */
 	__s32 deficit;
 	__u16 nonempty; /* bit l: list l has packets */
 	__u8 turn;
@@ -102,6 +104,7 @@ struct bbq_instance {
 	__u32 old_tail;
 	__u32 active; /* sessions in the lists or the wheel */
 	__u32 throttled;
+	__u64 wake_ns; /* when the wheel has something to release; valid while throttled */
 	__u32 events; /* in the current window */
 	__u32 suppressed;
 	__u32 dropped; /* since the last operation that told the Qdisc */
@@ -168,22 +171,20 @@ bb_inline struct bb_iface *bbq_iface(void)
 	return bpf_map_lookup_elem(&bb_ifaces, &key);
 }
 
-/* A free slot, or BBQ_NONE. It stays free until bbq_slot_take()'s caller fills it. */
-bb_inline __u32 bbq_slot_take(__u32 inst, struct bbq_instance *in)
+/* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */
+bb_inline struct bbq_slot *bbq_slot_take(__u32 inst, struct bbq_instance *in, __u32 *idx)
 {
-	__u32 idx = in->free;
 	struct bbq_slot *s;
 
-	if (idx) {
-		s = bbq_slot_at(inst, idx);
-		if (!s)
-			return BBQ_NONE;
+	*idx = in->free ?: in->fresh;
+	s = bbq_slot_at(inst, *idx);
+	if (!s)
+		return 0;
+	if (in->free)
 		in->free = s->next;
-		return idx;
-	}
-	if (in->fresh >= bbq_slots_n)
-		return BBQ_NONE;
-	return in->fresh++;
+	else
+		in->fresh++;
+	return s;
 }
 
 bb_inline void bbq_slot_return(struct bbq_instance *in, struct bbq_slot *s, __u32 idx)

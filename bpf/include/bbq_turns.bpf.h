@@ -54,6 +54,25 @@ bb_inline void bbq_turn_end(struct bbq_instance *in, struct bbq_queue *q)
 	q->next = BBQ_NONE;
 }
 
+/*
+ * The head session, q, has nothing left. A new one waits one round among the
+ * old ones, if there are any: else it could come back as new at once, and
+ * starve them.
+ */
+bb_inline void bbq_turn_over(__u32 inst, struct bbq_instance *in, struct bbq_queue *q,
+			     __u32 session)
+{
+	__u32 was_new = q->turn == BBQ_NEW;
+
+	bbq_turn_end(in, q);
+	if (was_new && in->old_head) {
+		bbq_old_append(inst, in, q, session);
+	} else {
+		q->turn = BBQ_IDLE;
+		in->active--;
+	}
+}
+
 /* Number of the lowest bit set; x is not 0. De Bruijn, as BPF has no such instruction. */
 static const __u8 bbq_bit[64] = {
 	0,  1,	2,  53, 3,  7,	54, 27, 4,  38, 41, 8,	34, 55, 48, 28, 62, 5,	39, 46, 44, 42,
@@ -104,6 +123,8 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 	w->word[bucket >> 6] |= 1ULL << (bucket & 63);
 	w->words |= 1ULL << (bucket >> 6);
 	q->turn = BBQ_THROTTLED;
+	if (!in->throttled || tick << BBQ_WHEEL_SHIFT < in->wake_ns)
+		in->wake_ns = tick << BBQ_WHEEL_SHIFT;
 	in->throttled++;
 	return 0;
 }
@@ -134,11 +155,8 @@ bb_inline __u64 bbq_wheel_first(struct bbq_wheel *w)
 	return w->tick + (at & (BBQ_WHEEL_TICKS - 1));
 }
 
-/*
- * Gives every session whose time has come its place among the old ones.
- * Returns when the next one is due (ns), 0 = none.
- */
-__noinline __u64 bbq_release(__u32 inst, __u64 now)
+/* Gives every session whose time has come its place among the old ones. */
+__noinline int bbq_release(__u32 inst, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_wheel *w = bbq_wheel(inst);
@@ -177,7 +195,8 @@ __noinline __u64 bbq_release(__u32 inst, __u64 now)
 		}
 	}
 	w->tick = today;
-	return tick > today ? tick << BBQ_WHEEL_SHIFT : 0;
+	in->wake_ns = tick << BBQ_WHEEL_SHIFT;
+	return 0;
 }
 
 #endif /* BBQ_TURNS_BPF_H */

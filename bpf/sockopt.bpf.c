@@ -201,7 +201,7 @@ int bb_getsockopt(struct bpf_sockopt *ctx)
 		}
 		return bb_answer(ctx, sizeof(*answer));
 	}
-	return BB_ALLOW; /* the kernel's ENOPROTOOPT stands */
+	return bb_refuse(BB_ENOPROTOOPT);
 }
 
 char _license[] SEC("license") = "GPL";

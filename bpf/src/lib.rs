@@ -34,6 +34,8 @@ macro_rules! object {
     }};
 }
 
+/// `maps.bpf.c`, as bytes: the shared maps and their types.
+pub static MAPS: &[u8] = object!("maps");
 /// `qdisc.bpf.c`, as bytes: the agent tells by them whether an upgrade is due.
 pub static QDISC: &[u8] = object!("qdisc");
 /// `classify.bpf.c`: tcx/clsact egress.

@@ -57,9 +57,10 @@ fn btf_layout(object: &[u8]) -> Layout {
         .expect("compiled with -g");
     let mut layout = Layout::new();
     for ty in btf.type_by_kind::<Struct<'_>>() {
-        let Some(name) = ty.name().and_then(|name| name.to_str()) else {
+        let name = ty.name().and_then(|name| name.to_str()).unwrap_or_default();
+        if !name.starts_with("bb_") {
             continue;
-        };
+        }
         let fields = ty
             .iter()
             .map(|member| {

@@ -157,7 +157,7 @@ fn measure_in_vm(plan: &Plan, work: &Path) -> Result<Vec<Run>> {
     fs::write(work.join("plan.json"), serde_json::to_vec(plan)?)?;
     eprintln!("starting a virtual machine ...");
     let status = Command::new(vm)
-        .args(["--timeout", "900", "--"])
+        .args(["--icount", "--timeout", "900", "--"])
         .arg(env::current_exe()?)
         .arg("--measure")
         .arg(work)

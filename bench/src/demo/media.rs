@@ -232,8 +232,17 @@ fn frame_md5(file: &Path, format: &str) -> Result<Vec<String>> {
         ])
         .arg(file)
         .args("-map 0:v -fps_mode passthrough -f framemd5 -".split(' '));
-    let text = run::output(&mut ffmpeg).context("decoding video")?;
-    Ok(md5_column(&text))
+    let output = ffmpeg.output().context("starting ffmpeg to decode video")?;
+    let frames = md5_column(&String::from_utf8_lossy(&output.stdout));
+    // ffmpeg fails when nothing can be decoded: then nothing is the result.
+    ensure!(
+        output.status.success() || frames.is_empty(),
+        "`{}` failed ({}): {}",
+        run::line(&ffmpeg),
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(frames)
 }
 
 /// The last column of framemd5's lines.

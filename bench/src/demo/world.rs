@@ -48,8 +48,10 @@ impl World {
             (&server, DEVICE, "02:bb:00:00:00:01", LINK[0]),
             (&client, CLIENT_DEVICE, "02:bb:00:00:00:02", LINK[1]),
         ] {
+            // One transmit queue, as a narrow link has; some kernels give a veth one per CPU.
             run::sh(&format!(
-                "ip link add {near_device} address {mac} netns {} type veth peer name {far_device} netns {}",
+                "ip link add {near_device} address {mac} netns {} numtxqueues 1 numrxqueues 1 type veth \
+                 peer name {far_device} netns {} numtxqueues 1 numrxqueues 1",
                 near.name(),
                 link.name()
             ))?;

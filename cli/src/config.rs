@@ -1,5 +1,7 @@
 //! `bestby config check`: reads a configuration file the way bestbyd does; needs no agent and no privilege.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,6 +12,9 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::format::{BAD, GOOD, WARNING, count};
 use crate::output::Output;
+
+/// The largest configuration possible has about 10 MB.
+const LARGEST: u64 = 64 << 20;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -45,12 +50,19 @@ pub(crate) fn run(verb: &Verb, output: &Output) -> Result<ExitCode, Failure> {
 
 fn check(file: &Path) -> Result<Report, Failure> {
     let shown = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|e| {
-        Failure::new(
-            format!("cannot read the configuration file {shown}: {e}"),
-            "",
-        )
-    })?;
+    let mut text = String::new();
+    File::open(file)
+        .and_then(|f| f.take(LARGEST).read_to_string(&mut text))
+        .map_err(|e| {
+            Failure::new(
+                format!("cannot read the configuration file {shown}: {e}"),
+                "",
+            )
+        })?;
+    if text.len() as u64 == LARGEST {
+        let why = format!("{shown} is too large to be a configuration file (64 MiB)");
+        return Err(Failure::new(why, ""));
+    }
     Ok(examine(&text, shown))
 }
 

@@ -218,7 +218,16 @@ fn configuration_is_checked_without_an_agent() {
     assert!(!text.contains('\x1b'), "no colours in a pipe");
     std::fs::write(&file, "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\n").unwrap();
     assert_eq!(bestby(&["config", "check", name]).status.code(), Some(0));
-    assert!(stderr(&bestby(&["config", "check", "/nonexistent"])).contains("cannot read"));
+    for (strange, says) in [
+        ("/nonexistent", "cannot read"),
+        ("/dev/zero", "too large"),
+        ("/", "cannot read"),
+        (env!("CARGO_BIN_EXE_bestby"), "valid UTF-8"),
+    ] {
+        let output = bestby(&["config", "check", strange]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
 }
 
 #[test]

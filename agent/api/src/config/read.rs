@@ -20,8 +20,9 @@ use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority};
 
 /// Collects errors while the file is read.
 struct Reader<'t> {
-    text: &'t str,
     file: &'t str,
+    /// Offset of each line's end: a file may have tens of thousands of lines, each asked for.
+    line_ends: Vec<usize>,
     errors: RefCell<Vec<ConfigError>>,
 }
 
@@ -37,8 +38,8 @@ struct Table<'t> {
 
 pub(super) fn read(text: &str, file: &str) -> Result<Config, Vec<ConfigError>> {
     let reader = Reader {
-        text,
         file,
+        line_ends: text.match_indices('\n').map(|(at, _)| at).collect(),
         errors: RefCell::default(),
     };
     let (root, syntax) = DeTable::parse_recoverable(text);
@@ -62,12 +63,9 @@ pub(super) fn read(text: &str, file: &str) -> Result<Config, Vec<ConfigError>> {
 }
 
 impl<'t> Reader<'t> {
+    /// Line of a place in the text, from 1.
     fn line(&self, span: &Range<usize>) -> usize {
-        let end = span.start.min(self.text.len());
-        1 + self.text.as_bytes()[..end]
-            .iter()
-            .filter(|b| **b == b'\n')
-            .count()
+        1 + self.line_ends.partition_point(|end| *end < span.start)
     }
 
     fn error(&self, span: &Range<usize>, message: impl Into<String>, hint: impl Into<String>) {

@@ -197,6 +197,29 @@ fn hidden_rules_are_warned_of() {
     );
 }
 
+#[test]
+fn large_and_deep_files_take_no_longer_than_they_should() {
+    let mut text = String::new();
+    for i in 0..MAX_FLOWS {
+        text += &format!(
+            "[[flow]]\nname = \"f{i}\"\ndport = {}\nlifetime = \"1s\"\n",
+            i % 65535 + 1
+        );
+    }
+    let start = std::time::Instant::now();
+    assert_eq!(Config::parse(&text, "f").unwrap().flows.len(), MAX_FLOWS);
+    text += "[[flow]]\nname = \"one-more\"\nlifetime = \"1s\"\n";
+    assert!(errors(&text)[0].1.contains("too many"));
+    for deep in [
+        "a = ".to_string() + &"[".repeat(100_000),
+        "a.".repeat(100_000) + "b = 1",
+    ] {
+        assert!(!errors(&deep).is_empty());
+    }
+    // It takes a second without optimisation; a quadratic one would take minutes.
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
 fn flow(json: &str) -> FlowRule {
     serde_json::from_str(json).unwrap()
 }

@@ -2,3 +2,5 @@
 
 pub mod bpf;
 pub mod frame;
+pub mod netns;
+pub mod require;

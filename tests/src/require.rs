@@ -1,0 +1,49 @@
+//! Tests that need something of the machine: a visible `SKIPPED: reason`, or a failure where it is required.
+
+/// Ends the test early unless `probe` is `Ok`. Returns whether to go on.
+///
+/// ```
+/// # fn probe() -> Result<(), String> { Ok(()) }
+/// if !bestby_tests::require::can(probe()) {
+///     return;
+/// }
+/// ```
+///
+/// # Panics
+/// With BESTBY_REQUIRE=1, where a skipped test would hide a broken machine.
+#[must_use]
+pub fn can(probe: Result<(), String>) -> bool {
+    let Err(reason) = probe else { return true };
+    assert!(
+        std::env::var_os("BESTBY_REQUIRE").is_none_or(|v| v != "1"),
+        "this test is required here, but: {reason}"
+    );
+    println!("SKIPPED: {reason}");
+    false
+}
+
+/// Root in the initial user namespace, or at least what the agent needs.
+///
+/// # Errors
+/// Says what is missing.
+pub fn root() -> Result<(), String> {
+    // SAFETY: reads a number of this process.
+    if unsafe { libc::geteuid() } == 0 {
+        Ok(())
+    } else {
+        Err("needs root".into())
+    }
+}
+
+/// A kernel with qdiscs in BPF (6.16, CONFIG_NET_SCH_BPF).
+///
+/// # Errors
+/// Says that there are none.
+pub fn bpf_qdisc() -> Result<(), String> {
+    root()?;
+    let btf = libbpf_rs::btf::Btf::from_vmlinux().map_err(|e| format!("no BTF: {e}"))?;
+    match btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_struct_ops_Qdisc_ops") {
+        Some(_) => Ok(()),
+        None => Err("this kernel has no qdiscs in BPF (6.16, CONFIG_NET_SCH_BPF)".into()),
+    }
+}

@@ -170,7 +170,9 @@ fn attach_program(
         }
     }
     .map_err(|e| refused(name, &e))?;
-    if let Ok(old) = libbpf_rs::Link::open(pin) {
+    if pin.exists()
+        && let Ok(old) = libbpf_rs::Link::open(pin)
+    {
         let same = match old.info().map(|i| i.info) {
             Ok(libbpf_rs::query::LinkTypeInfo::Cgroup(c)) => c.cgroup_id == id,
             _ => false,

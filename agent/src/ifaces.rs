@@ -14,6 +14,8 @@ use crate::{hooks, htb, maps, ruleset};
 
 /// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of slots.
 const DEFAULT_LIMIT: u32 = 10_000;
+/// From this rate on (1 Gbit/s, in bytes/s) one CPU may not be enough for a shaped interface.
+const PARALLEL_RATE: u64 = 125_000_000;
 /// Packets per HTB leaf: the classifier's model refuses long before.
 const LEAF_LIMIT: u32 = 10_000;
 
@@ -56,10 +58,29 @@ const fn kernel_method(method: Method) -> abi::bb_method {
     }
 }
 
+fn limit(request: &AttachRequest) -> u32 {
+    request.limit.map_or(DEFAULT_LIMIT, |l| l.get())
+}
+
+/// One queue per transmit queue, where the device's own speed is the limit. An interface that is shaped to
+/// less has one queue for all: its order then holds for the whole link, and one lock suffices.
+fn instances(mode: Mode, request: &AttachRequest, link: &Link) -> u32 {
+    match request.rate {
+        _ if mode != Mode::Qdisc => 1,
+        Some(rate) if rate.bytes_per_s() < PARALLEL_RATE => 1,
+        _ => link.tx_queues.max(1),
+    }
+}
+
 impl Attached {
     /// Packets queued at most.
     fn limit(&self) -> u32 {
-        self.request.limit.map_or(DEFAULT_LIMIT, |l| l.get())
+        limit(&self.request)
+    }
+
+    /// Whether its root qdisc must be one of ours.
+    pub(crate) fn needs_root(&self) -> bool {
+        self.mode == Mode::Qdisc || self.request.rate.is_some()
     }
 
     fn method(&self) -> Method {
@@ -164,21 +185,27 @@ impl Datapath {
                 );
             }
         }
+        let root = self.tc.root(link.ifindex)?;
         if let Some((slot, old)) = self.by_name(&request.dev)
             && old.ifindex == link.ifindex
         {
-            if old.mode == mode
-                && !(mode == Mode::Qdisc
-                    && old.limit() != request.limit.map_or(DEFAULT_LIMIT, |l| l.get()))
+            let old = old.clone();
+            if old.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
+                // Somebody put another qdisc there: that one is now what was there before.
+                self.take_away(slot, &old, Some(&link));
+            } else if old.mode == mode
+                && old.limit() == limit(request)
+                && old.instances == instances(mode, request, &link)
+                || old.mode == mode && mode == Mode::Tc
             {
                 return self.change(slot, &link, request, from_file, notes);
+            } else {
+                // Another mode or size: the packets queued now cannot be carried over.
+                self.detach(&request.dev)?;
+                return self.attach_new(&link, request, mode, old.earlier, from_file, notes);
             }
-            // Another mode or size: the packets queued now cannot be carried over.
-            let earlier = old.earlier.clone();
-            self.detach(&request.dev)?;
-            return self.attach_new(&link, request, mode, earlier, from_file, notes);
         }
-        let earlier = match self.tc.root(link.ifindex)? {
+        let earlier = match root {
             None => None,
             Some(q) if q.is_default() => None,
             Some(q) if request.replace => (!q.is_ours()).then_some(q),
@@ -242,11 +269,7 @@ impl Datapath {
         }) {
             notes.push("the earlier qdisc may have classes and filters: detach restores only the qdisc itself".into());
         }
-        let instances = if mode == Mode::Qdisc {
-            link.tx_queues.max(1)
-        } else {
-            1
-        };
+        let instances = instances(mode, request, link);
         let mut attached = Attached {
             dev: request.dev.clone(),
             ifindex: link.ifindex,
@@ -474,8 +497,7 @@ impl Datapath {
         // Fields that this version reads and the earlier one may not have written.
         self.table.write(slot, &attached.kernel());
         let root = self.tc.root(link.ifindex)?;
-        let needs_root = attached.mode == Mode::Qdisc || attached.request.rate.is_some();
-        if needs_root && !root.as_ref().is_some_and(Qdisc::is_ours) {
+        if attached.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
             let is = root.map_or("gone".to_string(), |q| q.kind);
             return Err(Error::conflict(format!(
                 "interface {}: somebody replaced its root qdisc, it is {is} now",
@@ -569,9 +591,7 @@ impl Datapath {
         for (slot, a) in self.attached.clone() {
             let mut notes = a.notes.clone();
             let root = self.tc.root(a.ifindex).unwrap_or(None);
-            if (a.mode == Mode::Qdisc || a.request.rate.is_some())
-                && !root.as_ref().is_some_and(Qdisc::is_ours)
-            {
+            if a.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
                 let is = root.as_ref().map_or("none", |q| q.kind.as_str());
                 notes.push(format!(
                     "somebody replaced the root qdisc, it is {is} now: detach and attach again"

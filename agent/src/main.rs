@@ -40,8 +40,13 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .without_time() // the journal has the time
         .init();
+    // What libbpf says belongs to errors that are reported anyway; its warnings alone alarm for nothing.
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
+        tracing::debug!("libbpf: {}", text.trim_end())
+    })));
     match run(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

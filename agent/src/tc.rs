@@ -59,10 +59,11 @@ impl Qdisc {
         self.handle == 0
     }
 
-    /// Whether it is one of bestby's.
+    /// Whether it is one of bestby's. Our own kind has whatever handle the kernel picked: one of its
+    /// generation can take the place of another only under a handle of its own.
     pub fn is_ours(&self) -> bool {
-        self.handle == u32::from(MAJOR) << 16
-            && (self.kind == "htb" || self.kind == "mq" || self.kind.starts_with("bestby"))
+        let ours = self.handle == u32::from(MAJOR) << 16;
+        self.kind.starts_with("bestby") || (ours && (self.kind == "htb" || self.kind == "mq"))
     }
 }
 

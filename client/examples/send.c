@@ -20,7 +20,11 @@
 
 #define LIFETIME_NS (200 * 1000000ULL)
 
-enum form { FORM_MARK, FORM_TXTIME, FORM_PLAIN };
+enum form {
+	FORM_MARK,
+	FORM_TXTIME,
+	FORM_PLAIN
+};
 static const char *const form_names[] = { "mark", "SO_TXTIME", "plain" };
 
 static enum form choose_form(int fd)

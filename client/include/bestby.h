@@ -302,8 +302,8 @@ static inline ssize_t bestby_sendmsg(int fd, const void *data, size_t len, int f
  * before Linux 5.17), or a firewall; else as bestby_mark_encode() and sendmsg().
  */
 static inline ssize_t bestby_send_mark(int fd, const void *data, size_t len, int flags,
-				       const struct sockaddr *to, socklen_t to_len,
-				       uint32_t magic, const struct bestby_metadata *metadata)
+				       const struct sockaddr *to, socklen_t to_len, uint32_t magic,
+				       const struct bestby_metadata *metadata)
 {
 	union bestby_control control;
 	size_t control_len = 0;

@@ -34,8 +34,7 @@ int main(void)
 			printf("%s\n", errno == ERANGE ? "ERANGE" : "EINVAL");
 		else
 			printf("%" PRIu32 " %" PRIu64 " %" PRIu8 "\n", mark,
-			       bestby_mark_deadline(mark, read_at),
-			       bestby_adu_next(metadata.adu));
+			       bestby_mark_deadline(mark, read_at), bestby_adu_next(metadata.adu));
 	}
 	return 0;
 }

@@ -73,6 +73,9 @@ pub(crate) fn lab(config: &str, test: impl FnOnce(&mut Lab) + Send) {
             run("ip link set lo up");
             run("ip link add v0 type veth peer name v1");
             run("ip addr add 10.9.0.1/24 dev v0");
+            // No neighbour discovery: only what a test sends is counted.
+            run("ip link set v0 addrgenmode none");
+            run("ip link set v1 addrgenmode none");
             run("ip link set v0 up");
             run("ip link set v1 up");
             // No answers are needed: nobody has to be at the other end.

@@ -68,6 +68,10 @@ impl Cgroup {
             std::process::id().to_string(),
         )
         .unwrap();
+        assert!(
+            !bestby::is_active(),
+            "another bestby serves the cgroups of this machine (bpftool cgroup tree): detach it first"
+        );
         cgroup
     }
 }

@@ -83,19 +83,10 @@ bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __u32 qlen, 
 	}
 }
 
-/*
- * Rate of a session for planning, bytes/s: its own, or its share of the
- * interface's if that is less; 0 = unknown.
- */
-bb_inline __u64 bbq_rate(struct bbq_instance *in, struct bb_iface *iface, struct bb_session *ses)
+/* Some rate that binds a session, bytes/s: its own or the interface's; 0 = none is known. */
+bb_inline __u64 bbq_rate(struct bb_iface *iface, struct bb_session *ses)
 {
-	__u64 share = iface->rate, rate = ses->rate;
-
-	if (share && in->active > 1)
-		share /= in->active;
-	if (!rate || (share && share < rate))
-		return share;
-	return rate;
+	return ses->rate ?: iface->rate;
 }
 
 /* Segments of a GSO packet (0 = not one). */
@@ -244,7 +235,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	if (q->turn == BBQ_IDLE)
 		bbq_activate(inst, in, q, session);
-	rate = bbq_rate(in, iface, ses);
+	rate = bbq_rate(iface, ses);
 	if (q->nonempty && (now - q->purged_ns > BBQ_PURGE_NS || bbq_full(in, iface, q)))
 		bbq_purge(inst, session, now, rate);
 	q->qlen++;
@@ -280,7 +271,7 @@ insert:
 			start = q->next_ns;
 		if (iface->rate && bbq_link_next > start)
 			start = bbq_link_next;
-		bbq_triage(inst, session, rate, start, newest);
+		bbq_triage(inst, session, start, newest);
 	}
 	bbq_tell(in, sch, qlen, bytes);
 	return NET_XMIT_SUCCESS;
@@ -369,7 +360,7 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 			}
 			continue;
 		}
-		idx = bbq_select(inst, session, now, bbq_rate(in, iface, ses));
+		idx = bbq_select(inst, session, now, bbq_rate(iface, ses));
 		if (!idx) {
 			bbq_turn_over(inst, in, q, session);
 			continue;

@@ -34,6 +34,22 @@ bb_inline __u64 bbq_inverse(__u64 rate)
 	return (BB_NSEC_PER_SEC << BBQ_INV_SHIFT) / (rate > 1000 ? rate : 1000);
 }
 
+/*
+ * ns until `own` bytes of a session have left. The link takes turns: meanwhile
+ * each of the `others` sessions sends as much, but all of them no more than the
+ * `other_bytes` they hold now (a lone TCP segment must not count as a full
+ * share). An inverse of 0 = that rate is not known.
+ */
+bb_inline __u64 bbq_until(__u64 own, __u64 other_bytes, __u32 others, __u64 inv_link,
+			  __u64 inv_session)
+{
+	__u64 turns = own * others, link, session;
+
+	link = (own + (turns < other_bytes ? turns : other_bytes)) * inv_link;
+	session = own * inv_session;
+	return (link > session ? link : session) >> BBQ_INV_SHIFT;
+}
+
 /* May this packet be dropped because it is stale? */
 bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s,
 			   __u64 rate)
@@ -166,28 +182,38 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
 
 /*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
- * deadline, are sent at `rate` from `start` on; if one would end too late, the
+ * deadline, are sent from `start` on; if one would end too late, the
  * least important of those due no later (among equals, the one with the most
  * bytes left) is given up, until the rest is feasible. `newest` is the ADU that
  * grew. Returns 1 if that one was given up.
  */
-__noinline int bbq_triage(__u32 inst, __u32 session, __u64 rate, __u64 start, __u32 newest)
+__noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
 	struct bbq_slot *s = bbq_slot_at(inst, newest);
-	__u64 inv, owd, now = start;
+	__u64 inv_link = 0, inv_session = 0, other_bytes, owd, now = start;
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+	__u32 others;
 	int lost = 0;
 
-	if (!q || !ses || !s)
+	if (!q || !ses || !s || !in || !iface)
 		return 0;
-	inv = bbq_inverse(rate);
+	if (iface->rate)
+		inv_link = bbq_inverse(iface->rate);
+	if (ses->rate && (!iface->rate || ses->rate < iface->rate))
+		inv_session = bbq_inverse(ses->rate);
+	/* q->bytes has the overhead, in->bytes has not. */
+	other_bytes = in->bytes > q->bytes ? in->bytes - q->bytes : 0;
+	others = in->active > 1 ? in->active - 1 : 0;
 	owd = ses->owd_ns;
 	start += BBQ_TRIAGE_MARGIN_NS;
 
 	/* Not even alone: nothing else must suffer for it. */
 	if (s->deadline && s->treatment != BB_TREAT_FORWARD &&
-	    bb_stale(start + ((s->adu_bytes * inv) >> BBQ_INV_SHIFT), owd, s->deadline)) {
+	    bb_stale(start + bbq_until(s->adu_bytes, other_bytes, others, inv_link, inv_session),
+		     owd, s->deadline)) {
 		bbq_drop_adu(inst, newest, BB_DROP_ADU, now);
 		return 1;
 	}
@@ -199,7 +225,9 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 rate, __u64 start, __
 
 		/* Everything ends before the first deadline: nothing to decide. */
 		s = bbq_slot_at(inst, at);
-		if (!s || !bb_stale(start + ((q->bytes * inv) >> BBQ_INV_SHIFT), owd, s->deadline))
+		if (!s || !bb_stale(start + bbq_until(q->bytes, other_bytes, others, inv_link,
+						      inv_session),
+				    owd, s->deadline))
 			break;
 		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
 			__u64 weight;
@@ -214,8 +242,9 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 rate, __u64 start, __
 					worst = weight;
 					victim = at;
 				}
-				if (bb_stale(start + ((bytes * inv) >> BBQ_INV_SHIFT), owd,
-					     s->deadline)) {
+				if (bb_stale(start + bbq_until(bytes, other_bytes, others, inv_link,
+							       inv_session),
+					     owd, s->deadline)) {
 					late = 1;
 					break;
 				}

@@ -62,8 +62,8 @@ impl Qdisc {
     /// Whether it is one of bestby's. Our own kind has whatever handle the kernel picked: one of its
     /// generation can take the place of another only under a handle of its own.
     pub fn is_ours(&self) -> bool {
-        let ours = self.handle == u32::from(MAJOR) << 16;
-        self.kind.starts_with("bestby") || (ours && (self.kind == "htb" || self.kind == "mq"))
+        let handle = self.handle == handle(0);
+        self.kind.starts_with("bestby") || handle && matches!(self.kind.as_str(), "htb" | "mq")
     }
 }
 

@@ -224,8 +224,10 @@ pub fn lab<R: Send>(test: impl FnOnce(&Lab) -> R + Send) -> R {
     })
 }
 
-/// One datagram of a numbered stream.
-const HEADER: usize = 8;
+/// Number's place in a datagram: behind bytes that look like neither RTP, STUN nor DTLS, which the classifier knows.
+const NUMBER: usize = 8;
+/// A datagram has at least this many bytes.
+const HEADER: usize = NUMBER + 8;
 
 /// Receives numbered datagrams in a namespace until told to stop.
 #[derive(Debug)]
@@ -266,7 +268,9 @@ impl Counter {
             loop {
                 match own.recv(&mut buffer) {
                     Ok(length) if length >= HEADER => {
-                        seen.push(u64::from_ne_bytes(*buffer.first_chunk().expect("8 bytes")));
+                        seen.push(u64::from_ne_bytes(
+                            buffer[NUMBER..HEADER].try_into().expect("8 bytes"),
+                        ));
                     }
                     Ok(_) => {}
                     // Nothing more under way.
@@ -315,10 +319,10 @@ pub fn send_numbered(
             [0; 16].into()
         };
         let socket = std::net::UdpSocket::bind((any, 0)).expect("binding");
-        let mut packet = vec![0u8; size.max(HEADER)];
+        let mut packet = vec![0xffu8; size.max(HEADER)];
         let (mut number, start) = (0_u64, std::time::Instant::now());
         while keep_going(number) {
-            packet[..HEADER].copy_from_slice(&number.to_ne_bytes());
+            packet[NUMBER..HEADER].copy_from_slice(&number.to_ne_bytes());
             socket
                 .send_to(&packet, to)
                 .unwrap_or_else(|e| panic!("sending packet {number}: {e}"));

@@ -1,6 +1,6 @@
 //! Numbers shared with the kernel side, for programs with their own send path. They repeat `bpf/include/bb_abi.h`,
 //! because an application must not need clang; a test of the workspace
-//! (`tests/tests/root_client.rs`) compares them with the generated types.
+//! (`tests/tests/client_encoding.rs`) compares them with the generated types.
 
 /// Bits of the mark's time field.
 pub const MARK_TIME_BITS: u32 = 19;

@@ -83,16 +83,17 @@ static __always_inline void bb_key_of_flow(struct bb_rule_key *key, const struct
 __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flow)
 {
 	struct bb_rule_key packet, key;
-	__u32 best = ~0U, rule = 0, zero = 0, base, count, probed = 0;
+	__u32 best = ~0U, rule = 0, zero = 0, base, count, probes = BB_G_RULE_PROBES;
 	const __u64 *full = (const __u64 *)&packet;
 	__u64 *masked = (__u64 *)&key;
 	struct bb_config *config;
-	__u64 *counter;
+	__u64 *probed;
 
 	if (!flow)
 		return 0;
 	config = bpf_map_lookup_elem(&bb_config, &zero);
-	if (!config)
+	probed = bpf_map_lookup_elem(&bb_global, &probes);
+	if (!config || !probed)
 		return 0;
 	base = config->rule_set ? BB_MAX_SHAPES : 0;
 	count = config->shapes;
@@ -121,17 +122,14 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 		key.set = config->rule_set ? 1 : 0;
 		key.shape = i;
 		key.pad = 0;
-		probed++;
+		/* Not in a register: the verifier would follow each of its values. */
+		bb_add(*probed, 1);
 		found = bpf_map_lookup_elem(&bb_rule_keys, &key);
 		if (found && found->order < best) {
 			best = found->order;
 			rule = found->rule;
 		}
 	}
-	zero = BB_G_RULE_PROBES;
-	counter = bpf_map_lookup_elem(&bb_global, &zero);
-	if (counter)
-		bb_add(*counter, probed);
 	return rule < BB_MAX_RULES ? rule : 0;
 }
 

@@ -543,3 +543,87 @@ pub fn iface(ifindex: u32, mode: u32) -> bb_iface {
 pub fn mapped(a: [u8; 4]) -> [u8; 16] {
     std::net::Ipv4Addr::from(a).to_ipv6_mapped().octets()
 }
+
+/// Runs a test in a network namespace of its own (a thread's), `lo` up.
+///
+/// # Panics
+/// As the test does; without root.
+pub fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            assert_eq!(
+                // SAFETY: affects only this thread, which ends with the test.
+                unsafe { libc::unshare(libc::CLONE_NEWNET) },
+                0,
+                "a namespace needs root"
+            );
+            shell("ip link set lo up");
+            test()
+        });
+        match thread.join() {
+            Ok(value) => value,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Runs a command line in the namespace of the calling thread.
+///
+/// # Panics
+/// When it fails.
+pub fn shell(command: &str) {
+    let done = std::process::Command::new("sh")
+        .args(["-euc", command])
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{command}: {}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// Index of a device of the calling thread's namespace.
+///
+/// # Panics
+/// When there is none of this name.
+#[must_use]
+pub fn ifindex(device: &str) -> u32 {
+    let name = std::ffi::CString::new(device).unwrap();
+    // SAFETY: the name ends in NUL.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    assert_ne!(index, 0, "no device {device}");
+    index
+}
+
+/// A veth pair `bb0` (10.9.0.1, fd09::1) and `bb1`, both in this namespace: what is sent to
+/// 10.9.0.2 or fd09::2 leaves through `bb0` and is counted where it arrives, at `bb1`.
+pub fn veth() {
+    shell(
+        "ip link add bb0 type veth peer name bb1
+         for d in bb0 bb1; do
+            ip link set $d up
+         done
+         ip addr add 10.9.0.1/24 dev bb0
+         ip addr add fd09::1/64 dev bb0 nodad
+         peer=$(ip -o link show bb1 | sed 's/.*ether \\([0-9a-f:]*\\).*/\\1/')
+         ip neigh replace 10.9.0.2 lladdr $peer dev bb0 nud permanent
+         ip neigh replace fd09::2 lladdr $peer dev bb0 nud permanent",
+    );
+}
+
+/// The root of the cgroup2 tree.
+///
+/// # Panics
+/// When it is not mounted.
+#[must_use]
+pub fn cgroup_root() -> PathBuf {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .find(|fields| fields.get(2) == Some(&"cgroup2"))
+        .map(|fields| PathBuf::from(fields[1]))
+        .expect("cgroup2 is not mounted")
+}

@@ -1,0 +1,227 @@
+//! Properties of `include/bb_core.h`, compiled natively (`src/core_native.c`):
+//! the wrap of the mark's clock, staleness, pacing, byte overhead.
+
+use bestby_bpf::abi::*;
+use proptest::prelude::*;
+
+// Links the archive that holds the functions below.
+use bestby_bpf as _;
+
+unsafe extern "C" {
+    safe fn bbn_mark_deadline(mark: u32, now_ns: u64) -> u64;
+    safe fn bbn_mark_priority(mark: u32) -> u8;
+    safe fn bbn_mark_treatment(mark: u32) -> u8;
+    safe fn bbn_mark_adu(mark: u32) -> u8;
+    safe fn bbn_stale(now_ns: u64, owd_ns: u64, deadline_ns: u64) -> i32;
+    safe fn bbn_latest_departure(owd_ns: u64, deadline_ns: u64) -> u64;
+    safe fn bbn_tx_time(bytes: u64, rate: u64) -> u64;
+    safe fn bbn_pace(next_ns: u64, now_ns: u64, bytes: u64, rate: u64) -> u64;
+    safe fn bbn_wire_bytes(len: u32, segments: u32, overhead: u32) -> u32;
+}
+
+const UNIT: u64 = BB_MARK_UNIT_NS as u64;
+const TURN: u64 = 1 << BB_MARK_TIME_BITS;
+const HALF: u64 = TURN / 2;
+const SECOND: u64 = 1_000_000_000;
+/// Uptimes: up to a hundred years.
+const UPTIME: u64 = 100 * 365 * 86_400 * SECOND;
+const PACE_MAX: u64 = 60 * SECOND;
+const CREDIT: u64 = 1_000_000;
+
+/// The mark of an absolute deadline, as an application encodes it: rounded down to a unit.
+fn absolute(deadline_ns: u64) -> u32 {
+    u32::try_from(deadline_ns / UNIT % TURN).expect("19 bits")
+}
+
+/// Uptimes that lie just beside a wrap of the 19-bit clock (every 131.072 s), in units.
+fn beside_a_wrap() -> impl Strategy<Value = u64> {
+    (1..UPTIME / UNIT / TURN, -2i64..=2)
+        .prop_map(|(turn, beside)| (turn * TURN).checked_add_signed(beside).expect("in range"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// What the sender meant is what the classifier reads, if it is within half a turn.
+    #[test]
+    fn absolute_deadlines_come_back(
+        now in HALF * UNIT..UPTIME,
+        ahead in -(HALF as i64)..HALF as i64,
+    ) {
+        let deadline = (now / UNIT).checked_add_signed(ahead).expect("in range") * UNIT;
+        prop_assume!(absolute(deadline) != 0 && deadline != 0);
+        prop_assert_eq!(bbn_mark_deadline(absolute(deadline), now), deadline);
+    }
+
+    /// The same at every boundary: both times beside a wrap, and half a turn from it.
+    #[test]
+    fn absolute_deadlines_come_back_beside_wraps(
+        now in beside_a_wrap(),
+        inside in 0..UNIT,
+        ahead in prop_oneof![
+            -3i64..=3,
+            -(HALF as i64)..-(HALF as i64) + 4,
+            HALF as i64 - 4..HALF as i64,
+        ],
+    ) {
+        let deadline = now.checked_add_signed(ahead).expect("in range") * UNIT;
+        prop_assume!(absolute(deadline) != 0);
+        prop_assert_eq!(bbn_mark_deadline(absolute(deadline), now * UNIT + inside), deadline);
+    }
+
+    /// Just beyond half a turn, the other side is meant: never off by anything but a turn.
+    #[test]
+    fn beyond_half_a_turn_the_nearest_is_taken(now in 2 * TURN * UNIT..UPTIME, time in 1..TURN) {
+        let mark = u32::try_from(time).expect("19 bits");
+        let deadline = bbn_mark_deadline(mark, now);
+        prop_assert_eq!(deadline / UNIT % TURN, time);
+        prop_assert_eq!(deadline % UNIT, 0);
+        let distance = (deadline / UNIT) as i64 - (now / UNIT) as i64;
+        prop_assert!((-(HALF as i64)..HALF as i64).contains(&distance), "{}", distance);
+    }
+
+    /// Soon after boot "65 s ago" is before the clock's zero: past, but never "none".
+    #[test]
+    fn deadlines_before_boot_are_past(now in 1..HALF * UNIT, time in 1..TURN) {
+        let mark = u32::try_from(time).expect("19 bits");
+        let deadline = bbn_mark_deadline(mark, now);
+        prop_assert!(deadline > 0);
+        let forward = (time + TURN - now / UNIT % TURN) % TURN;
+        if forward < HALF {
+            prop_assert_eq!(deadline, ((now / UNIT + forward) * UNIT).max(1));
+        } else {
+            prop_assert!(bbn_stale(now, 0, deadline) == 1 || now / UNIT == 0 && deadline >= now);
+        }
+    }
+
+    /// A lifetime starts now, whatever the other fields say.
+    #[test]
+    fn relative_marks_count_from_now(now in 0..UPTIME, time in 1..TURN, other in any::<u32>()) {
+        let fields = other & !(BB_MARK_TIME_MASK | BB_MARK_RELATIVE);
+        let mark = fields | BB_MARK_RELATIVE | u32::try_from(time).expect("19 bits");
+        prop_assert_eq!(bbn_mark_deadline(mark, now), now + time * UNIT);
+    }
+
+    #[test]
+    fn time_zero_is_no_deadline(now in 0..UPTIME, other in any::<u32>()) {
+        prop_assert_eq!(bbn_mark_deadline(other & !BB_MARK_TIME_MASK, now), 0);
+    }
+
+    #[test]
+    fn fields_do_not_touch_each_other(time in 0..TURN, priority in 0u32..8, treatment in 0u32..4, adu in 0u32..8, magic in 0u32..16) {
+        let mark = u32::try_from(time).expect("19 bits")
+            | priority << BB_MARK_PRIORITY_SHIFT
+            | treatment << BB_MARK_TREATMENT_SHIFT
+            | adu << BB_MARK_ADU_SHIFT
+            | magic << BB_MARK_MAGIC_SHIFT;
+        prop_assert_eq!(u32::from(bbn_mark_priority(mark)), priority);
+        prop_assert_eq!(u32::from(bbn_mark_treatment(mark)), treatment);
+        prop_assert_eq!(u32::from(bbn_mark_adu(mark)), adu);
+    }
+
+    /// stale is exactly now + owd > deadline, for any owd, without overflow.
+    #[test]
+    fn stale_is_the_definition(now in 0..UPTIME, owd in any::<u64>(), deadline in 1..2 * UPTIME) {
+        let late = u128::from(now) + u128::from(owd) > u128::from(deadline);
+        prop_assert_eq!(bbn_stale(now, owd, deadline), i32::from(late));
+        prop_assert_eq!(bbn_stale(now, owd, 0), 0, "no deadline is never stale");
+    }
+
+    #[test]
+    fn stale_changes_at_the_deadline(now in 1..UPTIME, owd in 0..PACE_MAX) {
+        let deadline = now + owd;
+        prop_assert_eq!(bbn_stale(now, owd, deadline), 0);
+        prop_assert_eq!(bbn_stale(now + 1, owd, deadline), 1);
+        prop_assert_eq!(bbn_stale(now, owd + 1, deadline), 1);
+    }
+
+    /// Sending at the latest departure is in time, one ns later is not.
+    #[test]
+    fn latest_departure_is_the_last_useful_moment(owd in 0..UPTIME, deadline in 1..UPTIME) {
+        let latest = bbn_latest_departure(owd, deadline);
+        prop_assert!(latest >= 1);
+        if deadline > owd {
+            prop_assert_eq!(bbn_stale(latest, owd, deadline), 0);
+        }
+        prop_assert_eq!(bbn_stale(latest + 1, owd, deadline), 1);
+        prop_assert_eq!(bbn_latest_departure(owd, 0), 0);
+    }
+
+    /// Rounded up by less than a ns of the rate, monotonic in bytes, bounded.
+    #[test]
+    fn transmission_time(bytes in 0u64..1 << 34, rate in 1u64..100_000_000_000) {
+        let exact = u128::from(bytes) * u128::from(SECOND);
+        let ns = bbn_tx_time(bytes, rate);
+        if exact <= u128::from(rate) * u128::from(PACE_MAX) {
+            prop_assert!(u128::from(ns) * u128::from(rate) >= exact);
+            prop_assert!(ns == 0 || u128::from(ns - 1) * u128::from(rate) < exact);
+        } else {
+            prop_assert_eq!(ns, PACE_MAX);
+        }
+        prop_assert!(bbn_tx_time(bytes + 1, rate) >= ns);
+        prop_assert_eq!(bbn_tx_time(bytes, 0), 0, "an unknown rate takes no time");
+    }
+
+    #[test]
+    fn transmission_time_never_overflows(bytes in any::<u64>(), rate in 1..u64::MAX / 2) {
+        prop_assert!(bbn_tx_time(bytes, rate) <= PACE_MAX);
+    }
+
+    /// A busy sender, woken a little late each time, keeps the rate exactly.
+    #[test]
+    fn pacing_keeps_the_rate(
+        start in SECOND..UPTIME,
+        rate in 10_000u64..1_000_000_000,
+        packets in prop::collection::vec((1u64..65_536, 0..CREDIT), 1..200),
+    ) {
+        let (mut next, mut owed) = (start, 0);
+        for (bytes, late) in packets {
+            let now = next + late;
+            next = bbn_pace(next, now, bytes, rate);
+            owed += bbn_tx_time(bytes, rate);
+        }
+        prop_assert_eq!(next, start + owed);
+    }
+
+    /// Idle time is not saved up: after any pause at most the credit is made up for.
+    #[test]
+    fn pacing_saves_no_idle_time(next in 0..UPTIME, idle in 0..UPTIME, bytes in 1u64..65_536, rate in 1u64..1_000_000_000) {
+        let now = next + idle;
+        let after = bbn_pace(next, now, bytes, rate);
+        prop_assert!(after + CREDIT >= now + bbn_tx_time(bytes, rate));
+        prop_assert!(after <= now.max(next) + bbn_tx_time(bytes, rate));
+    }
+
+    #[test]
+    fn overhead_counts_once_per_segment(len in 0u32..1 << 20, segments in 0u32..64, overhead in 0u32..256) {
+        let expected = len + overhead * segments.max(1);
+        prop_assert_eq!(bbn_wire_bytes(len, segments, overhead), expected);
+    }
+}
+
+/// Every unit of two turns around one wrap, exhaustively, at three places within the unit.
+#[test]
+fn no_unit_is_misread_around_a_wrap() {
+    let wrap = 3 * TURN;
+    for now in [
+        wrap - 1,
+        wrap,
+        wrap + 1,
+        wrap + HALF - 1,
+        wrap + HALF,
+        wrap + HALF + 1,
+    ] {
+        for inside in [0, 1, UNIT - 1] {
+            for deadline in now - HALF..now + HALF {
+                let mark = absolute(deadline * UNIT);
+                if mark != 0 {
+                    assert_eq!(
+                        bbn_mark_deadline(mark, now * UNIT + inside),
+                        deadline * UNIT,
+                        "now {now} + {inside} ns, deadline {deadline}"
+                    );
+                }
+            }
+        }
+    }
+}

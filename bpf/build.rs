@@ -56,7 +56,9 @@ fn main() -> Result<()> {
 fn compile(clang: &OsString, dir: &Path, source: &Path, object: &Path) -> Result<()> {
     let libbpf = env::var_os("DEP_BPF_INCLUDE").context("libbpf-sys names no include directory")?;
     let output = Command::new(clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror"])
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror",
+        ])
         .arg("-I")
         .arg(dir.join("include"))
         .arg("-isystem")

@@ -8,7 +8,12 @@
 #[allow(clippy::undocumented_unsafe_blocks)]
 pub mod abi;
 
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used
+)]
 mod skeletons {
     pub mod maps {
         include!(concat!(env!("OUT_DIR"), "/maps.skel.rs"));
@@ -28,8 +33,12 @@ struct Aligned<T: ?Sized>(T);
 
 macro_rules! object {
     ($name:literal) => {{
-        static OBJECT: &Aligned<[u8]> =
-            &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
+        static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+            env!("OUT_DIR"),
+            "/",
+            $name,
+            ".bpf.o"
+        )));
         &OBJECT.0
     }};
 }

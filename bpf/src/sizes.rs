@@ -17,7 +17,10 @@ pub const fn slots_per_instance(limit: u32) -> u32 {
 #[must_use]
 pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 4] {
     [
-        ("bbq_slots", slots_per_instance(limit).saturating_mul(instances)),
+        (
+            "bbq_slots",
+            slots_per_instance(limit).saturating_mul(instances),
+        ),
         ("bbq_queues", BB_MAX_SESSIONS.saturating_mul(instances)),
         ("bbq_instances", instances),
         ("bbq_wheels", instances),

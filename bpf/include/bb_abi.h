@@ -47,7 +47,7 @@ enum bb_method {
 
 /* Why a packet was dropped. Every drop has exactly one reason. */
 enum bb_reason {
-	BB_DROP_STALE = 0, /* now + owd > deadline at the head of the queue, or purged deeper in it */
+	BB_DROP_STALE = 0, /* now + owd > deadline, at the head of the queue or deeper in it */
 	BB_DROP_ADU = 1, /* the rest of an ADU that lost a packet, or an ADU given up by triage */
 	BB_DROP_OVERFLOW = 2, /* arriving packet refused: a limit is reached */
 	BB_DROP_EVICTED = 3, /* queued packet given up for an arriving one */
@@ -386,7 +386,7 @@ enum bb_global_counter {
 	BB_G_SESSIONS_FULL = 4, /* no free way: packet went to the plain session of its interface */
 	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
 	BB_G_PAST_DEADLINE = 6, /* stale already when classified */
-	BB_G_RULE_PROBES = 7, /* hash-table look-ups of rule searches: per new flow, one per shape */
+	BB_G_RULE_PROBES = 7, /* hash look-ups of rule searches: per new flow, one per shape */
 	BB_GLOBALS = 16,
 };
 

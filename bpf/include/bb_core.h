@@ -63,7 +63,7 @@ bb_inline __u64 bb_mark_deadline(__u32 mark, __u64 now_ns)
 	now_units = now_ns / BB_MARK_UNIT_NS;
 	/* Signed distance on the 19-bit circle: shift the sign bit to bit 31 and back. */
 	ahead = (__s32)((time - (__u32)now_units) << 13) >> 13;
-	if (ahead < 0 && (__u64)-(__s64)ahead > now_units)
+	if (ahead < 0 && (__u64) - (__s64)ahead > now_units)
 		return 1; /* before the clock's zero: long past, but not "none" */
 	deadline = (now_units + ahead) * BB_MARK_UNIT_NS;
 	return deadline ? deadline : 1;

@@ -12,13 +12,13 @@
 #include <bpf/bpf_helpers.h>
 #include "bb_abi.h"
 
-#define BB_MAP(name_, type_, key_, value_, entries_)      \
-	struct {                                          \
-		__uint(type, type_);                      \
-		__type(key, key_);                        \
-		__type(value, value_);                    \
-		__uint(max_entries, entries_);            \
-		__uint(pinning, LIBBPF_PIN_BY_NAME);      \
+#define BB_MAP(name_, type_, key_, value_, entries_) \
+	struct {                                     \
+		__uint(type, type_);                 \
+		__type(key, key_);                   \
+		__type(value, value_);               \
+		__uint(max_entries, entries_);       \
+		__uint(pinning, LIBBPF_PIN_BY_NAME); \
 	} name_ SEC(".maps")
 
 BB_MAP(bb_config, BPF_MAP_TYPE_ARRAY, __u32, struct bb_config, 1);

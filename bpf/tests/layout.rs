@@ -5,6 +5,8 @@
 //! with the BTF of each object. So a struct cannot differ between the header,
 //! the kernel side and the agent without a build or this test failing.
 
+#![allow(clippy::unwrap_used)] // helpers of tests
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use libbpf_rs::btf::{

@@ -2,6 +2,8 @@
 //!
 //! Needs CONFIG_NET_SCH_BPF: run in the VM (`just test-vm`).
 
+#![allow(clippy::unwrap_used)] // helpers of tests
+
 mod qdisc_lab;
 
 use std::time::Duration;

@@ -29,7 +29,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Ethertype of test frames: IEEE 802 local experimental 1.
 const ETHERTYPE: u16 = 0x88b5;
 
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let mut t = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: t is large enough for one timespec, which the call fills.
     let t = unsafe {
@@ -42,7 +42,7 @@ pub fn now_ns() -> u64 {
     u64::try_from(t.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(t.tv_nsec).unwrap()
 }
 
-pub fn run(command: &str) -> Result<String, String> {
+pub(crate) fn run(command: &str) -> Result<String, String> {
     let done = Command::new("sh").arg("-c").arg(command).output().unwrap();
     let text = format!(
         "{}{}",
@@ -58,16 +58,16 @@ pub fn run(command: &str) -> Result<String, String> {
 
 /// What a test says of one packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet {
-    pub rule: u16,
-    pub session: u16,
-    pub priority: u8,
-    pub treatment: u32,
-    pub adu: u32,
+pub(crate) struct Packet {
+    pub(crate) rule: u16,
+    pub(crate) session: u16,
+    pub(crate) priority: u8,
+    pub(crate) treatment: u32,
+    pub(crate) adu: u32,
     /// 0 = none.
-    pub deadline: u64,
+    pub(crate) deadline: u64,
     /// Length of the frame.
-    pub len: usize,
+    pub(crate) len: usize,
 }
 
 impl Default for Packet {
@@ -114,7 +114,7 @@ impl Packet {
 }
 
 /// A packet socket bound to one device.
-pub struct Wire(OwnedFd);
+pub(crate) struct Wire(OwnedFd);
 
 impl Wire {
     fn open(device: &str) -> Self {
@@ -149,7 +149,7 @@ impl Wire {
         }
     }
 
-    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the slice is valid for its length.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         if sent < 0 {
@@ -160,7 +160,7 @@ impl Wire {
     }
 
     /// Sequence number of the next frame, None when there is none now.
-    pub fn receive(&self) -> Option<u32> {
+    pub(crate) fn receive(&self) -> Option<u32> {
         let mut frame = [0u8; 4096];
         // SAFETY: the buffer is valid for its length.
         let got = unsafe {
@@ -175,18 +175,16 @@ impl Wire {
     }
 
     /// Bytes of kernel memory that packets sent by this socket still hold.
-    pub fn held(&self) -> i32 {
+    pub(crate) fn held(&self) -> i32 {
         let mut bytes = 0i32;
-        // SAFETY: SIOCOUTQ writes one int.
-        assert_eq!(
-            unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) },
-            0
-        );
+        // SAFETY: TIOCOUTQ (a packet socket's SIOCOUTQ) writes one int.
+        let asked = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        assert_eq!(asked, 0);
         bytes
     }
 }
 
-pub fn ifindex(device: &str) -> u32 {
+pub(crate) fn ifindex(device: &str) -> u32 {
     std::fs::read_to_string(format!("/sys/class/net/{device}/ifindex"))
         .unwrap()
         .trim()
@@ -194,14 +192,14 @@ pub fn ifindex(device: &str) -> u32 {
         .unwrap()
 }
 
-pub struct Loaded {
+pub(crate) struct Loaded {
     // Declared before the skeleton: the link must go first.
-    pub link: Link,
-    pub skel: Box<QdiscSkel<'static>>,
+    _link: Link,
+    pub(crate) skel: Box<QdiscSkel<'static>>,
 }
 
 /// Loads the queue's object for one interface; `id` names the Qdisc.
-pub fn load(
+pub(crate) fn load(
     pins: &Path,
     slot: u32,
     id: &str,
@@ -244,29 +242,28 @@ pub fn load(
     open.struct_ops.bestby_ops_mut().id = name;
     let mut skel = Box::new(open.load().unwrap());
     let link = skel.maps.bestby_ops.attach_struct_ops().unwrap();
-    Loaded { link, skel }
+    Loaded { _link: link, skel }
 }
 
 /// One interface with the queue on it, and the far end of its link.
-pub struct Lab {
-    pub pins: PathBuf,
-    pub device: String,
-    pub peer: String,
-    pub slot: u32,
-    pub out: Wire,
-    pub far: Wire,
-    pub queue: Option<Loaded>,
+pub(crate) struct Lab {
+    pub(crate) pins: PathBuf,
+    pub(crate) device: String,
+    pub(crate) slot: u32,
+    pub(crate) out: Wire,
+    pub(crate) far: Wire,
+    pub(crate) queue: Option<Loaded>,
     _classifier: aya::Ebpf,
     _maps: Box<MapsSkel<'static>>,
     sequence: std::cell::Cell<u32>,
 }
 
-pub struct Options {
-    pub method: u32,
-    pub limit: u32,
-    pub session_limit: u32,
-    pub flags: u32,
-    pub instances: u32,
+pub(crate) struct Options {
+    pub(crate) method: u32,
+    pub(crate) limit: u32,
+    pub(crate) session_limit: u32,
+    pub(crate) flags: u32,
+    pub(crate) instances: u32,
 }
 
 impl Default for Options {
@@ -282,7 +279,7 @@ impl Default for Options {
 }
 
 impl Lab {
-    pub fn new(name: &str, options: &Options) -> Self {
+    pub(crate) fn new(name: &str, options: &Options) -> Self {
         let lab = Self::bare(name, options);
         let id = format!("bb{name}");
         let mut lab = lab;
@@ -301,7 +298,7 @@ impl Lab {
     }
 
     /// Without the Qdisc.
-    pub fn bare(name: &str, options: &Options) -> Self {
+    pub(crate) fn bare(name: &str, options: &Options) -> Self {
         let pins = PathBuf::from(format!("/sys/fs/bpf/t_{name}"));
         std::fs::create_dir_all(&pins).unwrap();
         let device = format!("{name}0");
@@ -340,7 +337,6 @@ impl Lab {
         let lab = Self {
             pins,
             device,
-            peer,
             slot: 3,
             out,
             far,
@@ -360,7 +356,7 @@ impl Lab {
         lab
     }
 
-    pub fn set_iface(&self, change: impl FnOnce(&mut bb_iface)) {
+    pub(crate) fn set_iface(&self, change: impl FnOnce(&mut bb_iface)) {
         let map = &self._maps.maps.bb_ifaces;
         let mut iface: bb_iface = self.get_map(map, self.slot);
         iface.ifindex = ifindex(&self.device);
@@ -377,7 +373,7 @@ impl Lab {
         T::read_from_prefix(&value).unwrap().0
     }
 
-    pub fn set_session(&self, session: u16, owd: Duration, rate: u64) {
+    pub(crate) fn set_session(&self, session: u16, owd: Duration, rate: u64) {
         let map = &self._maps.maps.bb_sessions;
         let mut s: bb_session = self.get_map(map, session.into());
         s.owd_ns = u64::try_from(owd.as_nanos()).unwrap();
@@ -390,25 +386,25 @@ impl Lab {
         .unwrap();
     }
 
-    pub fn rule(&self, rule: u16) -> bb_counters {
+    pub(crate) fn rule(&self, rule: u16) -> bb_counters {
         self.get_map(&self._maps.maps.bb_rule_stats, rule.into())
     }
 
-    pub fn session(&self, session: u16) -> bb_counters {
+    pub(crate) fn session(&self, session: u16) -> bb_counters {
         self.get_map::<bb_session>(&self._maps.maps.bb_sessions, session.into())
             .counters
     }
 
-    pub fn queue(&self) -> &Loaded {
+    pub(crate) fn queue(&self) -> &Loaded {
         self.queue.as_ref().unwrap()
     }
 
-    pub fn instance(&self, instance: u32) -> bb_counters {
+    pub(crate) fn instance(&self, instance: u32) -> bb_counters {
         self.get_map(&self.queue().skel.maps.bbq_instances, instance)
     }
 
     /// Sends one packet; returns its sequence number.
-    pub fn send(&self, packet: &Packet) -> u32 {
+    pub(crate) fn send(&self, packet: &Packet) -> u32 {
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
         match self.out.send(&packet.frame(sequence)) {
@@ -421,7 +417,7 @@ impl Lab {
     }
 
     /// Nothing leaves the interface until `open_link` (or one minute).
-    pub fn shut_link(&mut self) {
+    pub(crate) fn shut_link(&mut self) {
         self.set_link_next(now_ns() + 60_000_000_000);
         // A rate makes the queue look at the link; fast enough to change nothing else.
         self.set_iface(|iface| iface.rate = 1 << 40);
@@ -439,14 +435,14 @@ impl Lab {
     }
 
     /// Opens the link and sends `kick`, which makes the Qdisc run.
-    pub fn open_link(&mut self, kick: &Packet) -> u32 {
+    pub(crate) fn open_link(&mut self, kick: &Packet) -> u32 {
         self.set_link_next(0);
         self.set_iface(|iface| iface.rate = 0);
         self.send(kick)
     }
 
     /// Sequence numbers of all packets that arrive until none came for a while.
-    pub fn drain(&self) -> Vec<u32> {
+    pub(crate) fn drain(&self) -> Vec<u32> {
         let mut got = Vec::new();
         let mut last = Instant::now();
         while last.elapsed() < Duration::from_millis(300) {
@@ -471,12 +467,12 @@ impl Drop for Lab {
     }
 }
 
-pub fn dropped(c: &bb_counters) -> u64 {
+pub(crate) fn dropped(c: &bb_counters) -> u64 {
     c.dropped.iter().sum()
 }
 
 /// in = sent + dropped + queued.
-pub fn assert_conserved(what: &str, c: &bb_counters) {
+pub(crate) fn assert_conserved(what: &str, c: &bb_counters) {
     assert_eq!(
         c.packets_in,
         c.packets_sent + dropped(c) + c.queued,

@@ -134,22 +134,20 @@ impl Datapath {
                 "mount a cgroup2 tree and restart bestbyd",
             ),
         });
-        for hook in ["link"] {
-            let pins = std::fs::read_dir(self.paths.bpffs.join(hook))
-                .map(Iterator::count)
-                .unwrap_or(0);
-            let status = if pins > 0 {
-                CheckStatus::Ok
-            } else {
-                CheckStatus::Warn
-            };
-            checks.push(check(
-                "cgroup programs",
-                status,
-                format!("{pins} attached"),
-                "",
-            ));
-        }
+        let pins = std::fs::read_dir(self.paths.bpffs.join("link"))
+            .map(Iterator::count)
+            .unwrap_or(0);
+        let status = if pins > 0 {
+            CheckStatus::Ok
+        } else {
+            CheckStatus::Warn
+        };
+        checks.push(check(
+            "cgroup programs",
+            status,
+            format!("{pins} attached"),
+            "",
+        ));
         let queues: u64 = self
             .attached
             .values()
@@ -206,8 +204,7 @@ impl Datapath {
         }
         for (slot, attached) in self.attached.clone() {
             let root = self.tc.root(attached.ifindex).ok().flatten();
-            let needs = attached.mode == bestby_api::Mode::Qdisc || attached.request.rate.is_some();
-            if needs && !root.as_ref().is_some_and(crate::tc::Qdisc::is_ours) {
+            if attached.needs_root() && !root.as_ref().is_some_and(crate::tc::Qdisc::is_ours) {
                 checks.push(check(
                     "interface",
                     CheckStatus::Fail,

@@ -1,0 +1,266 @@
+//! Mode tc: what the classifier refuses, in which leaf the rest goes, and what it counts.
+//! Packets by `BPF_PROG_TEST_RUN`; one conference over a real HTB tree.
+
+#![allow(clippy::unwrap_used)]
+
+use bestby_bpf::abi::*;
+use bestby_tests::{
+    bpf::{LO, Lab, MS, Outcome, PASS, Rule, SHOT, iface},
+    frame::{ethernet, rtp, udp4},
+};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+
+const AUDIO: u16 = 5000;
+const VIDEO: u16 = 5002;
+/// 253 kbit/s.
+const RATE: u64 = 31_625;
+const LIFETIME: u64 = 200 * MS;
+const OWD: u64 = 40 * MS;
+const MAJOR: u16 = 0xbb;
+
+fn media(port: u16, priority: u8) -> Rule {
+    Rule::new()
+        .dport(port)
+        .lifetime(LIFETIME)
+        .priority(priority)
+        .owd(OWD)
+}
+
+fn lab_with(change: impl FnOnce(&mut bb_iface)) -> Lab {
+    let lab = Lab::bare();
+    let mut i = iface(LO, BB_MODE_TC);
+    i.rate = RATE;
+    i.htb_major = MAJOR;
+    change(&mut i);
+    lab.iface(0, &i);
+    lab.rules(&[media(AUDIO, 0), media(VIDEO, 3)]);
+    lab
+}
+
+fn lab() -> Lab {
+    lab_with(|_| {})
+}
+
+/// A video packet of 1000 bytes on the wire, of the frame `timestamp`.
+fn video(timestamp: u32) -> Vec<u8> {
+    let mut payload = rtp(2, timestamp, false);
+    payload.resize(1000 - 42, 0);
+    udp4(VIDEO, &payload)
+}
+
+fn audio(timestamp: u32) -> Vec<u8> {
+    udp4(AUDIO, &rtp(1, timestamp, false))
+}
+
+fn leaf(out: &Outcome) -> u32 {
+    assert_eq!(out.verdict, PASS);
+    assert_eq!(out.skb.priority >> 16, u32::from(MAJOR));
+    (out.skb.priority & 0xffff) - BB_TC_LEAF_MINOR
+}
+
+fn drops(c: &bb_counters) -> u64 {
+    c.dropped.iter().sum()
+}
+
+#[test]
+fn what_would_be_late_is_refused_and_the_rest_of_its_adu() {
+    let lab = lab();
+    // 158 ms (200 - 40 - the margin of 2) of 31,625 bytes/s hold four packets of 1,000 bytes.
+    let verdicts: Vec<i32> = (0..7).map(|_| lab.run(&video(1)).verdict).collect();
+    assert_eq!(verdicts, [PASS, PASS, PASS, PASS, SHOT, SHOT, SHOT]);
+    let c = lab.rule_stats(2);
+    assert_eq!((c.packets_in, c.packets_sent, c.bytes_sent), (7, 4, 4000));
+    assert_eq!(
+        c.dropped[BB_DROP_PREDICTED as usize], 1,
+        "the first one refused"
+    );
+    assert_eq!(
+        c.dropped[BB_DROP_ADU as usize], 2,
+        "and the rest of its ADU"
+    );
+    assert_eq!(lab.run(&audio(1)).verdict, PASS, "what still fits, fits");
+    // The queue drains with time. A frame as large as the last would not fit even now: it is
+    // not started; another stream's is.
+    std::thread::sleep(std::time::Duration::from_millis(140));
+    assert_eq!(lab.run(&video(2)).verdict, SHOT);
+    let mut other = rtp(3, 1, false);
+    other.resize(1000 - 42, 0);
+    assert_eq!(lab.run(&udp4(VIDEO, &other)).verdict, PASS);
+}
+
+#[test]
+fn important_traffic_finds_the_room_kept_for_it() {
+    let lab = lab();
+    assert_eq!(lab.run(&audio(1)).verdict, PASS);
+    let mut frame = 1;
+    // Other flows' video takes what it gets, one packet per frame.
+    while lab.run(&video(frame)).verdict == PASS {
+        frame += 1;
+        assert!(frame < 50);
+    }
+    assert_eq!(
+        lab.run(&audio(2)).verdict,
+        PASS,
+        "video took the room of audio"
+    );
+    assert_eq!(drops(&lab.rule_stats(1)), 0);
+    assert_eq!(drops(&lab.rule_stats(2)), 1);
+    // Without anything more important, video may use all of it: as many or one more.
+    let alone = self::lab();
+    let mut fits = 1;
+    while alone.run(&video(fits)).verdict == PASS {
+        fits += 1;
+    }
+    assert!(fits >= frame, "{fits} {frame}");
+}
+
+#[test]
+fn a_frame_that_will_not_fit_is_not_started() {
+    let lab = lab();
+    // The stream's frames have four packets; each has the link to itself.
+    for frame in 1..=3 {
+        for _ in 0..4 {
+            assert_eq!(lab.run(&video(frame)).verdict, PASS, "frame {frame}");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(135));
+    }
+    // Another stream fills half of what fits ...
+    for i in 0..2u32 {
+        let mut other = rtp(9, 100 + i, false);
+        other.resize(1000 - 42, 0);
+        assert_eq!(lab.run(&udp4(VIDEO, &other)).verdict, PASS);
+    }
+    // ... so that one packet of the next frame would fit, but not the frame.
+    let sent = lab.rule_stats(2).bytes_sent;
+    for _ in 0..4 {
+        assert_eq!(lab.run(&video(4)).verdict, SHOT);
+    }
+    assert_eq!(lab.rule_stats(2).bytes_sent, sent);
+}
+
+#[test]
+fn without_a_rate_only_the_stale_are_refused() {
+    let lab = lab_with(|i| {
+        i.rate = 0;
+        i.htb_major = 0;
+    });
+    for frame in 0..200 {
+        let out = lab.run(&video(frame));
+        assert_eq!((out.verdict, out.skb.priority), (PASS, 0));
+    }
+    let late = lab.run_marked(&video(500), 0xb000_0000 | BB_MARK_RELATIVE | 100); // 25 ms, owd 40
+    assert_eq!(late.verdict, SHOT);
+    let c = lab.rule_stats(2);
+    assert_eq!(
+        (c.packets_sent, c.dropped[BB_DROP_STALE as usize]),
+        (200, 1)
+    );
+    // Forward: goes, and is counted as what it is.
+    let forward =
+        0xb000_0000 | BB_MARK_RELATIVE | 100 | BB_TREAT_FORWARD << BB_MARK_TREATMENT_SHIFT;
+    assert_eq!(lab.run_marked(&video(501), forward).verdict, PASS);
+    assert_eq!(lab.rule_stats(2).sent_stale, 1);
+}
+
+#[test]
+fn forward_is_never_refused_and_observe_refuses_nothing() {
+    let lab = lab();
+    lab.rules(&[media(AUDIO, 0), media(VIDEO, 3).treatment(BB_TREAT_FORWARD)]);
+    for frame in 0..50 {
+        assert_eq!(lab.run(&video(frame)).verdict, PASS);
+    }
+    assert_eq!(
+        lab.run(&audio(1)).verdict,
+        SHOT,
+        "the link is full for a second and a half"
+    );
+
+    let lab = lab_with(|i| i.flags = u8::try_from(BB_IFACE_OBSERVE).unwrap());
+    for _ in 0..7 {
+        assert_eq!(lab.run(&video(1)).verdict, PASS);
+    }
+    let c = lab.rule_stats(2);
+    assert_eq!((c.packets_in, c.packets_sent, drops(&c)), (7, 7, 0));
+    assert_eq!(c.would_drop[BB_DROP_PREDICTED as usize], 1);
+    assert_eq!(c.would_drop[BB_DROP_ADU as usize], 2);
+}
+
+#[test]
+fn lifetimes_choose_the_leaf_not_priorities() {
+    let lab = lab_with(|i| i.rate = 12_500_000);
+    let of = |ns: u64, priority: u8| {
+        lab.rules(&[Rule::new().dport(VIDEO).lifetime(ns).priority(priority)]);
+        let mut packet = video(u32::try_from(ns / MS).unwrap() + u32::from(priority));
+        packet[34..36].copy_from_slice(&(u16::try_from(ns / MS).unwrap()).to_be_bytes());
+        leaf(&lab.run(&packet))
+    };
+    let leaves: Vec<u32> = [20, 60, 150, 400, 1000, 3000, 20_000]
+        .map(|ms| of(ms * MS, 3))
+        .to_vec();
+    assert_eq!(leaves, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(of(400 * MS, 0), of(400 * MS, 7));
+    assert_eq!(leaf(&lab.run(&udp4(9, b"plain"))), BB_TC_LEAF_PLAIN);
+    assert_eq!(leaf(&lab.run(&ethernet(0x0806, &[0; 28]))), 0);
+    // A deadline near the bound of two leaves does not flip the flow between them.
+    let near =
+        |units: u32| leaf(&lab.run_marked(&udp4(77, b"x"), 0xb000_0000 | BB_MARK_RELATIVE | units));
+    let first = near(1790); // 447.5 ms, the bound is 450
+    assert_eq!([near(1810), near(1790), near(1850)], [first; 3]);
+    assert_ne!(near(4000), first, "a second is another leaf");
+}
+
+#[test]
+fn what_comes_in_is_sent_or_dropped_everywhere() {
+    let lab = lab();
+    lab.configure(|c| c.events_per_s = 20);
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut shot = 0;
+    for i in 0..3000u32 {
+        let packet = match rng.random_range(0..4) {
+            0 => audio(i),
+            1 => {
+                assert_eq!(lab.run(&udp4(9, b"plain")).verdict, PASS);
+                continue;
+            }
+            _ => video(i / 3),
+        };
+        let garbage = 0xb000_0000 | rng.random_range(0..1 << 27);
+        let mark = if rng.random_bool(0.1) { garbage } else { 0 };
+        shot += u64::from(lab.run_marked(&packet, mark).verdict == SHOT);
+    }
+    let mut total = bb_counters::default();
+    let mut check = |c: &bb_counters| {
+        assert_eq!(c.packets_in, c.packets_sent + drops(c));
+        assert_eq!(c.queued, 0);
+        total.packets_in += c.packets_in;
+        total.packets_sent += c.packets_sent;
+    };
+    let plain = lab.rule_stats(0);
+    assert_eq!(
+        plain.dropped[BB_DROP_PREDICTED as usize], 0,
+        "plain traffic has no deadline"
+    );
+    for rule in 0..=2 {
+        check(&lab.rule_stats(rule));
+    }
+    assert_eq!(
+        (total.packets_in, total.packets_in - total.packets_sent),
+        (3000, shot)
+    );
+    let i: bb_iface = lab.get("bb_ifaces", &0u32).unwrap();
+    assert_eq!((i.counters.packets_in, drops(&i.counters)), (3000, shot));
+    let sessions: u64 = (0..BB_MAX_SESSIONS)
+        .map(|n| {
+            lab.get::<u32, bb_session>("bb_sessions", &n)
+                .unwrap()
+                .counters
+                .packets_in
+        })
+        .sum();
+    assert_eq!(sessions, 3000);
+    assert!(shot > 100, "{shot}");
+    assert!(
+        lab.global(BB_G_EVENTS_LOST) >= shot.saturating_sub(20 * 30),
+        "notices are limited"
+    );
+}

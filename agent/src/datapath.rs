@@ -166,7 +166,7 @@ impl Datapath {
                 None
             }
         };
-        let classifier = Classifier::load(&dir)?;
+        let classifier = Classifier::open(&dir)?;
         if let Some(cgroup) = &cgroup
             && let Err(e) = hooks::attach_cgroup(&dir, cgroup)
         {

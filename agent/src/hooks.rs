@@ -2,7 +2,7 @@
 //! Programs and links are pinned; those of an earlier agent are updated in place, without a gap.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
@@ -48,7 +48,27 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Loads the classifier of this agent and pins it.
+    /// The classifier of this agent: the pinned one if it is the same, else a new one.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn open(dir: &Path) -> Result<Self> {
+        // The same program goes on with what it knows, in mode tc the queues it models.
+        match attach::open_pin(&Self::pin(dir)) {
+            Ok(program) => Ok(Self { program }),
+            Err(_) => Self::load(dir),
+        }
+    }
+
+    /// Where a program of this version is pinned.
+    fn pin(dir: &Path) -> PathBuf {
+        dir.join("prog").join(format!(
+            "classify_{}",
+            crate::fingerprint(bestby_bpf::CLASSIFY)
+        ))
+    }
+
+    /// Loads the classifier anew and pins it in place of any earlier one.
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -61,15 +81,18 @@ impl Classifier {
                 let fd = fd
                     .try_clone_to_owned()
                     .tried(|| "duplicating a program's descriptor".into())?;
-                directory(&dir.join("prog"))?;
-                let path = dir.join("prog").join("classify");
+                let path = Self::pin(dir);
+                let programs = dir.join("prog");
+                directory(&programs)?;
                 attach::pin(fd.as_fd(), &path).tried(|| format!("pinning {}", path.display()))?;
+                let all = std::fs::read_dir(&programs).into_iter().flatten().flatten();
+                for old in all.map(|e| e.path()).filter(|p| *p != path) {
+                    let _ = std::fs::remove_file(old);
+                }
                 return Ok(Self { program: fd });
             }
         }
-        Err(Error::failed(
-            "the classify object has no program".to_string(),
-        ))
+        Err(Error::failed("the classify object has no program"))
     }
 
     /// Its descriptor.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
+use crate::hooks::Classifier;
 use crate::qdisc::{self, Queue};
 use crate::tc::{Link, MAJOR, Qdisc};
 use crate::{hooks, htb, maps, ruleset};
@@ -528,6 +529,7 @@ impl Datapath {
         };
         let link = self.tc.link(dev.as_str())?;
         let pins = self.pins(dev);
+        self.classifier = Classifier::load(&self.paths.bpffs)?;
         self.classifier
             .attach(&mut self.tc, &link, &pins.join("classify"))?;
         if old.mode == Mode::Qdisc {

@@ -27,3 +27,11 @@ pub mod rules;
 pub mod ruleset;
 pub mod store;
 pub mod tc;
+
+/// Fingerprint (FNV-1a) of an object: tells an upgrade from a restart.
+fn fingerprint(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+        (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}

@@ -23,12 +23,7 @@ pub fn supported() -> bool {
 
 /// Fingerprint of the object this agent brings: another one is an upgrade.
 pub fn version() -> String {
-    let hash = bestby_bpf::QDISC
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!("{hash:016x}")
+    crate::fingerprint(bestby_bpf::QDISC)
 }
 
 /// One interface's queue.

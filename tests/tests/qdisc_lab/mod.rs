@@ -1,6 +1,8 @@
 //! One queue on one veth, loaded without the agent, fed with frames that carry
 //! their own control block (`bpf/stamp.bpf.c`).
 
+#![allow(dead_code)] // each test program uses a part
+
 use std::{
     io,
     mem::MaybeUninit,
@@ -243,6 +245,17 @@ pub(crate) fn load(
     let mut skel = Box::new(open.load().unwrap());
     let link = skel.maps.bestby_ops.attach_struct_ops().unwrap();
     Loaded { _link: link, skel }
+}
+
+/// A lab with this method and large limits.
+pub(crate) fn lab(name: &str, method: u32) -> Lab {
+    Lab::new(
+        name,
+        &Options {
+            method,
+            ..Options::default()
+        },
+    )
 }
 
 /// One interface with the queue on it, and the far end of its link.

@@ -1,0 +1,339 @@
+//! The queue (mode qdisc) as a part of a host: accounts, instances, sharing, detach, upgrade.
+//!
+//! Needs CONFIG_NET_SCH_BPF: run in the VM (`just test-vm`).
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod qdisc_lab;
+
+use std::time::Duration;
+
+use bestby_bpf::abi::*;
+use qdisc_lab::*;
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+#[test]
+fn nothing_is_lost_uncounted_over_random_traffic() {
+    for method in 0..BB_METHODS {
+        let mut lab = Lab::new(
+            &format!("con{method}"),
+            &Options {
+                method,
+                limit: 300,
+                session_limit: 100,
+                ..Options::default()
+            },
+        );
+        let mut rng = StdRng::seed_from_u64(1_000 + u64::from(method));
+        for session in [10u16, 11, 12, 13] {
+            let rate = [0, 50_000, 1_000_000, 0][usize::from(session - 10)];
+            lab.set_session(session, Duration::from_millis(5), rate);
+        }
+        let mut sent = 0u64;
+        let mut got = 0u64;
+        for round in 0..40 {
+            match round % 4 {
+                0 => lab.shut_link(),
+                2 => {
+                    lab.open_link(&Packet::default());
+                    sent += 1;
+                }
+                _ => {}
+            }
+            for _ in 0..rng.random_range(1..200) {
+                let deadline = match rng.random_range(0..4) {
+                    0 => 0,
+                    1 => now_ns() + rng.random_range(0..10) * MS,
+                    _ => now_ns() + rng.random_range(0..400) * MS,
+                };
+                lab.send(&Packet {
+                    rule: rng.random_range(0..4),
+                    session: *[0u16, 10, 11, 12, 13].choose(&mut rng).unwrap(),
+                    priority: rng.random_range(0..8),
+                    treatment: rng.random_range(0..3),
+                    adu: if rng.random_bool(0.5) {
+                        rng.random_range(1..40)
+                    } else {
+                        0
+                    },
+                    deadline,
+                    len: rng.random_range(60..1500),
+                });
+                sent += 1;
+            }
+            std::thread::sleep(Duration::from_millis(3));
+            while lab.far.receive().is_some() {
+                got += 1;
+            }
+        }
+        // Paced sessions go on by themselves: hold everything while it is counted.
+        lab.shut_link();
+        std::thread::sleep(Duration::from_millis(20));
+        let mut total = [0u64; 4];
+        let mut add = |c: &bb_counters| {
+            total[0] += c.packets_in;
+            total[1] += c.packets_sent;
+            total[2] += dropped(c);
+            total[3] += c.queued;
+        };
+        for rule in 0..4 {
+            let c = lab.rule(rule);
+            assert_conserved("rule", &c);
+            add(&c);
+        }
+        for session in [1u16, 10, 11, 12, 13] {
+            assert_conserved("session", &lab.session(session));
+        }
+        let c = lab.instance(0);
+        assert_conserved("interface", &c);
+        assert_eq!(total, [c.packets_in, c.packets_sent, dropped(&c), c.queued]);
+        assert_eq!(c.packets_in, sent, "method {method}");
+        // Paced sessions still hold packets: wait for them, then nothing may be queued.
+        lab.open_link(&Packet {
+            session: 13,
+            ..Packet::default()
+        });
+        for session in [11u16, 12] {
+            lab.set_session(session, Duration::from_millis(5), 0);
+        }
+        let mut quiet = 0;
+        while quiet < 100 && lab.instance(0).queued > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+            quiet += 1;
+        }
+        got += lab.drain().len() as u64;
+        let c = lab.instance(0);
+        assert_eq!(
+            (c.packets_sent, c.queued),
+            (got, 0),
+            "method {method}: {c:?}"
+        );
+        assert_conserved("interface at the end", &c);
+    }
+}
+
+#[test]
+fn two_interfaces_share_nothing() {
+    let mut one = lab("two", BB_SFDPS1);
+    let mut other = Lab::new(
+        "twp",
+        &Options {
+            method: BB_SFDPS1,
+            ..Options::default()
+        },
+    );
+    other.slot = one.slot;
+    one.shut_link();
+    let held = one.send(&Packet {
+        deadline: now_ns() + 30 * SECOND,
+        ..Packet::default()
+    });
+    let free = other.send(&Packet {
+        deadline: now_ns() + 30 * SECOND,
+        ..Packet::default()
+    });
+    assert_eq!(other.drain(), [free]);
+    assert_eq!(one.far.receive(), None);
+    assert_eq!((one.instance(0).queued, other.instance(0).queued), (1, 0));
+    let kick = one.open_link(&Packet {
+        deadline: now_ns() + 40 * SECOND,
+        ..Packet::default()
+    });
+    assert_eq!(one.drain(), [held, kick]);
+}
+
+#[test]
+fn below_mq_every_transmit_queue_has_an_instance_of_its_own() {
+    let mut lab = Lab::new(
+        "mq",
+        &Options {
+            method: BB_SFDPS1,
+            instances: 4,
+            ..Options::default()
+        },
+    );
+    run("tc qdisc replace dev mq0 root handle 77: mq").unwrap();
+    for class in 1..=4 {
+        run(&format!("tc qdisc replace dev mq0 parent 77:{class} bbmq")).unwrap();
+    }
+    lab.shut_link();
+    let mut packets = Vec::new();
+    for n in 0..200u64 {
+        let packet = Packet {
+            session: 10 + (n % 50) as u16,
+            deadline: now_ns() + (30 + n % 7) * SECOND,
+            ..Packet::default()
+        };
+        packets.push(lab.send(&packet));
+    }
+    let queued: Vec<u64> = (0..4).map(|i| lab.instance(i).queued).collect();
+    assert_eq!(queued.iter().sum::<u64>(), 200, "{queued:?}");
+    lab.open_link(&Packet {
+        deadline: now_ns() + 60 * SECOND,
+        ..Packet::default()
+    });
+    // Each queue runs with its own next packet.
+    for _ in 0..64 {
+        lab.send(&Packet {
+            deadline: now_ns() + 60 * SECOND,
+            ..Packet::default()
+        });
+    }
+    let mut got = lab.drain();
+    got.retain(|sequence| packets.contains(sequence));
+    let sent: u64 = (0..4).map(|i| lab.instance(i).packets_sent).sum();
+    assert_eq!(
+        sent + (0..4).map(|i| lab.instance(i).queued).sum::<u64>(),
+        265
+    );
+    for i in 0..4 {
+        assert_conserved("instance", &lab.instance(i));
+    }
+    assert!(!got.is_empty());
+}
+
+#[test]
+fn a_detached_queue_returns_the_memory_of_every_packet() {
+    let mut lab = lab("det", BB_TRIAGE);
+    lab.shut_link();
+    for n in 0..2_000u64 {
+        lab.send(&Packet {
+            session: 10 + (n % 20) as u16,
+            deadline: now_ns() + 100 * SECOND + n,
+            ..Packet::default()
+        });
+    }
+    assert_eq!(lab.instance(0).queued, 2_000);
+    assert!(lab.out.held() > 2_000 * 200);
+    run(&format!("tc qdisc del dev {} root", lab.device)).unwrap();
+    // The kernel's own account of what this socket's packets still hold.
+    assert_eq!(lab.out.held(), 0);
+    let c = lab.instance(0);
+    assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (0, 2_000));
+    assert_conserved("interface", &c);
+    // And the interface goes on without us.
+    let after = lab.send(&Packet::default());
+    assert_eq!(lab.drain(), [after]);
+}
+
+#[test]
+fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
+    let options = Options {
+        method: BB_RING_SFDPS2,
+        ..Options::default()
+    };
+    let mut lab = Lab::bare("upg", &options);
+    let pins = lab.pins.join("iface");
+    std::fs::create_dir_all(&pins).unwrap();
+    let first = load(&lab.pins, lab.slot, "bbupga", options.limit, 1, Some(&pins));
+    run("tc qdisc replace dev upg0 root bbupga").unwrap();
+    lab.queue = Some(first);
+    lab.shut_link();
+    let deadline = now_ns() + 50 * SECOND;
+    let mut want: Vec<_> = (0..500)
+        .map(|_| {
+            lab.send(&Packet {
+                deadline,
+                ..Packet::default()
+            })
+        })
+        .collect();
+    assert_eq!(lab.instance(0).queued, 500);
+
+    let second = load(&lab.pins, lab.slot, "bbupgb", options.limit, 1, Some(&pins));
+    let old = lab.queue.replace(second);
+    run("tc qdisc replace dev upg0 root bbupgb").unwrap();
+    drop(old);
+    assert_eq!(lab.instance(0).queued, 500);
+    want.push(lab.open_link(&Packet {
+        deadline,
+        ..Packet::default()
+    }));
+    assert_eq!(lab.drain(), want);
+    let c = lab.instance(0);
+    assert_eq!(
+        (c.packets_in, c.packets_sent, dropped(&c), c.queued),
+        (501, 501, 0, 0)
+    );
+    let shown = run("tc -s qdisc show dev upg0").unwrap();
+    assert!(
+        shown.contains("bbupgb") && shown.contains("backlog 0b 0p"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_packet_without_metadata_is_sent_untouched_and_never_expires() {
+    for (i, method) in (0..BB_METHODS).enumerate() {
+        let mut lab = lab(&format!("pla{i}"), method);
+        lab.shut_link();
+        let plain = Packet {
+            rule: 0,
+            session: 0,
+            ..Packet::default()
+        };
+        let first = lab.send(&plain);
+        std::thread::sleep(Duration::from_millis(20));
+        let second = lab.open_link(&plain);
+        assert_eq!(lab.drain(), [first, second], "method {method}");
+        assert_eq!((lab.rule(0).packets_sent, dropped(&lab.rule(0))), (2, 0));
+    }
+}
+
+#[test]
+fn sessions_share_the_link_by_bytes_whatever_their_priorities() {
+    let mut lab = lab("drr", BB_SFDPS1);
+    lab.shut_link();
+    let deadline = now_ns() + 50 * SECOND;
+    // Session 10 floods with the highest priority and small packets, 11 has large ones of the lowest.
+    for _ in 0..1_200 {
+        lab.send(&Packet {
+            session: 10,
+            priority: 0,
+            deadline,
+            len: 250,
+            ..Packet::default()
+        });
+    }
+    let large: Vec<_> = (0..200)
+        .map(|_| {
+            lab.send(&Packet {
+                session: 11,
+                priority: 7,
+                deadline,
+                len: 1_500,
+                ..Packet::default()
+            })
+        })
+        .collect();
+    lab.open_link(&Packet {
+        session: 12,
+        deadline,
+        ..Packet::default()
+    });
+    let got = lab.drain();
+    // After any prefix of the two, the bytes of both differ by no more than two quanta and a packet.
+    let (mut a, mut b) = (0i64, 0i64);
+    for sequence in got.iter().take(1_000) {
+        if large.contains(sequence) {
+            b += 1_500
+        } else {
+            a += 250
+        }
+        assert!((a - b).abs() <= 2 * 3_028 + 1_500, "{a} against {b}");
+    }
+}
+
+#[test]
+fn the_qdisc_is_refused_below_anything_but_mq() {
+    let lab = lab("ref", BB_TRIAGE);
+    run("tc qdisc replace dev ref0 root handle 1: htb && tc class add dev ref0 parent 1: classid 1:1 htb rate 1mbit").unwrap();
+    let error = run("tc qdisc add dev ref0 parent 1:1 bbref").unwrap_err();
+    assert!(error.contains("only supported on root or mq"), "{error}");
+    // What was there goes on.
+    let sent = lab.send(&Packet::default());
+    assert_eq!(lab.drain(), [sent]);
+}

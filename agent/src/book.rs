@@ -3,7 +3,7 @@
 //! A rule keeps its id as long as it keeps its name, so that its counters continue across changes,
 //! reordering and reloads. A freed id rests before it is used again: packets still queued carry it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bestby_api::{FlowName, FlowRule};
@@ -177,12 +177,14 @@ impl Book {
 
     /// The list after reading a file; entries with id 0 need one.
     pub fn merged(&self, file: &[FlowRule], how: Merge) -> Vec<Entry> {
+        let known: HashMap<&FlowName, &Entry> =
+            self.entries.iter().map(|e| (&e.rule.name, e)).collect();
         let in_file: HashSet<&FlowName> = file.iter().map(|r| &r.name).collect();
         let mut list: Vec<Entry> = file
             .iter()
             .map(|rule| {
                 let said = Some(fingerprint(rule));
-                match self.find(&rule.name) {
+                match known.get(&rule.name).copied() {
                     // Changed at run time, and the file says what it said before: the change stays.
                     Some(old) if how == Merge::Adopt && old.file == said => Entry {
                         file: said,

@@ -1,5 +1,6 @@
 //! Flow rules: add, change, remove, list; and the file, when asked to save.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -102,10 +103,9 @@ impl Datapath {
             }
         }
         self.ruleset.apply(&self.shared, &compiled)?;
-        for old in &self.book.entries {
-            if list.iter().all(|e| e.id != old.id) {
-                self.kept_rules.remove(u32::from(old.id))?;
-            }
+        let held: HashSet<u16> = list.iter().map(|e| e.id).collect();
+        for old in self.book.entries.iter().filter(|e| !held.contains(&e.id)) {
+            self.kept_rules.remove(u32::from(old.id))?;
         }
         self.waiting = compiled.waiting;
         self.book.replace(list);

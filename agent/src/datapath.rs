@@ -8,10 +8,10 @@ use bestby_api::{Config, ConfigError, DevName, PeerConfig};
 use bestby_bpf::abi;
 
 use crate::attach::{self, IfaceTable};
+use crate::attached::Attached;
 use crate::book::{Book, Kept, Merge};
 use crate::error::{Error, Result, Tried as _};
 use crate::hooks::{self, Classifier};
-use crate::ifaces::Attached;
 use crate::maps::Shared;
 use crate::names::{self, Names};
 use crate::rules::address_bytes;

@@ -5,6 +5,7 @@
 //! API, the RTT feed and the drop notices.
 
 pub mod attach;
+pub mod attached;
 pub mod book;
 pub mod control;
 pub mod datapath;

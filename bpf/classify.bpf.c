@@ -48,7 +48,8 @@ struct bb_work {
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;
 	__u8 stale; /* already now */
-	__u8 pad[7];
+	__u8 leaf; /* mode tc */
+	__u8 pad[6];
 };
 
 static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_work *w)
@@ -288,27 +289,25 @@ static __always_inline __u32 bb_wire_length(struct __sk_buff *skb, const struct 
 }
 
 /*
- * The verdict for a packet whose cb is written; counts it. `flow` is NULL for
- * packets without metadata.
+ * Chooses the leaf (w->leaf) and says whether the packet may go: BB_TC_ADMIT or
+ * a reason. `flow` is NULL for packets without metadata. Apart from bb_tc_finish,
+ * because 6.1 gives a chain of three calls 512 bytes of stack in all.
  */
-__noinline int bb_tc_finish(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
-			    struct bb_iface *iface)
+__noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
+			   const struct bb_iface *iface)
 {
 	struct bb_tc_request r = {};
-	struct bb_tc_verdict v = {};
 	struct bb_flow_adu *adu = 0;
-	__u32 bytes, need, expected;
+	__u32 bytes, need, whole, expected;
+	int reason = BB_TC_ADMIT;
 	__u8 treatment;
 
 	if (!w || !iface)
-		return TC_ACT_UNSPEC;
+		return BB_TC_ADMIT;
 	treatment = w->class_ >> 4;
-	v.reason = BB_TC_ADMIT;
-	r.leaf = BB_TC_LEAF_PLAIN;
-	if (w->control)
-		r.leaf = 0;
+	w->leaf = w->control ? 0 : BB_TC_LEAF_PLAIN;
 	bytes = bb_wire_length(skb, iface);
-	need = bytes;
+	need = whole = bytes;
 	if (flow) {
 		__u64 lifetime = 0;
 
@@ -319,34 +318,48 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, struct bb_work *w, struct bb_
 
 			lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
 		}
-		r.leaf = bb_tc_leaf(lifetime, flow->leaf);
+		w->leaf = bb_tc_leaf(lifetime, flow->leaf);
 		if (lifetime)
-			flow->leaf = r.leaf;
+			flow->leaf = w->leaf;
 		/* Only the first packet answers for its ADU: later, part of it has been spent. */
 		expected = w->meta.avg_bytes * 13 / 16;
-		if (adu && adu->bytes <= skb->len && expected > need)
+		if (adu && adu->bytes <= skb->len && expected > need) {
 			need = expected;
+			whole = w->meta.avg_bytes;
+		}
 	}
 	if (adu && adu->dead && treatment != BB_TREAT_FORWARD) {
-		v.reason = BB_DROP_ADU;
+		reason = BB_DROP_ADU;
 	} else if (w->stale && treatment != BB_TREAT_FORWARD) {
-		v.reason = BB_DROP_STALE;
+		reason = BB_DROP_STALE;
 	} else if (iface->rate) {
 		r.now = w->now;
 		r.rate = iface->rate;
 		r.latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
 		r.packet_ns = bb_tx_time(bytes, iface->rate);
 		r.need_ns = bb_tx_time(need, iface->rate);
+		r.whole_ns = bb_tx_time(whole, iface->rate);
 		r.ifindex = iface->ifindex;
+		r.leaf = w->leaf;
 		r.priority = w->class_ & 7;
 		r.forward = treatment == BB_TREAT_FORWARD;
-		v.reason = bb_tc_decide(w->slot, &r);
+		reason = bb_tc_decide(w->slot, &r);
 	}
-	if (v.reason != BB_TC_ADMIT) {
-		v.drop = !(iface->flags & BB_IFACE_OBSERVE);
-		if (adu)
-			adu->dead = 1;
-	}
+	if (reason != BB_TC_ADMIT && adu)
+		adu->dead = 1;
+	return reason;
+}
+
+/* Counts the packet and carries the verdict out. */
+__noinline int bb_tc_finish(struct __sk_buff *skb, const struct bb_work *w,
+			    const struct bb_iface *iface, int reason)
+{
+	struct bb_tc_verdict v = {};
+
+	if (!w || !iface)
+		return TC_ACT_UNSPEC;
+	v.reason = reason;
+	v.drop = reason != BB_TC_ADMIT && !(iface->flags & BB_IFACE_OBSERVE);
 	v.now = w->now;
 	v.late_ns = w->meta.deadline ? bb_lateness(w->now, w->owd_ns, w->meta.deadline) : 0;
 	v.cookie = w->meta.flags & BB_M_COUNTED ? w->meta.cookie : 0;
@@ -362,7 +375,7 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, struct bb_work *w, struct bb_
 	if (v.drop)
 		return TC_ACT_SHOT;
 	if (iface->htb_major)
-		skb->priority = (__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + r.leaf);
+		skb->priority = (__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + w->leaf);
 	return TC_ACT_UNSPEC;
 }
 
@@ -568,7 +581,7 @@ plain:
 out:
 	bb_write_cb(skb, &w);
 	if (iface->mode == BB_MODE_TC)
-		return bb_tc_finish(skb, &w, flow, iface);
+		return bb_tc_finish(skb, &w, iface, bb_tc_judge(skb, &w, flow, iface));
 	return TC_ACT_UNSPEC;
 }
 

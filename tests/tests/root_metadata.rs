@@ -136,7 +136,8 @@ fn a_mark_starts_its_adu_once() {
         (second.deadline(), second.cb.adu)
     );
     assert!(other.deadline() > first.deadline() && other.cb.adu != first.cb.adu);
-    // The bits come round: the same number later is another ADU.
+    // The bits come round: after two others, the same number is another ADU.
+    assert_ne!(lab.run_marked(&packet, adu(5)).cb.adu, other.cb.adu);
     assert_ne!(lab.run_marked(&packet, adu(3)).cb.adu, first.cb.adu);
     // Another flow's ADU 4 is not this one's.
     assert_ne!(lab.run_marked(&udp4(10, b"x"), adu(4)).cb.adu, other.cb.adu);

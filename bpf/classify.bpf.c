@@ -533,8 +533,11 @@ int bb_classify(struct __sk_buff *skb)
 		flow->refreshed_ns = 0;
 		flow->rule_gen = config->rule_gen;
 	}
+	/* One packet may look like RTP by chance; a stream of it names its SSRC again. */
 	if (w.packet.flags & BB_P_RTP)
-		flow->flags |= BB_FLOW_RTP;
+		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
+			if (flow->adu[i].first_ns && flow->adu[i].stream == w.packet.ssrc)
+				flow->flags |= BB_FLOW_RTP;
 
 	if (skb->tstamp && w.packet.key.proto != BB_PROTO_TCP)
 		if (bb_read_txtime(skb, &w.meta) && w.meta.priority == BB_PRIORITY_NONE)

@@ -305,7 +305,11 @@ fn first_bytes_of_dtls_count_beside_rtp_only() {
     let lab = lab();
     let record = [0x2f; 40]; // a DTLS 1.3 record has no version
     assert_matched("before any RTP", &lab.run(&udp4(PORT, &record)));
+    // By chance any payload may look like one RTP packet, or two of different streams.
     assert_matched("RTP", &lab.run(&udp4(PORT, &rtp(1, 1, false))));
+    assert_matched("other RTP", &lab.run(&udp4(PORT, &rtp(2, 1, false))));
+    assert_matched("beside chance", &lab.run(&udp4(PORT, &record)));
+    assert_matched("more RTP", &lab.run(&udp4(PORT, &rtp(1, 2, false))));
     assert_control(&lab, "beside RTP", &lab.run(&udp4(PORT, &record)));
 }
 

@@ -3,7 +3,8 @@
  * The session table: which packets share a bottleneck, what is known of it.
  *
  * 8-way set associative over the array bb_sessions, filled from here without
- * the agent. A way changes hands only when it has been idle for a second with
+ * the agent. A key has two sets and takes a way in the emptier one: at 10,000
+ * sessions of 16,384 one set alone would already turn a few in a hundred away. A way changes hands only when it has been idle for a second with
  * nothing queued; its generation then moves on, which invalidates the copies
  * in bb_flows. Slot 0 is no session; slot 1 is never handed out: it is the
  * plain session for what finds no free way.
@@ -39,22 +40,26 @@ static __always_inline int bb_same_key(const struct bb_session_key *a,
 /* Slot of the session `key`, taking a way for it if it has none; BB_SESSION_SHARED if none is free. */
 __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 {
-	__u32 hash, tag, old, first, index;
+	__u32 hash, tag, old, index;
 	struct bb_session *session;
+	__u32 sets[2];
 
 	if (!key)
 		return BB_SESSION_SHARED;
 	hash = bb_hash_words((const __u32 *)key, sizeof(*key) / 4, 0x5E55);
 	tag = hash | 1;
-	first = (hash >> 8 & (BB_SETS - 1)) * BB_SESSION_WAYS;
+	sets[0] = (hash >> 8 & (BB_SETS - 1)) * BB_SESSION_WAYS;
+	sets[1] = (bb_mix(hash, 0x5E55) >> 8 & (BB_SETS - 1)) * BB_SESSION_WAYS;
 
-	for (__u32 way = 0; way < BB_SESSION_WAYS; way++) {
-		session = bb_session_at(first + way);
+	for (__u32 i = 0; i < 2 * BB_SESSION_WAYS; i++) {
+		index = (i < BB_SESSION_WAYS ? sets[0] : sets[1]) + i % BB_SESSION_WAYS;
+		session = bb_session_at(index);
 		if (session && session->tag == tag && bb_same_key(&session->key, key))
-			return first + way;
+			return index;
 	}
-	for (__u32 way = 0; way < BB_SESSION_WAYS; way++) {
-		index = first + way;
+	/* In turn from either set: ways fill from the first, so this finds the emptier one. */
+	for (__u32 i = 0; i < 2 * BB_SESSION_WAYS; i++) {
+		index = (i & 1 ? sets[1] : sets[0]) + i / 2;
 		session = bb_session_at(index);
 		if (!session || index <= BB_SESSION_SHARED)
 			continue;

@@ -307,6 +307,7 @@ fn full_table_overflows_to_plain_and_idle_slots_change_hands() {
         last = lab.run(&frame(i));
         assert!(i < 2 * BB_MAX_SESSIONS, "the table never filled");
     }
+    assert!(i > 10_000, "only {i} sessions found a way");
     assert_eq!(last.verdict, PASS);
     let shared = u16::try_from(BB_SESSION_SHARED).unwrap();
     assert_eq!(last.cb.session, shared);

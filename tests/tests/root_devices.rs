@@ -1,0 +1,146 @@
+//! The classifier on real devices: one without Ethernet headers, and frames that
+//! `BPF_PROG_TEST_RUN` does not take because they are too short.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    net::UdpSocket,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+};
+
+use bestby_bpf::abi::*;
+use bestby_tests::{
+    bpf::{Lab, Rule, SECOND, iface, ifindex, in_namespace, shell, veth},
+    frame::{ethernet, ip4, ip6, udp, udp4, udp6},
+};
+
+const PORT: u16 = 5004;
+
+fn lab(device: &str) -> Lab {
+    let mut lab = Lab::bare();
+    lab.iface(0, &iface(ifindex(device), BB_MODE_TC));
+    lab.rules(&[Rule::new().dport(PORT).lifetime(SECOND)]);
+    lab.attach(device);
+    lab
+}
+
+/// A tun device: its packets start with the IP header. The file keeps it there.
+fn tun(name: &str) -> File {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .unwrap();
+    // SAFETY: all zeroes is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
+    // SAFETY: the request is valid and outlives the call.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    assert_eq!(status, 0, "{}", io::Error::last_os_error());
+    file
+}
+
+#[test]
+fn a_device_without_ethernet_headers() {
+    in_namespace(|| {
+        let mut device = tun("bbt0");
+        // 8.0.0.1: where an Ethernet header has its type, this source address reads 0x0800.
+        shell(
+            "ip addr add 8.0.0.1/24 dev bbt0; ip link set bbt0 up
+             ip -6 addr add fd09::1/64 dev bbt0 nodad",
+        );
+        let lab = lab("bbt0");
+        for (from, to) in [
+            ("8.0.0.1:0", "8.0.0.2:5004"),
+            ("[fd09::1]:0", "[fd09::2]:5004"),
+        ] {
+            let before = lab.rule_stats(1).packets_sent;
+            let socket = UdpSocket::bind(from).unwrap();
+            socket.send_to(b"without a frame", to).unwrap();
+            assert_eq!(lab.rule_stats(1).packets_sent, before + 1, "{to}");
+        }
+        assert_eq!(lab.global(BB_G_MALFORMED), 0);
+        // It went out as it was.
+        let mut packet = [0; 2000];
+        let size = loop {
+            let size = device.read(&mut packet).unwrap();
+            if packet[0] >> 4 == 4 {
+                break size;
+            }
+        };
+        assert_eq!(&packet[28..size], b"without a frame");
+    });
+}
+
+/// Sends a frame as it is through `bb0`.
+fn send_raw(frame: &[u8]) -> io::Result<()> {
+    // SAFETY: plain system calls; the address is a zeroed sockaddr_ll, filled here, and
+    // outlives the call that reads it; the frame is valid for its length.
+    unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        assert!(fd >= 0);
+        let fd = OwnedFd::from_raw_fd(fd);
+        let mut to: libc::sockaddr_ll = std::mem::zeroed();
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_protocol = u16::from_be_bytes([frame[12], frame[13]]).to_be();
+        to.sll_ifindex = ifindex("bb0") as i32;
+        let sent = libc::sendto(
+            fd.as_raw_fd(),
+            frame.as_ptr().cast(),
+            frame.len(),
+            0,
+            (&raw const to).cast(),
+            size_of::<libc::sockaddr_ll>() as u32,
+        );
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn frames_cut_within_their_ip_header_are_sent() {
+    in_namespace(|| {
+        veth();
+        let lab = lab("bb0");
+        // What the namespace itself says (neighbour discovery) is not counted as malformed.
+        let (v4, v6) = (udp4(PORT, b"x"), udp6(PORT, b"x"));
+        let cases = [
+            v4[..15].to_vec(),
+            v4[..24].to_vec(),
+            v4[..33].to_vec(),
+            v6[..15].to_vec(),
+            v6[..44].to_vec(),
+            v6[..53].to_vec(),
+            ethernet(0x0800, &ip4(17, &udp(PORT, b"x"))[..27]),
+            ethernet(0x86dd, &ip6(17, &udp(PORT, b"x"))[..43]),
+        ];
+        for (i, frame) in cases.iter().enumerate() {
+            let sent = lab.rule_stats(0).packets_sent;
+            send_raw(frame).unwrap();
+            assert_eq!(
+                lab.global(BB_G_MALFORMED),
+                i as u64 + 1,
+                "{} bytes",
+                frame.len()
+            );
+            assert!(
+                lab.rule_stats(0).packets_sent > sent,
+                "{} bytes",
+                frame.len()
+            );
+        }
+        // Whole ones are not.
+        send_raw(&v4).unwrap();
+        send_raw(&v6).unwrap();
+        assert_eq!(lab.global(BB_G_MALFORMED), cases.len() as u64);
+        assert_eq!(lab.rule_stats(1).packets_sent, 2);
+        assert_eq!(lab.rule_stats(0).dropped, [0; BB_REASONS as usize]);
+    });
+}

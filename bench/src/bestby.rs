@@ -147,6 +147,13 @@ impl Agent {
 }
 
 impl Agent {
+    /// Lets the agent stand still until the guard is dropped; packets do not need it.
+    pub fn pause(&self) -> Result<Paused> {
+        let pid = self.child.id() as libc::pid_t;
+        signal(pid, libc::SIGSTOP).context("stopping the agent for a while")?;
+        Ok(Paused(pid))
+    }
+
     /// Collects drop notices from now on.
     pub fn events(&self) -> Result<Events> {
         let mut child = Command::new(&self.cli)
@@ -172,6 +179,27 @@ impl Agent {
             child,
             reader: Some(reader),
         })
+    }
+}
+
+/// An agent that stands still; goes on when this is dropped.
+#[derive(Debug)]
+pub struct Paused(libc::pid_t);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // Fails only for an agent that is gone, which the next command will say.
+        let _ = signal(self.0, libc::SIGCONT);
+    }
+}
+
+fn signal(pid: libc::pid_t, signal: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: plain integers; the agent is a child that has not been waited for, so
+    // its id is still its own.
+    if unsafe { libc::kill(pid, signal) } == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
     }
 }
 

@@ -48,6 +48,33 @@ impl<'a> Pktgen<'a> {
         self.ns.enter(|| write(self.device, words))
     }
 
+    /// The namespace of the device.
+    pub fn ns(&self) -> &'a Netns {
+        self.ns
+    }
+
+    /// [`Self::set`] for a thread that is in the namespace already.
+    pub fn set_here(&self, words: &str) -> Result<()> {
+        write(self.device, words)
+    }
+
+    /// Sends what was set, from a thread that is in the namespace already; returns
+    /// when all is sent.
+    pub fn start_here(&self) -> Result<()> {
+        write("pgctrl", "start")
+    }
+
+    /// Packets sent by the run under way, from a thread in the namespace.
+    pub fn sofar(&self) -> Result<u64> {
+        let file = format!("{DIR}/{}", self.device);
+        let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+        let sofar = text
+            .split("pkts-sofar:")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        sofar.with_context(|| format!("no pkts-sofar in {file}:\n{text}"))
+    }
+
     /// Sends `count` packets and returns the time the generator was not sleeping, ns.
     pub fn run(&self, count: u64) -> Result<u64> {
         self.set(&format!("count {count}"))?;

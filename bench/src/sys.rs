@@ -81,6 +81,13 @@ pub fn realtime_thread(priority: i32) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) })
 }
 
+/// Puts the calling thread into the class that runs only when nothing else wants to.
+pub fn idle_thread() -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is the calling thread; `param` is a live sched_param.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) })
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

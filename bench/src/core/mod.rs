@@ -24,8 +24,11 @@ pub enum Part {
     Conference,
     /// A link that stops for 5 s.
     Stall,
-    /// Instructions per packet.
+    /// Instructions per packet that passes an empty queue.
     Cost,
+    /// Instructions per packet with others standing in the queue; their growth is in
+    /// percent of what `cost` finds, so run both for that.
+    Standing,
     /// Memory of an attached interface.
     Memory,
 }
@@ -164,7 +167,7 @@ pub fn run(options: &Options) -> Result<()> {
         results.targets.extend(memory::targets(&memory));
         results.memory = Some(memory);
     }
-    if options.part(Part::Cost) {
+    if options.part(Part::Cost) || options.part(Part::Standing) {
         if !virtual_time() {
             bail!(
                 "costs count instructions, which this machine's clock does not: run \

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use super::{Options, Target};
@@ -52,6 +52,9 @@ pub struct Stall {
     /// From the link's return until the last packet that was stale by then had been
     /// sent or dropped, ms.
     pub backlog_gone_ms: f64,
+    /// Drop notices during the stall: the backlog that went stale under way. Absent
+    /// for queues that give no notice.
+    pub dropped_during: Option<u64>,
     /// How that is known.
     pub known_by: String,
 }
@@ -161,6 +164,12 @@ fn judge(
             .map(|(at, _)| at - back)
             .max()
     });
+    if drops.is_some_and(<[Drop]>::is_empty) {
+        bail!(
+            "no drop notice in a stall of {} s: the notices were not received",
+            STALL / SECOND
+        );
+    }
     Ok(Stall {
         queue: queue.into(),
         left_during: departures
@@ -175,6 +184,12 @@ fn judge(
             .filter(|d| stale_at(d.record.deadline, d.at))
             .count() as u64,
         backlog_gone_ms: ms(sent.max(dropped).unwrap_or(0)),
+        dropped_during: drops.map(|drops| {
+            drops
+                .iter()
+                .filter(|(at, _)| (stopped..back).contains(at))
+                .count() as u64
+        }),
         known_by: if drops.is_some() {
             "departures and drop notices"
         } else {
@@ -189,6 +204,7 @@ pub fn render(stalls: &[Stall]) -> String {
     let mut table = Table::new(&[
         "queue",
         "left during",
+        "dropped during",
         "first after ms",
         "its age ms",
         "fresh",
@@ -199,6 +215,8 @@ pub fn render(stalls: &[Stall]) -> String {
         table.row(vec![
             s.queue.clone(),
             s.left_during.to_string(),
+            s.dropped_during
+                .map_or("-".into(), |count| count.to_string()),
             format!("{:.2}", s.first_after_ms),
             format!("{:.1}", s.first_age_ms),
             if s.first_fresh { "yes" } else { "no" }.into(),

@@ -10,21 +10,32 @@
 //!   then pktgen sends one packet per 200 µs: every packet is enqueued into, and
 //!   dequeued from, N standing ones. Cost = time the CPU was not idle, per packet.
 //! - *Overloaded*: the same with twice as many packets as can leave and the
-//!   lifetimes of DESIGN's sweep, so half of all packets are given up.
+//!   lifetimes of the sweep, so half of all packets are given up.
+//!
+//! The agent stands still (SIGSTOP) meanwhile: the data path does not need it, and
+//! its housekeeping is not a cost of packets.
 
-use std::fs;
+mod standing;
+
+use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Target};
-use crate::{bestby::Agent, netns::Netns, pktgen::Pktgen, report::Table, run, sys};
+pub use standing::Standing;
+
+use super::{Options, Part, Target};
+use crate::{bestby::Agent, netns::Netns, pktgen::Pktgen, report::Table, run};
 
 const DEVICE: &str = "d0";
 /// ns of virtual time per instruction (`-icount shift=1`).
 const NS_PER_INSTRUCTION: f64 = 2.0;
 /// Bytes of every packet, MAC header included: an audio packet of the conference.
 const BYTES: u64 = 214;
+/// pktgen's payload begins like RTP with 14 contributing sources: in a packet of this
+/// many bytes they do not fit, and it is plain UDP. In the larger ones every packet is
+/// an ADU of its own, the most work a classifier can have with a packet.
+const PLAIN_BYTES: u64 = 100;
 const FLOWS: u64 = 10_000;
 const RULES: usize = 100;
 const MANY_RULES: usize = 10_000;
@@ -41,27 +52,14 @@ pub struct Passing {
     pub queue: String,
     /// Destinations in turn (= sessions of bestby, = flows of fair queues).
     pub flows: u64,
+    /// Bytes of every packet; see `PLAIN_BYTES`.
+    pub bytes: u64,
     /// Instructions per packet in all, pktgen included.
     pub total: f64,
     /// Instructions per packet above no qdisc.
     pub added: f64,
     /// Largest difference between repetitions, instructions.
     pub spread: f64,
-}
-
-/// Cost with packets standing in the queue.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Standing {
-    /// The queue.
-    pub queue: String,
-    /// What stands there.
-    pub lifetimes: String,
-    /// Packets queued when the measurement began and when it ended.
-    pub queued: [u64; 2],
-    /// Instructions per packet sent in all: pktgen, timers, queue, device.
-    pub total: f64,
-    /// Parts of the packets that were dropped.
-    pub dropped: f64,
 }
 
 /// All costs.
@@ -108,14 +106,14 @@ impl Bench {
         })
     }
 
-    fn generator(&self, flows: u64, ports: u64) -> Result<Pktgen<'_>> {
+    fn generator(&self, flows: u64, ports: u64, bytes: u64) -> Result<Pktgen<'_>> {
         let generator = Pktgen::new(&self.ns, DEVICE)?;
         let last = std::net::Ipv4Addr::from(
             u32::from(std::net::Ipv4Addr::new(10, 78, 1, 0)) + flows as u32 - 1,
         );
         let middle = PORT + RULES / 2;
         for words in [
-            format!("pkt_size {BYTES}"),
+            format!("pkt_size {bytes}"),
             "dst_min 10.78.1.0".into(),
             format!("dst_max {last}"),
             format!("udp_dst_min {middle}"),
@@ -130,8 +128,8 @@ impl Bench {
     }
 
     /// Instructions per packet of what is on the device now, and the spread.
-    fn pass(&self, flows: u64) -> Result<(f64, f64)> {
-        let generator = self.generator(flows, 1)?;
+    fn pass(&self, flows: u64, bytes: u64) -> Result<(f64, f64)> {
+        let generator = self.generator(flows, 1, bytes)?;
         generator.run(flows.max(PACKETS / 4))?;
         let count = PACKETS.max(flows);
         let mut each = Vec::new();
@@ -140,6 +138,12 @@ impl Bench {
         }
         each.sort_by(f64::total_cmp);
         Ok((each[1], each[2] - each[0]))
+    }
+
+    /// The kernel's default, which for a dummy device is none.
+    fn bare(&self) {
+        // Fails where nothing was installed, and that is what is wanted.
+        let _ = self.ns.sh("tc", &format!("qdisc del dev {DEVICE} root"));
     }
 
     fn root(&self, qdisc: &str) -> Result<()> {
@@ -159,28 +163,47 @@ impl Bench {
     }
 }
 
-/// Passing packets, all queues.
-fn passing(bench: &Bench) -> Result<Vec<Passing>> {
-    let mut list: Vec<Passing> = Vec::new();
-    let mut base = std::collections::BTreeMap::new();
-    let mut note = |queue: &str, flows: u64, (total, spread): (f64, f64)| {
-        let base = *base.entry(flows).or_insert(total);
-        bench.options.progress(&format!(
-            "{queue}, {flows} flows: {total:.0} instructions per packet, {:+.0}",
-            total - base
+/// The list of passing costs under way; the first of each kind of traffic is the base.
+struct Notes<'a> {
+    options: &'a Options,
+    base: BTreeMap<(u64, u64), f64>,
+    list: Vec<Passing>,
+}
+
+impl Notes<'_> {
+    fn note(&mut self, queue: &str, flows: u64, bytes: u64, (total, spread): (f64, f64)) {
+        let base = *self.base.entry((flows, bytes)).or_insert(total);
+        let added = total - base;
+        self.options.progress(&format!(
+            "{queue}, {flows} flows, {bytes} bytes: {total:.0} instructions per packet, {added:+.0}"
         ));
-        list.push(Passing {
+        self.list.push(Passing {
             queue: queue.into(),
             flows,
+            bytes,
             total,
-            added: total - base,
+            added,
             spread,
         });
+    }
+}
+
+/// Passing packets, all queues.
+fn passing(bench: &Bench) -> Result<Vec<Passing>> {
+    let mut notes = Notes {
+        options: &bench.options,
+        base: BTreeMap::new(),
+        list: Vec::new(),
     };
-    for flows in [1, FLOWS, MISSING_FLOWS] {
-        bench.root("noqueue")?;
-        note("no qdisc", flows, bench.pass(flows)?);
-        if flows == MISSING_FLOWS {
+    for (flows, bytes) in [
+        (1, BYTES),
+        (1, PLAIN_BYTES),
+        (FLOWS, BYTES),
+        (MISSING_FLOWS, BYTES),
+    ] {
+        bench.bare();
+        notes.note("no qdisc", flows, bytes, bench.pass(flows, bytes)?);
+        if flows == MISSING_FLOWS || bytes == PLAIN_BYTES {
             continue;
         }
         for (name, qdisc) in [
@@ -193,31 +216,32 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
             bench
                 .root(qdisc)
                 .with_context(|| format!("installing {name}"))?;
-            note(name, flows, bench.pass(flows)?);
+            notes.note(name, flows, bytes, bench.pass(flows, bytes)?);
         }
     }
-    bench.root("noqueue")?;
+    bench.bare();
     let shaped = "--mode qdisc --method triage --rate 10gbit";
-    for (name, count, attach, flows) in [
-        (
-            "bestby triage",
-            RULES,
-            shaped,
-            &[1, FLOWS, MISSING_FLOWS][..],
-        ),
+    let all = [
+        (1, BYTES),
+        (1, PLAIN_BYTES),
+        (FLOWS, BYTES),
+        (MISSING_FLOWS, BYTES),
+    ];
+    for (name, count, attach, traffic) in [
+        ("bestby triage", RULES, shaped, &all[..]),
         (
             "bestby triage, no rate",
             RULES,
             "--mode qdisc --method triage",
-            &[1, FLOWS][..],
+            &all[..3],
         ),
-        ("bestby mode tc", RULES, "--mode tc --rate 10gbit", &[1][..]),
         (
-            "bestby triage, 10,000 rules",
-            MANY_RULES,
-            shaped,
-            &[1, FLOWS, MISSING_FLOWS][..],
+            "bestby mode tc",
+            RULES,
+            "--mode tc --rate 10gbit",
+            &all[..2],
         ),
+        ("bestby triage, 10,000 rules", MANY_RULES, shaped, &all[..]),
     ] {
         let agent = match bench.agent(&rules(count, &["200ms"]), attach).context(name) {
             Ok(agent) => agent,
@@ -227,17 +251,32 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
             }
             Err(error) => return Err(error),
         };
-        for &flows in flows {
+        for &(flows, bytes) in traffic {
             let before = packets_in(&agent)?;
-            note(name, flows, bench.pass(flows)?);
+            let paused = agent.pause()?;
+            notes.note(name, flows, bytes, bench.pass(flows, bytes)?);
+            drop(paused);
             let seen = packets_in(&agent)? - before;
             if seen < PACKETS {
                 bail!("{name}: the rule counted {seen} packets: this is not the path to measure");
             }
         }
+        if name == "bestby triage" {
+            // The classifier stays when the queue behind it is taken away.
+            bench.bare();
+            let _paused = agent.pause()?;
+            for &(flows, bytes) in &all[..3] {
+                notes.note(
+                    "bestby's classifier alone",
+                    flows,
+                    bytes,
+                    bench.pass(flows, bytes)?,
+                );
+            }
+        }
         bench.detach(&agent)?;
     }
-    Ok(list)
+    Ok(notes.list)
 }
 
 /// Packets counted by the rule that pktgen's packets match.
@@ -266,147 +305,21 @@ fn interface(agent: &Agent, counter: &str) -> Result<u64> {
         .with_context(|| format!("no `{counter}` of {DEVICE} in `bestby --json stats`"))
 }
 
-/// One packet per this many ns leaves the shaped queue.
-const SPACING: u64 = 200_000;
-const STEADY: u64 = 10_000;
-
-/// ns for which CPU 0 has been idle since boot, from the tick's own account.
-fn idle_ns() -> Result<u64> {
-    let text = fs::read_to_string("/proc/timer_list").context("reading /proc/timer_list")?;
-    let nsecs = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix(".idle_sleeptime"))
-        .and_then(|rest| {
-            rest.split(':')
-                .nth(1)?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
-        });
-    nsecs.context("no idle_sleeptime in /proc/timer_list (needs CONFIG_NO_HZ_COMMON)")
-}
-
-/// Busy instructions of the machine while `work` runs, less what asking costs.
-fn busy(work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let measure = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
-        let (idle, start) = (idle_ns()?, sys::now());
-        work()?;
-        let (elapsed, idle) = (sys::now() - start, idle_ns()? - idle);
-        Ok((elapsed as f64 - idle as f64) / NS_PER_INSTRUCTION)
-    };
-    let asking = measure(&mut || Ok(()))?;
-    let mut work = Some(work);
-    Ok(measure(&mut || work.take().map_or(Ok(()), |work| work()))? - asking)
-}
-
-fn standing(bench: &Bench) -> Result<Vec<Standing>> {
-    let mut list = Vec::new();
-    let rate = format!("{}B/s", BYTES * 1_000_000_000 / SPACING);
-    let mut note = |standing: Standing| {
-        bench.options.progress(&format!(
-            "{}, {}, {} standing: {:.0} instructions per packet",
-            standing.queue, standing.lifetimes, standing.queued[0], standing.total
-        ));
-        list.push(standing);
-    };
-
-    bench.root("noqueue")?;
-    let generator = bench.generator(1, 1)?;
-    generator.set(&format!("delay {SPACING}"))?;
-    let total = busy(|| generator.run(STEADY).map(drop))? / STEADY as f64;
-    drop(generator);
-    note(Standing {
-        queue: "no qdisc".into(),
-        lifetimes: "-".into(),
-        queued: [0, 0],
-        total,
-        dropped: 0.0,
-    });
-
-    // 100 times the lifetimes of the sweep: in the same proportion, yet none expires.
-    let equal: &[&str] = &["20s"];
-    let mixed: &[&str] = &["5s", "15s", "20s", "100s"];
-    for (name, lifetimes) in [("equal", equal), ("mixed", mixed)] {
-        for queued in [10, 100, 1_000, 10_000] {
-            note(depth(bench, &rate, name, lifetimes, queued)?);
-        }
-    }
-    note(overload(
-        bench,
-        &rate,
-        "50/150/200/1000 ms",
-        &["50ms", "150ms", "200ms", "1000ms"],
-    )?);
-    note(overload(bench, &rate, "200 ms", &["200ms"])?);
-    Ok(list)
-}
-
-/// Instructions per packet with `queued` packets standing all the time.
-fn depth(
-    bench: &Bench,
-    rate: &str,
-    name: &str,
-    lifetimes: &[&str],
-    queued: u64,
-) -> Result<Standing> {
-    let attach = format!("--mode qdisc --method triage --rate {rate} --limit 20000");
-    let agent = bench.agent(&rules(RULES, lifetimes), &attach)?;
-    let generator = bench.generator(1, lifetimes.len() as u64)?;
-    generator.run(queued)?;
-    generator.set(&format!("delay {SPACING}"))?;
-    let before = interface(&agent, "queued")?;
-    let total = busy(|| generator.run(STEADY).map(drop))? / STEADY as f64;
-    let after = interface(&agent, "queued")?;
-    drop(generator);
-    let dropped = interface(&agent, "dropped")?;
-    bench.detach(&agent)?;
-    if dropped > 0 || after.abs_diff(before) > queued / 20 + 2 || before + queued / 20 + 2 < queued
-    {
-        bail!(
-            "{name}: {queued} packets were to stand in the queue, but {before} did at first and {after} in the end, {dropped} were dropped"
-        );
-    }
-    Ok(Standing {
-        queue: "bestby triage".into(),
-        lifetimes: name.into(),
-        queued: [before, after],
-        total,
-        dropped: 0.0,
-    })
-}
-
-/// Instructions per packet offered when only half of them can leave.
-fn overload(bench: &Bench, rate: &str, name: &str, lifetimes: &[&str]) -> Result<Standing> {
-    let attach = format!("--mode qdisc --method triage --rate {rate} --limit 20000");
-    let agent = bench.agent(&rules(RULES, lifetimes), &attach)?;
-    let generator = bench.generator(1, lifetimes.len() as u64)?;
-    generator.set(&format!("delay {}", SPACING / 2))?;
-    // Until as many are given up as come: the longest lifetime and some.
-    generator.run(2 * STEADY)?;
-    let before = (interface(&agent, "queued")?, interface(&agent, "dropped")?);
-    let total = busy(|| generator.run(2 * STEADY).map(drop))? / (2 * STEADY) as f64;
-    let after = (interface(&agent, "queued")?, interface(&agent, "dropped")?);
-    drop(generator);
-    bench.detach(&agent)?;
-    Ok(Standing {
-        queue: "bestby triage".into(),
-        lifetimes: format!("{name}, load 2"),
-        queued: [before.0, after.0],
-        total,
-        dropped: (after.1 - before.1) as f64 / (2 * STEADY) as f64,
-    })
-}
-
 /// All costs; only sensible in virtual time.
 pub fn run(options: &Options) -> Result<Costs> {
     run::sh("modprobe dummy").context("no dummy device in this kernel")?;
     let bench = Bench::new(options)?;
-    let mut costs = Costs {
-        passing: passing(&bench).context("passing packets")?,
-        ..Costs::default()
-    };
-    costs.standing = standing(&bench).context("standing packets")?;
+    let mut costs = Costs::default();
+    if options.part(Part::Cost) {
+        costs.passing = passing(&bench).context("passing packets")?;
+    }
+    if options.part(Part::Standing) {
+        match standing::run(&bench).context("standing packets") {
+            Ok(list) => costs.standing = list,
+            Err(error) if options.keep_going => eprintln!("not measured: {error:#}"),
+            Err(error) => return Err(error),
+        }
+    }
     Ok(costs)
 }
 
@@ -414,7 +327,7 @@ impl Costs {
     fn passing(&self, queue: &str, flows: u64) -> Option<&Passing> {
         self.passing
             .iter()
-            .find(|p| p.queue == queue && p.flows == flows)
+            .find(|p| p.queue == queue && p.flows == flows && p.bytes == BYTES)
     }
 
     fn added(&self, queue: &str, flows: u64) -> Option<f64> {
@@ -435,6 +348,7 @@ pub fn render(costs: &Costs) -> String {
     let mut table = Table::new(&[
         "queue (passing packets)",
         "flows",
+        "bytes",
         "total",
         "added",
         "spread",
@@ -443,13 +357,15 @@ pub fn render(costs: &Costs) -> String {
         table.row(vec![
             p.queue.clone(),
             p.flows.to_string(),
+            p.bytes.to_string(),
             format!("{:.0}", p.total),
             format!("{:+.0}", p.added),
             format!("{:.1}", p.spread),
         ]);
     }
     let mut text = format!(
-        "\nInstructions per packet of {BYTES} bytes, pktgen through a dummy device, {RULES} rules\n{}",
+        "\nInstructions per packet, pktgen through a dummy device, {RULES} rules; {BYTES} bytes: every \
+         packet an RTP ADU of its own, {PLAIN_BYTES} bytes: plain UDP\n{}",
         table.render()
     );
     let mut table = Table::new(&[
@@ -477,7 +393,7 @@ pub fn render(costs: &Costs) -> String {
     text.push_str(&format!(
         "\nBusy instructions per packet offered, one packet may leave per {} µs; growth is from 10 equal \
          ones, in % of what bestby adds to a passing packet\n{}",
-        SPACING / 1000,
+        standing::SPACING / 1000,
         table.render()
     ));
     text

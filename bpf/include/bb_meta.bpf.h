@@ -169,16 +169,22 @@ __noinline int bb_read_socket(struct __sk_buff *skb, struct bb_meta *meta)
 #define BB_ADU_MAX_AGE_NS BB_NSEC_PER_SEC
 
 /*
+ * ADUs of one stream followed at once. Two, because the last packets of one may
+ * be overtaken by the next, and because RTP timestamps go back where frames are
+ * sent in decoding order (B frames): an older timestamp may be a new ADU.
+ */
+#define BB_STREAM_ADUS 2
+
+/*
  * Names the packet's ADU (meta->adu, 0 = none) and turns its lifetime into a
  * deadline. Returns the slot of flow->adu that follows it, or -1.
  */
 __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 			   struct bb_meta *meta, __u64 now, __u32 bytes)
 {
-	__u32 stream, source, slot = 0, found = 0;
-	__u64 oldest = ~0ULL, max_age;
+	__u32 stream, source, own = BB_FLOW_ADUS, last = 0, known = 0, slot = 0, spare = 0;
+	__u64 oldest = ~0ULL, eldest = ~0ULL, newest = 0, max_age;
 	struct bb_flow_adu *adu;
-	int rtp = 0;
 
 	if (!flow || !packet || !meta)
 		return -1;
@@ -188,7 +194,6 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 		if (meta->deadline)
 			source = bb_mix(bb_mix(source, meta->deadline), meta->deadline >> 32);
 	} else if (packet->flags & BB_P_RTP) {
-		rtp = 1;
 		stream = packet->ssrc;
 		source = packet->rtp_time;
 	} else if (packet->flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER)) {
@@ -203,35 +208,43 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 		return -1;
 	}
 
-	for (__u32 i = 0; i < BB_FLOW_ADUS; i++) {
-		if (flow->adu[i].first_ns && flow->adu[i].stream == stream) {
-			slot = i;
-			found = 1;
-			break;
-		}
-		if (flow->adu[i].first_ns < oldest) {
-			oldest = flow->adu[i].first_ns;
-			slot = i;
-		}
-	}
-	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
 	max_age = 2 * meta->lifetime > BB_ADU_MAX_AGE_NS ? 2 * meta->lifetime : BB_ADU_MAX_AGE_NS;
-
-	if (found && adu->source != source && rtp && (__s32)(source - adu->source) < 0 &&
-	    now - adu->first_ns < max_age) {
-		/* Overtaken by the next ADU, whose slot must not flip back and forth. */
-		if (meta->lifetime)
-			meta->deadline = adu->first_ns + meta->lifetime;
-		meta->adu = bb_mix(bb_mix(flow->hash, stream), source) | 1;
-		return -1;
+	for (__u32 i = 0; i < BB_FLOW_ADUS; i++) {
+		adu = &flow->adu[i];
+		if (adu->first_ns < oldest) {
+			oldest = adu->first_ns;
+			spare = i;
+		}
+		if (!adu->first_ns || adu->stream != stream)
+			continue;
+		known++;
+		if (adu->first_ns >= newest) {
+			newest = adu->first_ns;
+			last = i;
+		}
+		if (adu->first_ns < eldest) {
+			eldest = adu->first_ns;
+			slot = i;
+		}
+		if (adu->source == source && now - adu->first_ns < max_age)
+			own = i;
 	}
-	if (!found || adu->source != source || now - adu->first_ns >= max_age) {
-		if (!found)
-			adu->avg_bytes = 0;
-		else if (!adu->avg_bytes)
-			adu->avg_bytes = adu->bytes;
-		else
-			adu->avg_bytes = (3 * (__u64)adu->avg_bytes + adu->bytes) / 4;
+	if (own < BB_FLOW_ADUS) {
+		slot = own;
+		adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
+	} else {
+		__u32 avg_bytes = 0;
+
+		if (known) {
+			adu = &flow->adu[last & (BB_FLOW_ADUS - 1)];
+			avg_bytes = adu->bytes;
+			if (adu->avg_bytes)
+				avg_bytes = (3 * (__u64)adu->avg_bytes + avg_bytes) / 4;
+		}
+		if (known < BB_STREAM_ADUS)
+			slot = spare;
+		adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
+		adu->avg_bytes = avg_bytes;
 		adu->stream = stream;
 		adu->source = source;
 		adu->first_ns = now;

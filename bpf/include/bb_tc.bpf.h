@@ -46,12 +46,12 @@
 /* Upper bounds of the lifetimes of leaves 1..7; leaf 0 is control, leaf 7 the rest. */
 static const __u64 bb_leaf_ns[BB_TC_LEAVES] = {
 	0,
-	30000000ULL,
-	75000000ULL,
-	175000000ULL,
-	450000000ULL,
-	1200000000ULL,
-	4000000000ULL,
+	40000000ULL,
+	100000000ULL,
+	250000000ULL, /* interactive audio ... */
+	600000000ULL, /* ... goes before interactive video */
+	1500000000ULL,
+	5000000000ULL,
 	~0ULL / 2,
 };
 
@@ -92,6 +92,7 @@ struct bb_tc_request {
 	__u64 rate; /* of the interface, bytes/s, not 0 */
 	__u64 latest; /* deadline - owd; 0 = no deadline: never refused */
 	__u64 need_ns; /* transmission time of what is still to come of the ADU, this packet too */
+	__u64 whole_ns; /* the same without the discount: what it will take from others */
 	__u64 packet_ns; /* of this packet */
 	__u32 ifindex;
 	__u8 leaf; /* 0..BB_TC_LEAF_PLAIN */
@@ -171,6 +172,9 @@ static __always_inline void bb_tc_learn(struct bb_tc_priority *p, const struct b
 	p->burst_now_ns += r->packet_ns;
 	if (p->burst_now_ns > p->burst_ns)
 		p->burst_ns = p->burst_now_ns;
+	/* Of a refused ADU only the first packet comes here: learn what it would have needed. */
+	if (r->need_ns > p->burst_ns)
+		p->burst_ns = r->need_ns;
 	p->leaf = r->leaf;
 }
 
@@ -254,10 +258,12 @@ __noinline int bb_tc_decide(__u32 slot, struct bb_tc_request *r)
 			break;
 		if (r->now - m->seen_ns > BB_TC_RECENT_NS || m->leaf < leaf)
 			continue;
-		total = model->ahead[m->leaf & (BB_TC_LEAVES - 1)] + r->need_ns + m->burst_ns;
+		total = model->ahead[m->leaf & (BB_TC_LEAVES - 1)] + r->whole_ns + m->burst_ns;
 		if (plain)
 			total += total / (BB_TC_PLAIN_SHARE - 1);
-		if (total + BB_TC_MARGIN_NS > m->slack_ns)
+		/* As its own finish will be stretched; no less, or it is refused when it comes. */
+		total = total * 1024 / (1024 - load);
+		if (total + model->largest_ns + BB_TC_MARGIN_NS > m->slack_ns)
 			verdict = BB_DROP_PREDICTED;
 		else if (m->leaf > leaf && model->queue[m->leaf & 15] && r->need_ns > m->spare_ns)
 			verdict = BB_DROP_PREDICTED;

@@ -384,7 +384,11 @@ pub fn render(costs: &Costs) -> String {
         table.row(vec![
             s.queue.clone(),
             s.lifetimes.clone(),
-            s.queued[1].to_string(),
+            if s.queued[1] == 0 {
+                "-".into()
+            } else {
+                s.queued[1].to_string()
+            },
             format!("{:.0}", s.total),
             growth.map_or(String::new(), |g| format!("{g:+.1}")),
             format!("{:.0}", s.dropped * 100.0),

@@ -84,8 +84,7 @@ fn commands(rate_bit: u64, lifetimes: Lifetimes, marked_frames: bool) -> Vec<Str
     let mut commands = vec![format!("{audio} --lifetime {audio_ms}ms --priority 0")];
     if marked_frames {
         for (name, layer, priority) in [
-            ("video-key", Layer::Key, 2),
-            ("video-reference", Layer::Reference, 3),
+            ("video-needed", Layer::Reference, 3),
             ("video-rest", Layer::Disposable, 5),
         ] {
             commands.push(format!(
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_needs_three_commands_or_five() {
+    fn an_operator_needs_three_commands_or_four() {
         let lifetimes = Lifetimes {
             audio_ns: 200_000_000,
             video_ns: 300_000_000,
@@ -137,11 +136,11 @@ mod tests {
             ]
         );
         let marked = commands(1_000_000, lifetimes, true);
-        assert_eq!(marked.len(), 5);
+        assert_eq!(marked.len(), 4);
         assert!(
-            marked[3].contains("--dscp 38 --lifetime 300ms --priority 5"),
+            marked[2].contains("--dscp 38 --lifetime 300ms --priority 5"),
             "{}",
-            marked[3]
+            marked[2]
         );
     }
 

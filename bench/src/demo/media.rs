@@ -65,15 +65,15 @@ pub(super) fn check_ffmpeg() -> Result<()> {
 
 /// Encodes `seconds` of test pictures with film grain, and of a chord.
 ///
-/// Live settings: no frame is larger than a tenth of a second of the link can
-/// carry, one slice per frame, key frame each 2 s. Three of four pictures are
+/// Live settings: no frame is larger than an eighth of a second of the link can
+/// carry, one slice per frame, key frame each 2 s. Four of five pictures are
 /// B pictures that no other refers to: the only temporal layers x264 has, in
 /// the place of the layers (L1T2, L1T3) that a conference's encoder makes.
 pub(super) fn encode(directory: &Path, seconds: u32) -> Result<Media> {
     let file = directory.join("media.nut");
     let x264 = format!(
-        "keyint={KEY_FRAMES_EVERY}:min-keyint={KEY_FRAMES_EVERY}:scenecut=0:open-gop=0:bframes=3:b-adapt=0:\
-         b-pyramid=none:weightp=0:sliced-threads=0:repeat-headers=1:pbratio=1.0:ipratio=1.1:mbtree=0:ratetol=0.1"
+        "keyint={KEY_FRAMES_EVERY}:min-keyint={KEY_FRAMES_EVERY}:scenecut=0:open-gop=0:bframes=4:b-adapt=0:\
+         b-pyramid=none:weightp=0:sliced-threads=0:repeat-headers=1:pbratio=0.7:ipratio=1.0:mbtree=0:ratetol=0.1"
     );
     let video = format!("testsrc2=s=640x360:r={FPS},noise=alls=40:allf=t");
     let audio = "aevalsrc=0.2*sin(2*PI*220*t)+0.2*sin(2*PI*277*t)+0.2*sin(2*PI*330*t):s=48000[a];\
@@ -83,7 +83,7 @@ pub(super) fn encode(directory: &Path, seconds: u32) -> Result<Media> {
         .args("-hide_banner -v error -nostdin -y".split(' '))
         .args(["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", audio])
         .args(["-t", &seconds.to_string(), "-pix_fmt", "yuv420p"])
-        .args("-c:v libx264 -preset veryfast -b:v 2M -maxrate 4M -bufsize 140k".split(' '))
+        .args("-c:v libx264 -preset veryfast -b:v 2050k -maxrate 3300k -bufsize 132k".split(' '))
         .args(["-x264-params", &x264])
         .args("-c:a libopus -b:a 96k -vbr off -frame_duration 20 -ac 2 -f nut".split(' '))
         .arg(&file);

@@ -173,7 +173,7 @@ pub fn prepare(work: &Path, seconds: u32, fifo_packets: u32, queues: Vec<Queue>)
         rate_bit: 1_000_000,
         delay_ms: 40,
         audio_lifetime_ms: 200,
-        video_lifetime_ms: 300,
+        video_lifetime_ms: 400,
         fifo_packets,
         queues,
         media,

@@ -34,11 +34,10 @@ use crate::sys::{
 pub(super) const AUDIO_PORT: u16 = 5004;
 pub(super) const VIDEO_PORT: u16 = 5006;
 
-/// The DSCP of a frame: AF41 (drop last), AF42, AF43 (drop first).
+/// The DSCP of a frame: AF41 if others need it, AF43 (drop first) if none does.
 pub(super) fn dscp(layer: Layer) -> u8 {
     match layer {
-        Layer::Key => 34,
-        Layer::Reference => 36,
+        Layer::Key | Layer::Reference => 34,
         Layer::Disposable => 38,
     }
 }

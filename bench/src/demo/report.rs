@@ -87,7 +87,7 @@ pub fn legend(plan: &Plan, runs: &[Run]) -> String {
          On time: at the client within {} ms (audio) or {} ms (video frame) of its arrival at the relay.\n\
          Stale packets sent: arrived after that, and took the place of fresh ones. Delay: of packets that arrived.\n\
          Decodes: only frames that were complete and on time went to ffmpeg; exactly: MD5 of the picture as encoded.\n\
-         Frames marked: the relay sets a DSCP (AF41, AF42, AF43) by the frame's nal_ref_idc; three rules instead of one.\n",
+         Frames marked: the relay sets DSCP AF43 on frames that no other refers to (nal_ref_idc 0), AF41 on the rest; two rules for video.\n",
         media.video_kbit_s / 1e3,
         media.frames,
         media.seconds,

@@ -258,12 +258,19 @@ __noinline int bb_tc_decide(__u32 slot, struct bb_tc_request *r)
 			break;
 		if (r->now - m->seen_ns > BB_TC_RECENT_NS || m->leaf < leaf)
 			continue;
-		total = model->ahead[m->leaf & (BB_TC_LEAVES - 1)] + r->whole_ns + m->burst_ns;
+		/*
+		 * In its own leaf every later packet of the ADU is asked again, so the
+		 * discount stands; from a less urgent one m sees all of it go first.
+		 */
+		total = model->ahead[m->leaf & (BB_TC_LEAVES - 1)] + m->burst_ns;
+		total += m->leaf == leaf ? r->need_ns : r->whole_ns;
 		if (plain)
 			total += total / (BB_TC_PLAIN_SHARE - 1);
 		/* As its own finish will be stretched; no less, or it is refused when it comes. */
 		total = total * 1024 / (1024 - load);
-		if (total + model->largest_ns + BB_TC_MARGIN_NS > m->slack_ns)
+		if (behind > model->ahead[m->leaf & (BB_TC_LEAVES - 1)] - before)
+			total += model->largest_ns;
+		if (total + BB_TC_MARGIN_NS > m->slack_ns)
 			verdict = BB_DROP_PREDICTED;
 		else if (m->leaf > leaf && model->queue[m->leaf & 15] && r->need_ns > m->spare_ns)
 			verdict = BB_DROP_PREDICTED;

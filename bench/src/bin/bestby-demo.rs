@@ -33,7 +33,7 @@ struct Args {
     plot: Option<PathBuf>,
 
     /// Length of each of the three runs, seconds.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=600))]
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(4..=600))]
     seconds: u32,
 
     /// Length of the plain FIFO, packets; 1000 is what Linux gives a device.

@@ -201,8 +201,8 @@ fn axes(
 
     let name = match (&run.mode, run.queue) {
         (None, _) => format!("Plain FIFO of {} packets", plan.fifo_packets),
-        (Some(mode), Queue::BestbyMarkedFrames) => format!("bestby (mode {mode}), frames marked"),
-        (Some(mode), _) => format!("bestby (mode {mode})"),
+        (Some(mode), Queue::BestbyMarkedFrames) => format!("bestby ({mode}), frames marked"),
+        (Some(mode), _) => format!("bestby ({mode})"),
     };
     panel.draw(&Text::new(
         name,
@@ -212,7 +212,7 @@ fn axes(
     let figures = &run.figures;
     let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
     let result = format!(
-        "on time: audio {:.1} %, frames {:.1} %",
+        "on time: audio {:.0} %, frames {:.0} %",
         percent(figures.audio.on_time, figures.audio.offered),
         percent(figures.frames.on_time, figures.frames.offered)
     );
@@ -319,7 +319,7 @@ mod tests {
             3 + 2,
             "3 points and 2 in the legend"
         );
-        assert!(svg.contains("Plain FIFO of 1000 packets") && svg.contains("bestby (mode tc)"));
+        assert!(svg.contains("Plain FIFO of 1000 packets") && svg.contains("bestby (tc)"));
         assert!(!svg.contains("NaN"));
 
         let error = draw(&plan, &runs, Path::new("/no/such/directory/x.svg")).unwrap_err();

@@ -16,7 +16,7 @@
 #include "bbq_state.bpf.h"
 
 /* Steps back from the tail before the fingers are asked: jitter between flows. */
-#define BBQ_TAIL_STEPS 4
+#define BBQ_TAIL_STEPS 1
 
 /* A walk longer than this means that no finger stood near: take another one. */
 #define BBQ_FINGER_STEPS 8
@@ -34,6 +34,7 @@ bb_inline void bbq_finger_set(__u32 inst, struct bbq_queue *q, __u32 f, struct b
 		old->finger = 0;
 	q->finger[f] = idx;
 	q->finger_key[f] = s->key;
+	q->finger_list[f] = s->list;
 	s->finger = f + 1;
 }
 
@@ -185,12 +186,10 @@ bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, 
 		for (__u32 f = 0; f < BBQ_FINGERS; f++) {
 			__u64 fkey = q->finger_key[f];
 
-			if (q->finger[f] && fkey <= key && fkey >= best_key) {
-				step = bbq_slot_at(inst, q->finger[f]);
-				if (step && step->list == l) {
-					best = f;
-					best_key = fkey;
-				}
+			if (q->finger[f] && q->finger_list[f] == l && fkey <= key &&
+			    fkey >= best_key) {
+				best = f;
+				best_key = fkey;
 			}
 		}
 		if (best < BBQ_FINGERS) {
@@ -214,8 +213,13 @@ bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, 
 		if (best < BBQ_FINGERS && steps <= BBQ_FINGER_STEPS) {
 			steps = best;
 		} else {
+			/* A free one first: a front whose packets leave at once must not cost others theirs. */
 			steps = q->finger_next;
-			q->finger_next = (steps + 1) & (BBQ_FINGERS - 1);
+			for (__u32 f = 0; f < BBQ_FINGERS; f++)
+				if (!q->finger[f])
+					steps = f;
+			if (steps == q->finger_next)
+				q->finger_next = (steps + 1) & (BBQ_FINGERS - 1);
 		}
 		best = BBQ_FINGERS + 1; /* remember where this one went */
 	}

@@ -75,6 +75,7 @@ struct bbq_queue {
 	__u32 tail[BBQ_LISTS];
 	__u32 finger[BBQ_FINGERS]; /* recent insertions: where the search for the next one starts */
 	__u64 finger_key[BBQ_FINGERS];
+	__u8 finger_list[BBQ_FINGERS];
 	__u32 qlen;
 	__u32 next; /* next session of the list (turn) or of the wheel's bucket */
 	__u64 bytes;
@@ -87,7 +88,7 @@ struct bbq_queue {
 	__u32 dead[BBQ_DEAD];
 	__u8 dead_next;
 	__u8 dead_any;
-	__u8 pad[6];
+	__u8 pad[2];
 };
 
 /* ---- one transmit queue ---- */

@@ -28,6 +28,10 @@ pub struct Measures {
     pub video: [u64; 2],
     /// Video frames offered / complete, every packet by its deadline.
     pub frames: [u64; 2],
+    /// Data packets offered / arrived by their deadline.
+    pub data: [u64; 2],
+    /// Data objects offered / complete, every packet by its deadline.
+    pub objects: [u64; 2],
     /// Packets that arrived after their deadline.
     pub stale_arrivals: u64,
     /// Packets that never arrived.
@@ -42,6 +46,8 @@ pub struct Measures {
     pub audio_delay: Delay,
     /// Delay of the video packets that arrived.
     pub video_delay: Delay,
+    /// Delay of the data packets that arrived.
+    pub data_delay: Delay,
     /// Packets that the sender's own socket refused (never offered to the queue).
     pub would_block: u64,
     /// Packets that the kernel refused otherwise.
@@ -81,6 +87,8 @@ impl Measures {
                 (&mut all.audio, run.audio),
                 (&mut all.video, run.video),
                 (&mut all.frames, run.frames),
+                (&mut all.data, run.data),
+                (&mut all.objects, run.objects),
             ] {
                 sum[0] += part[0];
                 sum[1] += part[1];
@@ -93,6 +101,7 @@ impl Measures {
             for (sum, part) in [
                 (&mut all.audio_delay, run.audio_delay),
                 (&mut all.video_delay, run.video_delay),
+                (&mut all.data_delay, run.data_delay),
             ] {
                 sum.p50 += part.p50 / count;
                 sum.p95 += part.p95 / count;
@@ -122,7 +131,7 @@ pub fn judge(schedule: &Schedule, sent: &Sent, arrivals: &[Arrival], extra_delay
     let mut arrived: Vec<Option<u64>> = vec![None; packets.len()];
     let mut m = Measures {
         sent: packets.len() as u64,
-        would_block: sent.would_block,
+        would_block: sent.would_block.iter().chain(&sent.no_buffers).sum(),
         refused: sent.refused,
         sender_late_ms: ms(sent.latest),
         ..Measures::default()
@@ -138,7 +147,7 @@ pub fn judge(schedule: &Schedule, sent: &Sent, arrivals: &[Arrival], extra_delay
         *slot = Some(arrival.at + extra_delay);
     }
 
-    let mut delays: [Vec<u64>; 2] = [Vec::new(), Vec::new()];
+    let mut delays: [Vec<u64>; 3] = Default::default();
     let mut useful = 0;
     // ADU under way: its number, bytes, and whether every packet so far was on time.
     let mut frame = (0, 0, true);
@@ -158,21 +167,26 @@ pub fn judge(schedule: &Schedule, sent: &Sent, arrivals: &[Arrival], extra_delay
         let count = match packet.class {
             Class::Audio => &mut m.audio,
             Class::Video => &mut m.video,
+            Class::Data => &mut m.data,
         };
         count[0] += 1;
         count[1] += u64::from(on_time);
         match packet.class {
             Class::Audio if on_time => useful += u64::from(packet.wire_bytes),
             Class::Audio => {}
-            Class::Video => {
+            Class::Video | Class::Data => {
                 if frame.0 != packet.adu {
                     frame = (packet.adu, 0, true);
                 }
                 frame.1 += u64::from(packet.wire_bytes);
                 frame.2 &= on_time;
                 if packet.last {
-                    m.frames[0] += 1;
-                    m.frames[1] += u64::from(frame.2);
+                    let count = match packet.class {
+                        Class::Data => &mut m.objects,
+                        _ => &mut m.frames,
+                    };
+                    count[0] += 1;
+                    count[1] += u64::from(frame.2);
                     useful += if frame.2 { frame.1 } else { 0 };
                     frame = (0, 0, true);
                 }
@@ -180,9 +194,10 @@ pub fn judge(schedule: &Schedule, sent: &Sent, arrivals: &[Arrival], extra_delay
         }
     }
     m.goodput_kbit = useful as f64 * 8.0 / (schedule.duration as f64 / 1e9) / 1000.0;
-    let [audio, video] = delays;
+    let [audio, video, data] = delays;
     m.audio_delay = delay(audio);
     m.video_delay = delay(video);
+    m.data_delay = delay(data);
     m
 }
 
@@ -218,6 +233,7 @@ mod tests {
             at: 0,
             lifetime: 200 * MILLI,
             class,
+            stream: 0,
             adu,
             last,
             wire_bytes: 125,
@@ -249,6 +265,7 @@ mod tests {
             .map(|&(sequence, ms)| Arrival {
                 record: Record {
                     class: Class::Audio,
+                    stream: 0,
                     last: true,
                     sequence,
                     adu: 0,

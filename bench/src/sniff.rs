@@ -99,6 +99,7 @@ mod tests {
     fn records_are_found_behind_ip_options_too() {
         let record_in = Record {
             class: Class::Audio,
+            stream: 0,
             last: true,
             sequence: 7,
             adu: 3,

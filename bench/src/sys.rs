@@ -3,7 +3,7 @@
 
 use std::{
     io, mem,
-    net::UdpSocket,
+    net::{SocketAddrV4, UdpSocket},
     os::fd::{AsRawFd as _, RawFd},
     ptr,
 };
@@ -143,15 +143,17 @@ pub struct Meta {
     pub tos: Option<u8>,
     /// SCM_TXTIME in ns of the socket's SO_TXTIME clock.
     pub txtime: Option<u64>,
+    /// SO_PRIORITY; as a control message from Linux 6.14 on.
+    pub priority: Option<u32>,
 }
 
-/// Room for the three control messages of [`Meta`]: CMSG_SPACE(8) is 24 each.
+/// Room for the four control messages of [`Meta`]: CMSG_SPACE(8) is 24 each.
 #[repr(C, align(8))]
 struct Control([u8; 96]);
 
-/// Sends one datagram on a connected socket without blocking. `WouldBlock` means
-/// that the socket's own buffer is full.
-pub fn send(fd: RawFd, payload: &[u8], meta: Meta) -> io::Result<()> {
+/// Sends one datagram without blocking: to `to`, or to the peer of a connected socket.
+/// `WouldBlock` means that the socket's own buffer is full.
+pub fn send(fd: RawFd, payload: &[u8], meta: Meta, to: Option<SocketAddrV4>) -> io::Result<()> {
     let mut control = Control([0; 96]);
     let mut used = 0;
     if let Some(mark) = meta.mark {
@@ -183,6 +185,24 @@ pub fn send(fd: RawFd, payload: &[u8], meta: Meta) -> io::Result<()> {
             &bytes,
         );
     }
+    if let Some(priority) = meta.priority {
+        let bytes = priority.to_ne_bytes();
+        push(
+            &mut control,
+            &mut used,
+            libc::SOL_SOCKET,
+            libc::SO_PRIORITY,
+            &bytes,
+        );
+    }
+    let mut name = to.map(|to| libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: to.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(to.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    });
     let mut part = libc::iovec {
         iov_base: payload.as_ptr().cast_mut().cast(),
         iov_len: payload.len(),
@@ -191,6 +211,10 @@ pub fn send(fd: RawFd, payload: &[u8], meta: Meta) -> io::Result<()> {
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &mut part;
     message.msg_iovlen = 1;
+    if let Some(name) = &mut name {
+        message.msg_name = ptr::from_mut(name).cast();
+        message.msg_namelen = mem::size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    }
     if used > 0 {
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = used;
@@ -322,6 +346,7 @@ mod tests {
                 tos: Some(0xb8),
                 ..Meta::default()
             },
+            None,
         )
         .expect("send");
         wait_readable(&[receiver.as_raw_fd()], 1000).expect("poll");

@@ -138,6 +138,7 @@ impl Path {
                 at: u64::from(i) * 3 * MILLI,
                 lifetime: 10 * sys::SECOND,
                 class: Class::Audio,
+                stream: 0,
                 adu: i,
                 last: true,
                 wire_bytes: 1026,

@@ -256,6 +256,7 @@ mod tests {
     fn left(at_ms: u64, deadline_ms: u64) -> Arrival {
         let record = Record {
             class: Class::Video,
+            stream: 0,
             last: true,
             sequence: 0,
             adu: 0,

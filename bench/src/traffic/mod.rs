@@ -16,14 +16,30 @@ pub enum Class {
     Audio,
     /// Worth something as a complete frame only.
     Video,
+    /// Neither heard nor seen, but of use for a lifetime only: game state, telemetry,
+    /// LPD's constant-rate and ON/OFF flows. An object is worth something as a whole.
+    Data,
 }
 
 impl Class {
+    /// All of them; `class as usize` is the place in it.
+    pub const ALL: [Self; 3] = [Self::Audio, Self::Video, Self::Data];
+
+    /// Its word in files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Audio => "audio",
+            Self::Video => "video",
+            Self::Data => "data",
+        }
+    }
+
     /// bestby's priority: 0 is sent first.
     pub fn priority(self) -> u8 {
         match self {
             Self::Audio => 0,
             Self::Video => 4,
+            Self::Data => 6,
         }
     }
 }
@@ -37,7 +53,10 @@ pub struct Packet {
     pub lifetime: u64,
     /// Its class.
     pub class: Class,
-    /// Its ADU (audio packet or video frame), counted through all classes from 0.
+    /// Which media stream, or client of a relay; streams go to destinations of their
+    /// own where the sender has several.
+    pub stream: u16,
+    /// Its ADU (audio packet, video frame or data object), counted through all classes from 0.
     pub adu: u32,
     /// Last packet of its ADU.
     pub last: bool,
@@ -61,6 +80,15 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// How many streams there are: the highest number and one.
+    pub fn streams(&self) -> usize {
+        self.packets
+            .iter()
+            .map(|p| usize::from(p.stream) + 1)
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Offered load in bit/s, on the wire.
     pub fn load(&self) -> f64 {
         let bytes: u64 = self.packets.iter().map(|p| u64::from(p.wire_bytes)).sum();

@@ -23,10 +23,10 @@ pub struct Arrival {
     pub at: u64,
 }
 
-/// Sockets on two ports, audio and video.
+/// Sockets on three ports: audio, video, data.
 #[derive(Debug)]
 pub struct Receiver {
-    sockets: [UdpSocket; 2],
+    sockets: [UdpSocket; 3],
 }
 
 /// After the last packet, this long without another ends a run: longer than any
@@ -34,7 +34,8 @@ pub struct Receiver {
 const QUIET: u64 = 1500 * MILLI;
 
 impl Receiver {
-    /// Opens the sockets inside `ns` on `port` and `port + 1`.
+    /// Opens the sockets inside `ns` on `port` and the two after it, on every
+    /// address that is local there.
     pub fn new(ns: &Netns, port: u16) -> Result<Self> {
         let open = |port: u16| -> Result<UdpSocket> {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
@@ -47,7 +48,7 @@ impl Receiver {
         };
         ns.enter(|| {
             Ok(Self {
-                sockets: [open(port)?, open(port + 1)?],
+                sockets: [open(port)?, open(port + 1)?, open(port + 2)?],
             })
         })
     }

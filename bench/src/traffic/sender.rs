@@ -2,15 +2,16 @@
 //! that never block, and a count of what the sender itself could not keep up with.
 
 use std::{
+    collections::HashMap,
     io,
     net::{SocketAddrV4, UdpSocket},
     os::fd::AsRawFd as _,
 };
 
-use anyhow::{Context as _, Result};
-use bestby::{AduIds, Deadline, Magic, Mark, Metadata, Priority};
+use anyhow::{Context as _, Result, ensure};
+use bestby::{AduId, AduIds, Deadline, Magic, Mark, Metadata, Priority};
 
-use super::{Class, HEADERS, Schedule, wire::Record};
+use super::{Class, HEADERS, Packet, Schedule, wire::Record};
 use crate::{
     netns::Netns,
     sys::{self, Meta},
@@ -22,34 +23,70 @@ use crate::{
 pub struct Marking {
     /// bestby's mark: absolute deadline, priority, rolling ADU id.
     pub mark: bool,
-    /// DSCP: EF for audio, AF41 for video.
+    /// DSCP: EF for audio, AF41 for video, none for data.
     pub dscp: bool,
-    /// SO_PRIORITY of the sockets: 6 for audio, 0 for video.
+    /// SO_PRIORITY: 6 for audio, 0 for video, 2 (`TC_PRIO_BULK`) for data: the first,
+    /// second and third band of prio's default map.
     pub priority: bool,
     /// SO_TXTIME in deadline mode; the time given is the last departure that is
     /// of use, deadline − this one-way delay in ns.
     pub txtime_owd: Option<u64>,
 }
 
+impl Marking {
+    fn tos(class: Class) -> u8 {
+        match class {
+            Class::Audio => 46 << 2,
+            Class::Video => 34 << 2,
+            Class::Data => 0,
+        }
+    }
+
+    fn so_priority(class: Class) -> u32 {
+        match class {
+            Class::Audio => 6,
+            Class::Video => 0,
+            Class::Data => 2,
+        }
+    }
+}
+
 /// What the sender did, beside sending.
+///
+/// No send ever blocks. A packet that the socket does not take is not tried again: it
+/// is counted here, it stays in the schedule as offered, and so it is judged as one
+/// that never arrived. A run with any `would_block` has measured the sender's socket
+/// and not the queue; its buffer of 64 MiB holds more than any queue under test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// When each packet of the schedule was created, ns of CLOCK_MONOTONIC
     /// (start + its time in the schedule).
     pub created: Vec<u64>,
-    /// Packets that the socket's own buffer refused: never offered to the queue.
-    pub would_block: u64,
+    /// Packets by class that the socket's own full buffer refused (EAGAIN): never
+    /// offered to the queue.
+    pub would_block: [u64; 3],
+    /// Packets by class answered with ENOBUFS. UDP hides a queue's drop unless
+    /// IP_RECVERR is set, so this is memory that the kernel did not have.
+    pub no_buffers: [u64; 3],
     /// Packets that the kernel refused with another error.
     pub refused: u64,
     /// Longest time in ns by which a send began after its time in the schedule.
     pub latest: u64,
 }
 
-/// Two connected sockets in a namespace, one per class, as a conference has them.
+/// Where packets go.
+#[derive(Debug)]
+enum Sockets {
+    /// A connected socket per class, as an application with one peer has them.
+    Call([UdpSocket; 3]),
+    /// One socket for all clients, as a selective forwarding unit has it.
+    Relay(UdpSocket, Vec<SocketAddrV4>),
+}
+
+/// The sockets of a sender in a namespace.
 #[derive(Debug)]
 pub struct Sender {
-    audio: UdpSocket,
-    video: UdpSocket,
+    sockets: Sockets,
     marking: Marking,
 }
 
@@ -57,27 +94,36 @@ pub struct Sender {
 const SEND_BUFFER: libc::c_int = 64 << 20;
 
 impl Sender {
-    /// Opens the sockets inside `ns`; audio goes to `to`, video to the next port.
+    /// Opens a socket per class inside `ns`; audio goes to `to`, video to the next
+    /// port, data to the one after. Streams differ in their SSRC only.
     pub fn new(ns: &Netns, to: SocketAddrV4, marking: Marking) -> Result<Self> {
-        let open = |port: u16, priority: u32| -> Result<UdpSocket> {
-            let socket = UdpSocket::bind("0.0.0.0:0").context("binding the sender's socket")?;
+        let open_class = |class: Class| -> Result<UdpSocket> {
+            let socket = open(marking)?;
             socket
-                .connect(SocketAddrV4::new(*to.ip(), port))
+                .connect(port_of(to, class))
                 .context("connecting to receiver")?;
-            sys::big_send_buffer(socket.as_raw_fd(), SEND_BUFFER)
-                .context("SO_SNDBUFFORCE (needs CAP_NET_ADMIN)")?;
             if marking.priority {
+                let priority = Marking::so_priority(class);
                 sys::set_priority(socket.as_raw_fd(), priority).context("SO_PRIORITY")?;
-            }
-            if marking.txtime_owd.is_some() {
-                sys::set_txtime_deadline(&socket).context("SO_TXTIME in deadline mode")?;
             }
             Ok(socket)
         };
+        let [audio, video, data] = Class::ALL;
         ns.enter(|| {
             Ok(Self {
-                audio: open(to.port(), 6)?,
-                video: open(to.port() + 1, 0)?,
+                sockets: Sockets::Call([open_class(audio)?, open_class(video)?, open_class(data)?]),
+                marking,
+            })
+        })
+    }
+
+    /// Opens one socket inside `ns` for all `clients`: stream n goes to client n, each
+    /// class to its port as in [`new`](Self::new). With [`Marking::priority`] the kernel
+    /// must be 6.14 or newer.
+    pub fn relay(ns: &Netns, clients: Vec<SocketAddrV4>, marking: Marking) -> Result<Self> {
+        ns.enter(|| {
+            Ok(Self {
+                sockets: Sockets::Relay(open(marking)?, clients),
                 marking,
             })
         })
@@ -86,17 +132,24 @@ impl Sender {
     /// Sends all of `schedule`, its time 0 being `start` (ns of CLOCK_MONOTONIC).
     /// Blocks the calling thread until the last packet is out.
     pub fn run(&self, schedule: &Schedule, start: u64) -> Result<Sent> {
-        let mut sent = Sent::default();
-        let mut ids = AduIds::default();
-        let mut adu = (u32::MAX, None);
+        if let Sockets::Relay(_, clients) = &self.sockets {
+            let streams = schedule.streams();
+            ensure!(
+                streams <= clients.len(),
+                "a schedule of {streams} streams needs as many clients, not {}",
+                clients.len()
+            );
+        }
+        let mut sent = Sent {
+            created: Vec::with_capacity(schedule.packets.len()),
+            ..Sent::default()
+        };
+        let ids = adu_ids(&schedule.packets);
         let mut buffer = [0u8; 2048];
         let tai = sys::tai_offset();
-        for (sequence, packet) in schedule.packets.iter().enumerate() {
+        for (sequence, (packet, id)) in schedule.packets.iter().zip(ids).enumerate() {
             let created = start + packet.at;
             let deadline = created + packet.lifetime;
-            if adu.0 != packet.adu {
-                adu = (packet.adu, Some(ids.take_id()));
-            }
             sys::sleep_until(created);
             let began = sys::now();
             sent.latest = sent.latest.max(began - created.min(began));
@@ -104,6 +157,7 @@ impl Sender {
             let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
             Record {
                 class: packet.class,
+                stream: packet.stream,
                 last: packet.last,
                 sequence: sequence as u32,
                 adu: packet.adu,
@@ -116,34 +170,117 @@ impl Sender {
                 let mut metadata = Metadata::new()
                     .deadline(Deadline::from_monotonic_ns(deadline))
                     .priority(Priority::new(packet.class.priority())?);
-                // An audio packet is an ADU by itself: it needs no id.
-                if let (Class::Video, Some(id)) = (packet.class, adu.1) {
+                if let Some(id) = id {
                     metadata = metadata.adu(id);
                 }
                 meta.mark = Some(Mark::encode(&metadata, began, Magic::default())?.get());
             }
             if self.marking.dscp {
-                meta.tos = Some(match packet.class {
-                    Class::Audio => 46 << 2,
-                    Class::Video => 34 << 2,
-                });
+                meta.tos = Some(Marking::tos(packet.class));
             }
             if let Some(owd) = self.marking.txtime_owd {
                 meta.txtime = Some((deadline - owd).saturating_add_signed(tai));
             }
-            let socket = match packet.class {
-                Class::Audio => &self.audio,
-                Class::Video => &self.video,
+            let result = match &self.sockets {
+                Sockets::Call(sockets) => {
+                    let socket = &sockets[packet.class as usize];
+                    sys::send(socket.as_raw_fd(), payload, meta, None)
+                }
+                Sockets::Relay(socket, clients) => {
+                    if self.marking.priority {
+                        meta.priority = Some(Marking::so_priority(packet.class));
+                    }
+                    let to = port_of(clients[usize::from(packet.stream)], packet.class);
+                    sys::send(socket.as_raw_fd(), payload, meta, Some(to))
+                }
             };
-            match sys::send(socket.as_raw_fd(), payload, meta) {
+            match result {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sent.would_block += 1,
-                // A queue that drops may say so (ENOBUFS); that is the queue's doing.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sent.would_block[packet.class as usize] += 1;
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    sent.no_buffers[packet.class as usize] += 1;
+                }
                 Err(_) => sent.refused += 1,
             }
             sent.created.push(created);
         }
         Ok(sent)
+    }
+}
+
+fn open(marking: Marking) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind("0.0.0.0:0").context("binding the sender's socket")?;
+    sys::big_send_buffer(socket.as_raw_fd(), SEND_BUFFER)
+        .context("SO_SNDBUFFORCE (needs CAP_NET_ADMIN)")?;
+    if marking.txtime_owd.is_some() {
+        sys::set_txtime_deadline(&socket).context("SO_TXTIME in deadline mode")?;
+    }
+    Ok(socket)
+}
+
+/// Where `class` goes when audio goes to `to`.
+fn port_of(to: SocketAddrV4, class: Class) -> SocketAddrV4 {
+    SocketAddrV4::new(*to.ip(), to.port() + class as u16)
+}
+
+/// The rolling id of each packet's ADU: ids follow each other within a flow (stream and
+/// class), where the classifier looks at them. A packet that is an ADU by itself, as all
+/// audio is here, needs none.
+fn adu_ids(packets: &[Packet]) -> Vec<Option<AduId>> {
+    let mut flows: HashMap<(u16, Class), AduIds> = HashMap::new();
+    let mut open: HashMap<u32, AduId> = HashMap::new();
+    packets
+        .iter()
+        .map(|packet| {
+            if packet.class == Class::Audio {
+                return None;
+            }
+            let ids = flows.entry((packet.stream, packet.class)).or_default();
+            Some(*open.entry(packet.adu).or_insert_with(|| ids.take_id()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_roll_within_a_flow_and_interleaved_adus_keep_theirs() {
+        let packet = |class, stream, adu| Packet {
+            at: 0,
+            lifetime: 1,
+            class,
+            stream,
+            adu,
+            last: false,
+            wire_bytes: 100,
+        };
+        let ids = adu_ids(&[
+            packet(Class::Video, 0, 0),
+            packet(Class::Video, 1, 1),
+            packet(Class::Audio, 0, 2),
+            packet(Class::Video, 0, 3),
+            packet(Class::Video, 0, 0),
+            packet(Class::Video, 1, 4),
+        ]);
+        let [first, other, audio, second, again, other_second] = ids[..] else {
+            panic!("an id or none for each packet");
+        };
+        assert_eq!(audio, None);
+        assert_eq!(first, other, "each flow counts by itself");
+        assert_eq!(first, again);
+        assert_ne!(first, second);
+        assert_eq!(second, other_second);
+        assert_eq!(first.map(AduId::next), second);
+    }
+
+    #[test]
+    fn classes_have_ports_of_their_own() {
+        let to = SocketAddrV4::new([10, 0, 0, 1].into(), 5004);
+        let ports = Class::ALL.map(|class| port_of(to, class).port());
+        assert_eq!(ports, [5004, 5005, 5006]);
     }
 }

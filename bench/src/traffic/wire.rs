@@ -3,7 +3,7 @@
 //!
 //! | bytes | content (network order) |
 //! |---|---|
-//! | 0..12 | RTP: version 2, marker on the last packet of an ADU, payload type 0 (audio) or 96 (video), sequence, timestamp in ms, SSRC = class + 1 |
+//! | 0..12 | RTP: version 2, marker on the last packet of an ADU, payload type 0 (audio), 96 (video) or 97 (data), sequence, timestamp in ms, SSRC = stream × 256 + class + 1 |
 //! | 12..16 | position in the schedule |
 //! | 16..20 | ADU |
 //! | 20..28 | time of creation, ns of CLOCK_MONOTONIC |
@@ -21,6 +21,8 @@ const MAGIC: [u8; 4] = *b"bbl1";
 pub struct Record {
     /// Its class.
     pub class: Class,
+    /// Its stream.
+    pub stream: u16,
     /// Last packet of its ADU (RTP marker).
     pub last: bool,
     /// Position in the schedule.
@@ -36,15 +38,18 @@ pub struct Record {
 impl Record {
     /// Writes the record into the first [`RECORD`] bytes of `payload`.
     pub fn write(&self, payload: &mut [u8]) {
-        let (payload_type, ssrc) = match self.class {
-            Class::Audio => (0, 1u32),
-            Class::Video => (96, 2u32),
+        let payload_type = match self.class {
+            Class::Audio => 0,
+            Class::Video => 96,
+            Class::Data => 97,
         };
+        let ssrc = u32::from(self.stream) << 8 | (self.class as u32 + 1);
         payload[0] = 0x80;
         payload[1] = payload_type | if self.last { 0x80 } else { 0 };
         payload[2..4].copy_from_slice(&(self.sequence as u16).to_be_bytes());
-        // Creation in ms: packets of one ADU share it, as RTP wants.
-        payload[4..8].copy_from_slice(&((self.created / 1_000_000) as u32).to_be_bytes());
+        // The deadline in ms: packets of one ADU share it, as RTP wants, even where
+        // they are not created at one time.
+        payload[4..8].copy_from_slice(&((self.deadline / 1_000_000) as u32).to_be_bytes());
         payload[8..12].copy_from_slice(&ssrc.to_be_bytes());
         payload[12..16].copy_from_slice(&self.sequence.to_be_bytes());
         payload[16..20].copy_from_slice(&self.adu.to_be_bytes());
@@ -60,11 +65,12 @@ impl Record {
             return None;
         }
         Some(Self {
-            class: if bytes[1] & 0x7f == 0 {
-                Class::Audio
-            } else {
-                Class::Video
+            class: match bytes[1] & 0x7f {
+                0 => Class::Audio,
+                97 => Class::Data,
+                _ => Class::Video,
             },
+            stream: u16::from_be_bytes(*bytes[9..].first_chunk()?),
             last: bytes[1] & 0x80 != 0,
             sequence: u32::from_be_bytes(*bytes[12..].first_chunk()?),
             adu: u32::from_be_bytes(*bytes[16..].first_chunk()?),
@@ -82,6 +88,7 @@ mod tests {
     fn a_record_survives_the_wire() {
         let record = Record {
             class: Class::Video,
+            stream: 0x1234,
             last: true,
             sequence: 70_000,
             adu: 9,
@@ -89,8 +96,11 @@ mod tests {
             deadline: 5_200_000_001,
         };
         let mut payload = [0; 60];
-        record.write(&mut payload);
-        assert_eq!(Record::read(&payload), Some(record));
+        for class in Class::ALL {
+            let record = Record { class, ..record };
+            record.write(&mut payload);
+            assert_eq!(Record::read(&payload), Some(record));
+        }
         assert_eq!(Record::read(&payload[..39]), None);
         payload[36] = 0;
         assert_eq!(Record::read(&payload), None);

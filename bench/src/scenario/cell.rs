@@ -1,0 +1,116 @@
+//! Cells: one combination of a scenario's axes and one queue.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
+
+/// Where the path is narrow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bottleneck {
+    /// At the sender: the queue under test shapes to the link's rate.
+    #[default]
+    Sender,
+    /// Behind the sender: a router with a FIFO of its own shapes, as congestion-controlled
+    /// senders find it.
+    Router,
+}
+
+/// What a link's rate is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkRate {
+    /// So many bit/s, on bytes with the MAC header.
+    Rate(Rate),
+    /// Offered rate / this; each run's own offered rate, so the load is exact.
+    Load(Load),
+}
+
+/// A link that stands still for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stall {
+    /// From this time of the run on, ms.
+    pub at: Millis,
+    /// For so long, ms.
+    pub length: Millis,
+}
+
+/// One combination of the axes: everything about a run but the queue and the seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Where the path is narrow.
+    pub bottleneck: Bottleneck,
+    /// How narrow.
+    pub link: LinkRate,
+    /// One-way delay of the path as asked for, ms (a run says what it measured).
+    pub owd_ms: Millis,
+    /// Packets lost behind the queue, %.
+    pub loss_percent: Percent,
+    /// Packets that the router's FIFO holds; absent where the sender is narrow.
+    pub router_queue: Option<u32>,
+    /// Lifetimes that replace those of the traffic model.
+    pub lifetime: Option<Lifetime>,
+    /// The traffic model and the parameters given to it.
+    pub traffic: BTreeMap<String, serde_json::Value>,
+    /// How wrong the one-way delay is that the queue is told.
+    pub rtt_error: Error,
+    /// How wrong the rate is that the queue is told.
+    pub rate_error: Error,
+    /// When the link stands still.
+    pub stall: Option<Stall>,
+}
+
+/// A point and a queue: what is run `repetitions` times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// Stable and readable, also a directory's name: the swept axes, then the queue, e.g.
+    /// `load-1.5_owd-40_lifetime-200_bestby-qdisc-triage`. It does not change when
+    /// other values are added to an axis that sweeps already.
+    pub id: String,
+    /// The combination of the axes.
+    pub point: Point,
+    /// For each swept axis its name and this cell's value, in the file's order.
+    pub axes: Vec<Coordinate>,
+    /// The queue.
+    pub queue: crate::queue::Queue,
+}
+
+/// A cell's place on one swept axis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coordinate {
+    /// Name of the axis as in the scenario file (`load`, `owd`, `lifetime`, ...).
+    pub axis: String,
+    /// The value as text, without unit.
+    pub value: String,
+}
+
+/// Text as a part of a file name: lower case letters, digits, `.`, `+`, `-`.
+pub(super) fn slug(text: &str) -> String {
+    let mut slug = String::new();
+    for c in text.chars() {
+        match c.to_ascii_lowercase() {
+            c if c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-') => slug.push(c),
+            _ if slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    slug.trim_matches('-').to_owned()
+}
+
+impl fmt::Display for LinkRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(rate) => rate.fmt(f),
+            Self::Load(load) => load.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.length, self.at)
+    }
+}

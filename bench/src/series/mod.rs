@@ -1,0 +1,3 @@
+//! Series: all runs of scenarios, one after the other, and what is kept of them.
+
+pub mod summary;

@@ -1,0 +1,125 @@
+//! `DIR/summary.json`: what all finished runs below `DIR` found, for the report and
+//! for other programs. Made anew from the runs' own files whenever a series ends.
+//!
+//! ```text
+//! Summary
+//!   scenarios: one per scenario file that was run into DIR
+//!     provenance, axes, queues, absent
+//!     cells: one combination of the axes and one queue
+//!       point (typed values), axes (the swept ones as text), queue
+//!       runs: one per repetition: seed, rate, owd, measures, path of its records
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    measure::Measures,
+    report::Provenance,
+    scenario::cell::{Coordinate, Point},
+};
+
+/// Version of this form; a reader refuses another one.
+pub const FORMAT: u32 = 1;
+
+/// Name of the file below the results' directory.
+pub const FILE: &str = "summary.json";
+
+/// Everything below one results' directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// In order of their names.
+    pub scenarios: Vec<ScenarioSummary>,
+}
+
+/// One scenario's results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioSummary {
+    /// Its name, also the directory of its runs below `DIR`.
+    pub name: String,
+    /// One line for a heading.
+    pub title: String,
+    /// What it shows, and how to read it; may be empty.
+    pub description: String,
+    /// Where and how the runs were made; `seed` is that of repetition 0, repetition n
+    /// uses seed + n for every queue.
+    pub provenance: Provenance,
+    /// Length of a run's traffic, s.
+    pub seconds: f64,
+    /// Packets created before this time of a run are not judged, s.
+    pub discard_first: f64,
+    /// Runs asked for in each cell.
+    pub repetitions: u32,
+    /// The swept axes and the values of each, in the file's order. Queues are not among them.
+    pub axes: Vec<Swept>,
+    /// Names of the queues that were run, in the file's order.
+    pub queues: Vec<String>,
+    /// Queues that could not be run, and why.
+    pub absent: Vec<Absent>,
+    /// Runs that are not there: interrupted, failed, or of an absent queue.
+    pub missing_runs: u64,
+    /// In the file's order of axes and queues. Cells without any run are left out.
+    pub cells: Vec<CellSummary>,
+}
+
+/// A swept axis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Swept {
+    /// As in the scenario file: `rate`, `load`, `owd`, `loss`, `lifetime`, `rtt_error`,
+    /// `rate_error`, `router_queue`, `stall`, or a parameter of the traffic model.
+    pub axis: String,
+    /// bit/s, ms, %; empty for a number without unit.
+    pub unit: String,
+    /// As text, in the file's order.
+    pub values: Vec<String>,
+}
+
+/// A queue that could not be run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Its name.
+    pub queue: String,
+    /// E.g. `not on this kernel: ...`.
+    pub reason: String,
+}
+
+/// One combination of the axes and one queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellSummary {
+    /// Stable and readable; the directory of its runs.
+    pub id: String,
+    /// The queue's name.
+    pub queue: String,
+    /// All values, swept or not.
+    pub point: Point,
+    /// The swept values as text, in the order of [`ScenarioSummary::axes`]. A queue that
+    /// is told nothing runs once for all values of `rtt_error` and `rate_error`, with
+    /// the value 0.
+    pub axes: Vec<Coordinate>,
+    /// Finished runs, in order of `number`.
+    pub runs: Vec<RunSummary>,
+}
+
+/// One run. Also what its own JSON file holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// Repetition, from 0.
+    pub number: u32,
+    /// Seed of its traffic, the same for every queue.
+    pub seed: u64,
+    /// Rate of the link, bit/s.
+    pub rate: u64,
+    /// Offered rate / rate of the link.
+    pub load: f64,
+    /// One-way delay of the idle path, measured, ms.
+    pub owd_ms: f64,
+    /// Whether the delay is real (netem) or was added to arrivals by arithmetic.
+    pub delay_is_real: bool,
+    /// What came of it.
+    pub measures: Measures,
+    /// Its per-packet records, relative to the results' directory.
+    pub records: String,
+    /// Real time that the run took, s.
+    pub took_s: f64,
+}

@@ -7,6 +7,7 @@
 //! - [`topology`], [`queue`], [`bestby`], [`pktgen`],
 //!   [`slip`], [`sniff`]: the path and what is tried on it;
 //! - [`measure`], [`report`]: what came of it;
+//! - [`scenario`], [`series`]: files that say what is run, and all their runs;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
 
@@ -20,6 +21,8 @@ pub mod pktgen;
 pub mod queue;
 pub mod report;
 pub mod run;
+pub mod scenario;
+pub mod series;
 pub mod slip;
 pub mod sniff;
 pub mod sys;

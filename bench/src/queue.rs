@@ -6,9 +6,9 @@
 //! (bestby may catch up 1 ms after a late wake-up; a larger bucket below a tiny FIFO
 //! would let several packets through at once and flatter it.)
 
-use std::net::Ipv4Addr;
+use std::{fmt, net::Ipv4Addr, str::FromStr};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,9 +21,20 @@ use crate::{
 /// bytes; just above the largest packet of 1026.
 const TBF_BURST: u32 = 1100;
 
-/// What is on the sender's device in one run.
+/// bestby's methods, ours first.
+pub const METHODS: [&str; 7] = [
+    "triage",
+    "ring-sfdps2",
+    "ring",
+    "sfdps2",
+    "sfdps1",
+    "lazy",
+    "fifo",
+];
+
+/// What is on the sender's device in one run. In files it is its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "String", try_from = "String")]
 pub enum Queue {
     /// A FIFO of so many packets.
     Pfifo(u32),
@@ -39,8 +50,13 @@ pub enum Queue {
     Prio,
     /// ETF in deadline mode; the sender gives the last useful departure.
     EtfDeadline,
-    /// bestby in mode qdisc with this method.
-    Bestby(String),
+    /// bestby in mode qdisc.
+    Bestby {
+        /// Its method.
+        method: String,
+        /// Packets it may hold; absent = bestby's default.
+        limit: Option<u32>,
+    },
     /// bestby in mode tc.
     BestbyTc,
 }
@@ -63,22 +79,17 @@ impl Queue {
 
     /// bestby in both modes and with every method.
     pub fn bestby() -> Vec<Self> {
-        [
-            "triage",
-            "ring-sfdps2",
-            "ring",
-            "sfdps2",
-            "sfdps1",
-            "lazy",
-            "fifo",
-        ]
-        .into_iter()
-        .map(|method| Self::Bestby(method.into()))
-        .chain([Self::BestbyTc])
-        .collect()
+        METHODS
+            .into_iter()
+            .map(|method| Self::Bestby {
+                method: method.into(),
+                limit: None,
+            })
+            .chain([Self::BestbyTc])
+            .collect()
     }
 
-    /// Its name in tables.
+    /// Its name in tables and scenario files.
     pub fn name(&self) -> String {
         match self {
             Self::Pfifo(limit) => format!("pfifo {limit}"),
@@ -87,16 +98,33 @@ impl Queue {
             Self::CakeBesteffort => "cake besteffort".into(),
             Self::CakeDiffserv4 => "cake diffserv4".into(),
             Self::Prio => "prio".into(),
-            Self::EtfDeadline => "etf deadline".into(),
-            Self::Bestby(method) => format!("bestby {method}"),
-            Self::BestbyTc => "bestby mode tc".into(),
+            Self::EtfDeadline => "etf".into(),
+            Self::Bestby {
+                method,
+                limit: None,
+            } => format!("bestby qdisc {method}"),
+            Self::Bestby {
+                method,
+                limit: Some(limit),
+            } => format!("bestby qdisc {method} limit {limit}"),
+            Self::BestbyTc => "bestby tc".into(),
         }
+    }
+
+    /// Whether it is bestby, in either mode.
+    pub fn is_bestby(&self) -> bool {
+        matches!(self, Self::Bestby { .. } | Self::BestbyTc)
+    }
+
+    /// Whether it is told the path's one-way delay, and so can be told a wrong one.
+    pub fn knows_owd(&self) -> bool {
+        self.is_bestby() || *self == Self::EtfDeadline
     }
 
     /// How the sender marks for this queue on a path of one-way delay `owd` ns.
     pub fn marking(&self, owd: u64) -> Marking {
         match self {
-            Self::Bestby(_) | Self::BestbyTc => Marking {
+            Self::Bestby { .. } | Self::BestbyTc => Marking {
                 mark: true,
                 ..Marking::default()
             },
@@ -123,6 +151,98 @@ impl Queue {
     }
 }
 
+impl FromStr for Queue {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let packets = |text: &str| match text.parse::<u32>() {
+            Ok(count) if (1..=1_000_000).contains(&count) => Ok(count),
+            _ => bail!("a queue's limit is 1 to 1000000 packets, not `{text}`"),
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let bestby = |method: &str, limit| {
+            if METHODS.contains(&method) {
+                return Ok(Self::Bestby {
+                    method: method.to_owned(),
+                    limit,
+                });
+            }
+            bail!(
+                "bestby has no method `{method}`: it has {}",
+                METHODS.join(", ")
+            )
+        };
+        Ok(match words[..] {
+            ["pfifo", limit] => Self::Pfifo(packets(limit)?),
+            ["fq_codel"] => Self::FqCodel,
+            ["fq"] => Self::Fq,
+            ["cake", "besteffort"] => Self::CakeBesteffort,
+            ["cake", "diffserv4"] => Self::CakeDiffserv4,
+            ["prio"] => Self::Prio,
+            ["etf"] => Self::EtfDeadline,
+            ["bestby", "tc"] => Self::BestbyTc,
+            ["bestby", "qdisc", method] => bestby(method, None)?,
+            ["bestby", "qdisc", method, "limit", limit] => bestby(method, Some(packets(limit)?))?,
+            _ => bail!(
+                "no queue `{text}`: there are `bestby qdisc METHOD [limit PACKETS]`, `bestby tc`, \
+                 `pfifo PACKETS`, `fq_codel`, `fq`, `cake besteffort`, `cake diffserv4`, `prio`, \
+                 `etf`"
+            ),
+        })
+    }
+}
+
+impl TryFrom<String> for Queue {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<Queue> for String {
+    fn from(queue: Queue) -> Self {
+        queue.name()
+    }
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// What a queue is told about the path.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// Rate that it shapes the device to, bit/s.
+    pub rate: u64,
+    /// Estimate of each session's rate, bit/s; bestby alone can be told one.
+    pub session_rate: Option<u64>,
+    /// One-way delay to the receivers, ns; bestby alone asks for it (ETF's sender uses
+    /// it, see [`Queue::marking`]).
+    pub owd: u64,
+    /// The receivers.
+    pub receivers: &'a [Ipv4Addr],
+}
+
+/// Why a queue could not be installed, if the reason is that this kernel has no such
+/// queue: the words of `tc` or of bestby that say so.
+pub fn not_on_this_kernel(error: &anyhow::Error) -> Option<String> {
+    let text = format!("{error:#}");
+    [
+        // tc: neither built in nor a module of that name (by kernel version).
+        "Specified qdisc kind is unknown",
+        "Specified qdisc not found",
+        "qdisc kind is unknown",
+        // bestbyd, mode qdisc.
+        "this kernel has no qdiscs in BPF",
+    ]
+    .into_iter()
+    .find(|words| text.contains(words))
+    .map(str::to_owned)
+}
+
 /// A queue in force.
 #[derive(Debug)]
 pub struct Installed<'a> {
@@ -140,13 +260,27 @@ impl<'a> Installed<'a> {
         ns: &'a Netns,
         device: &str,
         rate: u64,
-        far: (Ipv4Addr, u64),
+        (receiver, owd): (Ipv4Addr, u64),
     ) -> Result<Self> {
+        let told = Told {
+            rate,
+            session_rate: None,
+            owd,
+            receivers: &[receiver],
+        };
+        Self::told(queue, ns, device, &told)
+    }
+
+    /// The same with all that the queue is told.
+    pub fn told(queue: &Queue, ns: &'a Netns, device: &str, told: &Told<'_>) -> Result<Self> {
+        let rate = told.rate;
         let (leaf, cake) = match queue {
-            Queue::Bestby(method) => {
-                return Self::bestby(ns, device, &format!("qdisc --method {method}"), rate, far);
+            Queue::Bestby { method, limit } => {
+                let limit = limit.map_or(String::new(), |packets| format!(" --limit {packets}"));
+                let mode = format!("qdisc --method {method}{limit}");
+                return Self::bestby(ns, device, &mode, told);
             }
-            Queue::BestbyTc => return Self::bestby(ns, device, "tc", rate, far),
+            Queue::BestbyTc => return Self::bestby(ns, device, "tc", told),
             Queue::CakeBesteffort => ("besteffort".into(), true),
             Queue::CakeDiffserv4 => ("diffserv4".into(), true),
             Queue::Pfifo(limit) => (format!("pfifo limit {limit}"), false),
@@ -177,14 +311,9 @@ impl<'a> Installed<'a> {
         Ok(installed)
     }
 
-    fn bestby(
-        ns: &'a Netns,
-        device: &str,
-        mode: &str,
-        rate: u64,
-        (addr, owd): (Ipv4Addr, u64),
-    ) -> Result<Self> {
+    fn bestby(ns: &'a Netns, device: &str, mode: &str, told: &Told<'_>) -> Result<Self> {
         let agent = bestby::Agent::start(ns, "lab")?;
+        let rate = told.rate;
         agent.bestby(&format!(
             "iface attach {device} --mode {mode} --rate {rate}bit"
         ))?;
@@ -194,10 +323,13 @@ impl<'a> Installed<'a> {
             agent: Some(agent),
         };
         if let Some(agent) = &installed.agent {
-            agent.bestby(&format!(
-                "session set {addr} --owd {}us",
-                owd.div_ceil(1000)
-            ))?;
+            let owd = told.owd.div_ceil(1000);
+            let rate = told
+                .session_rate
+                .map_or(String::new(), |rate| format!(" --rate {rate}bit"));
+            for receiver in told.receivers {
+                agent.bestby(&format!("session set {receiver} --owd {owd}us{rate}"))?;
+            }
         }
         Ok(installed)
     }
@@ -229,5 +361,50 @@ impl Drop for Installed<'_> {
                     .sh("tc", &format!("qdisc del dev {} root", self.device));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_back() {
+        let limited = Queue::Bestby {
+            method: "sfdps1".into(),
+            limit: Some(5),
+        };
+        for queue in Queue::bestby()
+            .into_iter()
+            .chain(Queue::peers())
+            .chain([limited])
+        {
+            let name = queue.name();
+            assert_eq!(name.parse::<Queue>().expect(&name), queue);
+            let json = serde_json::to_string(&queue).expect("JSON");
+            assert_eq!(json, format!("\"{name}\""));
+        }
+    }
+
+    #[test]
+    fn wrong_names_say_what_there_is() {
+        for (name, says) in [
+            ("red", "fq_codel"),
+            ("bestby qdisc best", "ring-sfdps2"),
+            ("pfifo 0", "1 to 1000000"),
+            ("bestby qdisc ring limit many", "1 to 1000000"),
+            ("", "no queue"),
+        ] {
+            let error = name.parse::<Queue>().expect_err(name).to_string();
+            assert!(error.contains(says), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_kernels_lack_is_told_from_other_failures() {
+        let lack = anyhow::anyhow!("Error: Specified qdisc kind is unknown.").context("tc");
+        assert!(not_on_this_kernel(&lack).is_some());
+        let other = anyhow::anyhow!("RTNETLINK answers: Operation not permitted");
+        assert!(not_on_this_kernel(&other).is_none());
     }
 }

@@ -160,9 +160,9 @@ pub fn targets(cells: &[Cell]) -> Vec<Target> {
         let m = &cell.measures;
         let at = format!("{} at {} kbit/s", cell.queue, cell.rate / 1000);
         let frames = match (cell.queue.as_str(), cell.rate) {
-            ("bestby triage", 253_000) => 50.0,
-            ("bestby triage", 190_000) => 32.0,
-            ("bestby mode tc", 253_000) => 40.0,
+            ("bestby qdisc triage", 253_000) => 50.0,
+            ("bestby qdisc triage", 190_000) => 32.0,
+            ("bestby tc", 253_000) => 40.0,
             _ => continue,
         };
         list.push(Target::at_least(
@@ -175,7 +175,7 @@ pub fn targets(cells: &[Cell]) -> Vec<Target> {
             m.frames_on_time(),
             frames,
         ));
-        if cell.queue == "bestby mode tc" {
+        if cell.queue == "bestby tc" {
             let stale = m.stale_percent();
             list.push(Target::at_most(
                 &format!("{at}: stale arrivals, %"),

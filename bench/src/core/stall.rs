@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> Result<Vec<Stall>> {
     let mut list = Vec::new();
     for queue in options.queues() {
         let wanted = match &queue {
-            Queue::Bestby(method) => method == "triage" || method == "ring-sfdps2",
+            Queue::Bestby { method, .. } => method == "triage" || method == "ring-sfdps2",
             Queue::Pfifo(1000) | Queue::FqCodel | Queue::CakeBesteffort => true,
             _ => false,
         };

@@ -88,7 +88,7 @@ pub struct Coordinate {
 }
 
 /// Text as a part of a file name: lower case letters, digits, `.`, `+`, `-`.
-pub(super) fn slug(text: &str) -> String {
+pub fn slug(text: &str) -> String {
     let mut slug = String::new();
     for c in text.chars() {
         match c.to_ascii_lowercase() {

@@ -147,8 +147,7 @@ impl Millis {
 pub struct Rate(pub u64);
 
 impl Rate {
-    const ALLOWED: &str =
-        "a rate is 8000 to 10000000000 in bit/s, or text such as \"253kbit\", \"1.5mbit\", \"1gbit\"";
+    const ALLOWED: &str = "a rate is 8000 to 10000000000 in bit/s, or text such as \"253kbit\", \"1.5mbit\", \"1gbit\"";
 
     fn new(bits: f64) -> Option<Self> {
         (8e3..=1e10)

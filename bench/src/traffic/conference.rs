@@ -11,22 +11,23 @@
 //!   of G.711 + RTP 12 + UDP 8 + IP 20 + MAC 14.)
 //! - When a frame and an audio packet are due together, chance decides which goes
 //!   first.
-//! - Every packet lives 200 ms.
+//! - Every packet lives 200 ms unless the parameters say otherwise.
 
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore as _, SeedableRng as _},
 };
 use rand_distr::{Distribution as _, Normal};
+use serde::{Deserialize, Serialize};
 
-use super::{Class, MIN_WIRE, Packet, Schedule};
+use super::{Class, MIN_WIRE, Packet, Schedule, build};
 use crate::sys::{MILLI, SECOND};
 
 /// Bytes of every audio packet.
 pub const AUDIO_BYTES: u32 = 214;
 /// Largest video packet in bytes.
 pub const VIDEO_MAX: u32 = 1026;
-/// Lifetime of all packets in ns.
+/// Lifetime of all packets in the paper, ns.
 pub const LIFETIME: u64 = 200 * MILLI;
 
 const AUDIO_EVERY: u64 = 20 * MILLI;
@@ -43,8 +44,32 @@ fn frame_size(at: u64) -> (f64, f64) {
     }
 }
 
-/// `seconds` of the conference (the paper repeats its 20 s); the same for the same seed.
+/// What can be chosen; all else is the paper's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Lifetime of an audio packet, ms.
+    pub audio_lifetime_ms: u64,
+    /// Lifetime of a frame, ms.
+    pub video_lifetime_ms: u64,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            audio_lifetime_ms: LIFETIME / MILLI,
+            video_lifetime_ms: LIFETIME / MILLI,
+        }
+    }
+}
+
+/// `seconds` of the paper's conference (it repeats its 20 s); the same for the same seed.
 pub fn schedule(seconds: u64, seed: u64) -> Schedule {
+    schedule_with(&Parameters::default(), seconds, seed)
+}
+
+/// The same packets at the same times, with other lifetimes.
+pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut packets = Vec::new();
     let mut adu = 0;
@@ -53,7 +78,7 @@ pub fn schedule(seconds: u64, seed: u64) -> Schedule {
         let audio = |packets: &mut Vec<Packet>, adu: &mut u32| {
             packets.push(Packet {
                 at,
-                lifetime: LIFETIME,
+                lifetime: parameters.audio_lifetime_ms * MILLI,
                 class: Class::Audio,
                 stream: 0,
                 adu: *adu,
@@ -75,11 +100,11 @@ pub fn schedule(seconds: u64, seed: u64) -> Schedule {
             .map_or(mean, |normal| normal.sample(&mut rng))
             .round()
             .max(f64::from(MIN_WIRE)) as u32;
-        let parts = cut(size);
+        let parts = build::cut(size, VIDEO_MAX);
         for (index, &wire_bytes) in parts.iter().enumerate() {
             packets.push(Packet {
                 at,
-                lifetime: LIFETIME,
+                lifetime: parameters.video_lifetime_ms * MILLI,
                 class: Class::Video,
                 stream: 0,
                 adu,
@@ -96,22 +121,6 @@ pub fn schedule(seconds: u64, seed: u64) -> Schedule {
         packets,
         duration: seconds * SECOND,
     }
-}
-
-/// Cuts a frame of `size` bytes into packets of [`VIDEO_MAX`] and a rest. A rest too
-/// small for the lab's record takes what it lacks from the packet before it.
-fn cut(size: u32) -> Vec<u32> {
-    let mut parts = vec![VIDEO_MAX; (size / VIDEO_MAX) as usize];
-    let rest = size % VIDEO_MAX;
-    if rest == 0 {
-        return parts;
-    }
-    let lacking = MIN_WIRE.saturating_sub(rest);
-    if let Some(previous) = parts.last_mut() {
-        *previous -= lacking;
-    }
-    parts.push(rest + lacking);
-    parts
 }
 
 #[cfg(test)]
@@ -164,6 +173,23 @@ mod tests {
     }
 
     #[test]
+    fn other_lifetimes_change_nothing_else() {
+        let mixed = Parameters {
+            audio_lifetime_ms: 50,
+            video_lifetime_ms: 1000,
+        };
+        let (paper, mixed) = (schedule(20, 1), schedule_with(&mixed, 20, 1));
+        for (a, b) in paper.packets.iter().zip(&mixed.packets) {
+            assert_eq!(
+                (a.at, a.class, a.adu, a.wire_bytes),
+                (b.at, b.class, b.adu, b.wire_bytes)
+            );
+            let expected = if b.class == Class::Audio { 50 } else { 1000 };
+            assert_eq!(b.lifetime, expected * MILLI);
+        }
+    }
+
+    #[test]
     fn one_seed_gives_one_schedule() {
         assert_eq!(schedule(20, 1), schedule(20, 1));
         assert_ne!(schedule(20, 1), schedule(20, 2));
@@ -200,17 +226,5 @@ mod tests {
             .filter(|p| p.class == Class::Video && p.last)
             .count();
         assert_eq!((audio, frames), (1000, 200));
-    }
-
-    #[test]
-    fn cutting_keeps_every_byte() {
-        for size in MIN_WIRE..8000 {
-            let parts = cut(size);
-            assert_eq!(parts.iter().sum::<u32>(), size);
-            assert!(
-                parts.iter().all(|p| (MIN_WIRE..=VIDEO_MAX).contains(p)),
-                "{size}: {parts:?}"
-            );
-        }
     }
 }

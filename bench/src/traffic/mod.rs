@@ -1,11 +1,17 @@
 //! Traffic: what is sent when, known before a run starts, so that two runs with
 //! one seed send the same bytes at the same times.
 
+mod build;
 pub mod conference;
+pub mod gop;
+pub mod lpd;
+mod model;
 pub mod receiver;
 pub mod sender;
+pub mod sfu;
 pub mod wire;
 
+pub use model::Model;
 use serde::{Deserialize, Serialize};
 
 /// What a packet carries; also the flow it belongs to.
@@ -70,6 +76,9 @@ pub const HEADERS: u32 = 42;
 /// Smallest packet that holds the lab's own record.
 pub const MIN_WIRE: u32 = HEADERS + wire::RECORD as u32;
 
+/// Largest packet: a payload of 1500 bytes in an Ethernet frame.
+pub const MAX_WIRE: u32 = 1514;
+
 /// A run's packets in sending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
@@ -93,5 +102,66 @@ impl Schedule {
     pub fn load(&self) -> f64 {
         let bytes: u64 = self.packets.iter().map(|p| u64::from(p.wire_bytes)).sum();
         bytes as f64 * 8.0 / (self.duration as f64 / 1e9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// What a test wants to know of an ADU.
+    #[derive(Debug)]
+    pub(super) struct Adu {
+        pub(super) at: u64,
+        pub(super) class: Class,
+        pub(super) stream: u16,
+        pub(super) deadline: u64,
+        pub(super) packets: u32,
+        pub(super) bytes: u32,
+        pub(super) largest: u32,
+        pub(super) lasts: u32,
+    }
+
+    /// All ADUs in the order of their numbers; all packets of one must agree on its
+    /// class, its stream and its deadline.
+    pub(super) fn adus(schedule: &Schedule) -> Vec<Adu> {
+        let mut adus = BTreeMap::<u32, Adu>::new();
+        for p in &schedule.packets {
+            let adu = adus.entry(p.adu).or_insert_with(|| Adu {
+                at: p.at,
+                class: p.class,
+                stream: p.stream,
+                deadline: p.at + p.lifetime,
+                packets: 0,
+                bytes: 0,
+                largest: 0,
+                lasts: 0,
+            });
+            assert_eq!(
+                (adu.class, adu.stream, adu.deadline, adu.lasts),
+                (p.class, p.stream, p.at + p.lifetime, 0),
+                "ADU {}",
+                p.adu
+            );
+            adu.packets += 1;
+            adu.bytes += p.wire_bytes;
+            adu.largest = adu.largest.max(p.wire_bytes);
+            adu.lasts += u32::from(p.last);
+        }
+        assert!(adus.keys().copied().eq(0..adus.len() as u32));
+        adus.into_values().collect()
+    }
+
+    /// Rate of a class on the wire.
+    pub(super) fn rate_kbit(schedule: &Schedule, class: Class) -> f64 {
+        let bytes: u64 = schedule
+            .packets
+            .iter()
+            .filter(|p| p.class == class)
+            .map(|p| u64::from(p.wire_bytes))
+            .sum();
+        bytes as f64 * 8e6 / schedule.duration as f64
     }
 }

@@ -1,0 +1,168 @@
+//! What all models do alike: frames cut into packets, ADUs brought into sending order
+//! and numbered.
+
+use anyhow::{Result, ensure};
+
+use super::{Class, MAX_WIRE, MIN_WIRE, Packet, Schedule};
+use crate::sys::SECOND;
+
+/// One ADU before it has a number.
+pub(super) struct Adu {
+    pub(super) class: Class,
+    pub(super) stream: u16,
+    /// Of every packet of it, ns since the start of the run.
+    pub(super) deadline: u64,
+    /// When each packet is created (ns since the start) and its bytes on the wire.
+    pub(super) parts: Vec<(u64, u32)>,
+}
+
+/// Collects ADUs in any order.
+#[derive(Default)]
+pub(super) struct Builder {
+    adus: Vec<Adu>,
+}
+
+impl Builder {
+    pub(super) fn add(&mut self, adu: Adu) {
+        if !adu.parts.is_empty() {
+            self.adus.push(adu);
+        }
+    }
+
+    /// All ADUs that fit into `seconds` as a whole; ADUs of one time stay in the order
+    /// in which they were added.
+    pub(super) fn finish(mut self, seconds: u64) -> Schedule {
+        let duration = seconds * SECOND;
+        self.adus
+            .retain(|adu| adu.parts.iter().all(|&(at, _)| at < duration));
+        let mut packets = Vec::new();
+        for (adu, number) in self.adus.iter().zip(0..) {
+            let count = adu.parts.len();
+            for (index, &(at, wire_bytes)) in adu.parts.iter().enumerate() {
+                packets.push(Packet {
+                    at,
+                    lifetime: adu.deadline.saturating_sub(at),
+                    class: adu.class,
+                    stream: adu.stream,
+                    adu: number,
+                    last: index + 1 == count,
+                    wire_bytes,
+                });
+            }
+        }
+        packets.sort_by_key(|p| p.at);
+        number(&mut packets);
+        Schedule { packets, duration }
+    }
+}
+
+/// Numbers ADUs by the order of their first packets.
+pub(super) fn number(packets: &mut [Packet]) {
+    let mut numbers = std::collections::HashMap::new();
+    for packet in packets {
+        let next = numbers.len() as u32;
+        packet.adu = *numbers.entry(packet.adu).or_insert(next);
+    }
+}
+
+/// Cuts a frame of `size` bytes into packets of `max` and a rest. A rest too small for
+/// the lab's record takes what it lacks from the packet before it; a frame too small
+/// becomes the smallest packet. `max` is at least twice [`MIN_WIRE`].
+pub(super) fn cut(size: u32, max: u32) -> Vec<u32> {
+    let mut parts = vec![max; (size / max) as usize];
+    let rest = size % max;
+    if rest == 0 && !parts.is_empty() {
+        return parts;
+    }
+    let lacking = MIN_WIRE.saturating_sub(rest);
+    if let Some(previous) = parts.last_mut() {
+        *previous -= lacking;
+    }
+    parts.push(rest + lacking);
+    parts
+}
+
+/// Refuses packets that cannot be cut or do not fit on an Ethernet.
+pub(super) fn check_packet_bytes(bytes: u32) -> Result<()> {
+    ensure!(
+        (2 * MIN_WIRE..=MAX_WIRE).contains(&bytes),
+        "packet_bytes = {bytes} is not within {}..={MAX_WIRE} (bytes with the MAC header)",
+        2 * MIN_WIRE
+    );
+    Ok(())
+}
+
+/// Refuses a rate that is not a positive number.
+pub(super) fn check_rate(kbit: f64) -> Result<()> {
+    ensure!(
+        kbit.is_finite() && (1.0..=1e7).contains(&kbit),
+        "rate_kbit = {kbit} is not within 1..=10000000 kbit/s"
+    );
+    Ok(())
+}
+
+/// Refuses a lifetime that is 0 or beyond what bestby's mark can say (±65 s).
+pub(super) fn check_lifetime(name: &str, ms: u64) -> Result<()> {
+    ensure!(
+        (1..=60_000).contains(&ms),
+        "{name} = {ms} is not within 1..=60000 ms"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cutting_keeps_every_byte() {
+        for max in [2 * MIN_WIRE, 1026, MAX_WIRE] {
+            for size in MIN_WIRE..8000 {
+                let parts = cut(size, max);
+                assert_eq!(parts.iter().sum::<u32>(), size);
+                assert!(
+                    parts.iter().all(|p| (MIN_WIRE..=max).contains(p)),
+                    "{size}: {parts:?}"
+                );
+            }
+        }
+        assert_eq!(cut(0, 1026), [MIN_WIRE]);
+    }
+
+    #[test]
+    fn adus_are_numbered_in_sending_order_and_do_not_outlast_the_run() {
+        let adu = |class, times: &[u64]| Adu {
+            class,
+            stream: 0,
+            deadline: 5 * SECOND,
+            parts: times.iter().map(|&at| (at, 100)).collect(),
+        };
+        let mut builder = Builder::default();
+        builder.add(adu(Class::Video, &[10, 30]));
+        builder.add(adu(Class::Audio, &[20]));
+        builder.add(adu(Class::Data, &[5]));
+        builder.add(adu(Class::Data, &[]));
+        builder.add(adu(Class::Video, &[SECOND - 1, SECOND]));
+        let schedule = builder.finish(1);
+        let seen: Vec<_> = schedule
+            .packets
+            .iter()
+            .map(|p| (p.at, p.adu, p.class, p.last))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (5, 0, Class::Data, true),
+                (10, 1, Class::Video, false),
+                (20, 2, Class::Audio, true),
+                (30, 1, Class::Video, true),
+            ]
+        );
+        assert!(
+            schedule
+                .packets
+                .iter()
+                .all(|p| p.at + p.lifetime == 5 * SECOND)
+        );
+    }
+}

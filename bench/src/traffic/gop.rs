@@ -1,0 +1,302 @@
+//! Live video as an encoder with groups of pictures makes it, and audio beside it.
+//!
+//! - Video: a key frame opens each group and is several times larger than the
+//!   predicted frames behind it. Sizes are log-normal: never negative and skewed to the
+//!   right, as those of one type of frame are. A frame's packets are sent as a bunch.
+//! - The rate is the mean on the wire, all headers with the MAC header included, so it
+//!   compares with a link's rate.
+//! - Audio: one packet every 20 ms.
+//! - The clocks of audio and video are not related: the first frame's time is drawn.
+
+use anyhow::{Result, ensure};
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore as _, SeedableRng as _},
+};
+use rand_distr::{Distribution as _, LogNormal};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, MAX_WIRE, MIN_WIRE, Schedule,
+    build::{Adu, Builder, check_lifetime, check_packet_bytes, check_rate, cut},
+};
+use crate::sys::{MILLI, SECOND};
+
+/// Time between audio packets, ns.
+pub const AUDIO_EVERY: u64 = 20 * MILLI;
+
+/// What can be chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Frames per second, 1..=240.
+    pub fps: u32,
+    /// Frames from one key frame to the next, at least 1 (each a key frame).
+    pub gop_frames: u32,
+    /// Mean rate of the video on the wire, kbit/s.
+    pub rate_kbit: f64,
+    /// Mean size of a key frame over that of a predicted one, 1..=100.
+    pub key_ratio: f64,
+    /// Standard deviation of the logarithm of a predicted frame's size, 0..=2
+    /// (0.35: two of three frames are within 0.7 to 1.4 times the median).
+    pub sigma: f64,
+    /// The same for key frames, which vary less.
+    pub key_sigma: f64,
+    /// Largest packet on the wire in bytes; 1242 is an RTP packet of 1200.
+    pub packet_bytes: u32,
+    /// An audio packet's bytes on the wire; 0: no audio. 214 is 160 bytes of payload
+    /// (64 kbit/s) and 54 of headers.
+    pub audio_bytes: u32,
+    /// Lifetime of a frame, ms.
+    pub video_lifetime_ms: u64,
+    /// Lifetime of an audio packet, ms.
+    pub audio_lifetime_ms: u64,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            fps: 30,
+            gop_frames: 60,
+            rate_kbit: 1500.0,
+            key_ratio: 8.0,
+            sigma: 0.35,
+            key_sigma: 0.15,
+            packet_bytes: 1242,
+            audio_bytes: 214,
+            video_lifetime_ms: 200,
+            audio_lifetime_ms: 200,
+        }
+    }
+}
+
+impl Parameters {
+    fn check(&self) -> Result<()> {
+        ensure!(
+            (1..=240).contains(&self.fps),
+            "fps = {} is not within 1..=240",
+            self.fps
+        );
+        ensure!(
+            self.gop_frames >= 1,
+            "gop_frames = 0: a group has at least 1 frame"
+        );
+        ensure!(
+            (1.0..=100.0).contains(&self.key_ratio),
+            "key_ratio = {} is not within 1..=100",
+            self.key_ratio
+        );
+        for (name, sigma) in [("sigma", self.sigma), ("key_sigma", self.key_sigma)] {
+            ensure!(
+                (0.0..=2.0).contains(&sigma),
+                "{name} = {sigma} is not within 0..=2"
+            );
+        }
+        ensure!(
+            self.audio_bytes == 0 || (MIN_WIRE..=MAX_WIRE).contains(&self.audio_bytes),
+            "audio_bytes = {} is neither 0 nor within {MIN_WIRE}..={MAX_WIRE}",
+            self.audio_bytes
+        );
+        check_packet_bytes(self.packet_bytes)?;
+        check_rate(self.rate_kbit)?;
+        check_lifetime("video_lifetime_ms", self.video_lifetime_ms)?;
+        check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)
+    }
+
+    /// Mean bytes of a key frame and of a predicted one.
+    pub fn mean_bytes(&self) -> (f64, f64) {
+        let group = f64::from(self.gop_frames);
+        let bytes = self.rate_kbit * 125.0 * group / f64::from(self.fps);
+        let predicted = bytes / (self.key_ratio + group - 1.0);
+        (predicted * self.key_ratio, predicted)
+    }
+}
+
+/// One frame or audio packet as the encoder hands it on.
+pub(super) struct Unit {
+    pub(super) at: u64,
+    pub(super) class: Class,
+    /// Bytes on the wire of each packet.
+    pub(super) parts: Vec<u32>,
+    pub(super) lifetime: u64,
+}
+
+/// All frames and audio packets of `seconds` in order of time.
+pub(super) fn units(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Vec<Unit>> {
+    parameters.check()?;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (key, predicted) = parameters.mean_bytes();
+    let key = sizes(key, parameters.key_sigma)?;
+    let predicted = sizes(predicted, parameters.sigma)?;
+    let fps = u64::from(parameters.fps);
+    let phase = rng.next_u64() % (SECOND / fps);
+
+    let mut units = Vec::new();
+    for frame in 0.. {
+        let at = phase + frame * SECOND / fps;
+        if at >= seconds * SECOND {
+            break;
+        }
+        let size = if frame % u64::from(parameters.gop_frames) == 0 {
+            key.sample(&mut rng)
+        } else {
+            predicted.sample(&mut rng)
+        };
+        units.push(Unit {
+            at,
+            class: Class::Video,
+            parts: cut(
+                size.round().max(f64::from(MIN_WIRE)) as u32,
+                parameters.packet_bytes,
+            ),
+            lifetime: parameters.video_lifetime_ms * MILLI,
+        });
+    }
+    if parameters.audio_bytes > 0 {
+        for at in (0..seconds * SECOND).step_by(AUDIO_EVERY as usize) {
+            units.push(Unit {
+                at,
+                class: Class::Audio,
+                parts: vec![parameters.audio_bytes],
+                lifetime: parameters.audio_lifetime_ms * MILLI,
+            });
+        }
+    }
+    units.sort_by_key(|unit| unit.at);
+    Ok(units)
+}
+
+/// Log-normal with this mean; its logarithm deviates by `sigma`.
+fn sizes(mean: f64, sigma: f64) -> Result<LogNormal<f64>> {
+    Ok(LogNormal::new(mean.ln() - sigma * sigma / 2.0, sigma)?)
+}
+
+/// `seconds` of video and audio; the same for the same seed.
+pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Schedule> {
+    let mut builder = Builder::default();
+    for unit in units(parameters, seconds, seed)? {
+        builder.add(Adu {
+            class: unit.class,
+            stream: 0,
+            deadline: unit.at + unit.lifetime,
+            parts: unit.parts.iter().map(|&bytes| (unit.at, bytes)).collect(),
+        });
+    }
+    Ok(builder.finish(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::tests::{adus, rate_kbit};
+
+    #[test]
+    fn rates_are_those_asked_for() {
+        for rate in [300.0, 1500.0, 6000.0] {
+            let parameters = Parameters {
+                rate_kbit: rate,
+                ..Parameters::default()
+            };
+            let schedule = schedule(&parameters, 600, 5).expect("a schedule");
+            let video = rate_kbit(&schedule, Class::Video);
+            assert!((video / rate - 1.0).abs() < 0.01, "{video} for {rate}");
+            assert!((rate_kbit(&schedule, Class::Audio) - 85.6).abs() < 0.01);
+        }
+    }
+
+    #[test]
+    fn key_frames_open_groups_and_are_larger() {
+        let parameters = Parameters::default();
+        let schedule = schedule(&parameters, 400, 9).expect("a schedule");
+        let frames: Vec<_> = adus(&schedule)
+            .into_iter()
+            .filter(|adu| adu.class == Class::Video)
+            .collect();
+        assert_eq!(frames.len(), 12_000);
+        let mean = |key: bool| {
+            let sizes: Vec<f64> = frames
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| (i % 60 == 0) == key)
+                .map(|(_, f)| f64::from(f.bytes))
+                .collect();
+            sizes.iter().sum::<f64>() / sizes.len() as f64
+        };
+        let (key, predicted) = parameters.mean_bytes();
+        assert!((mean(true) / key - 1.0).abs() < 0.05, "{}", mean(true));
+        assert!(
+            (mean(false) / predicted - 1.0).abs() < 0.02,
+            "{}",
+            mean(false)
+        );
+        // The median of a log-normal is below its mean by exp(sigma²/2).
+        let mut sizes: Vec<u32> = frames
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| i % 60 != 0)
+            .map(|(_, f)| f.bytes)
+            .collect();
+        sizes.sort_unstable();
+        let median = f64::from(sizes[sizes.len() / 2]);
+        let expected = predicted * (-0.35f64 * 0.35 / 2.0).exp();
+        assert!((median / expected - 1.0).abs() < 0.02, "{median}");
+        for frame in &frames {
+            assert_eq!(frame.deadline - frame.at, 200 * MILLI);
+            assert_eq!(frame.lasts, 1);
+            assert!(frame.largest <= 1242);
+        }
+    }
+
+    #[test]
+    fn one_seed_gives_one_schedule() {
+        let parameters = Parameters::default();
+        let of = |seed| schedule(&parameters, 5, seed).expect("a schedule");
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+
+    #[test]
+    fn edges() {
+        let lone = Parameters {
+            fps: 1,
+            gop_frames: 1,
+            sigma: 0.0,
+            key_sigma: 0.0,
+            rate_kbit: 80.0,
+            audio_bytes: 0,
+            ..Parameters::default()
+        };
+        let frames = adus(&schedule(&lone, 3, 1).expect("a schedule"));
+        assert_eq!(frames.len(), 3);
+        assert!(frames.iter().all(|f| f.bytes == 10_000 && f.packets == 9));
+        for bad in [
+            Parameters { fps: 0, ..lone },
+            Parameters {
+                gop_frames: 0,
+                ..lone
+            },
+            Parameters {
+                rate_kbit: f64::NAN,
+                ..lone
+            },
+            Parameters {
+                packet_bytes: 1515,
+                ..lone
+            },
+            Parameters {
+                packet_bytes: 163,
+                ..lone
+            },
+            Parameters {
+                audio_bytes: 10,
+                ..lone
+            },
+            Parameters {
+                video_lifetime_ms: 0,
+                ..lone
+            },
+        ] {
+            assert!(schedule(&bad, 3, 1).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -93,11 +93,12 @@ pub fn slug(text: &str) -> String {
     for c in text.chars() {
         match c.to_ascii_lowercase() {
             c if c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-') => slug.push(c),
-            _ if slug.ends_with('-') => {}
+            _ if slug.is_empty() || slug.ends_with('-') => {}
             _ => slug.push('-'),
         }
     }
-    slug.trim_matches('-').to_owned()
+    // A minus in front is a sign, one at the end is nothing.
+    slug.trim_end_matches('-').to_owned()
 }
 
 impl fmt::Display for LinkRate {

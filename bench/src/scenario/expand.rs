@@ -1,0 +1,275 @@
+//! From the axes of a file to its cells: all combinations, each with every queue.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize as _;
+
+use super::{
+    Fault, File, QueueName,
+    cell::{Bottleneck, Cell, Coordinate, LinkRate, Point, slug},
+    model::Model,
+    value::{Axis, Error, Percent},
+};
+use crate::series::summary::Swept;
+
+/// What a file expands to.
+#[derive(Debug)]
+pub(super) struct Expansion {
+    /// The axes that sweep.
+    pub(super) axes: Vec<Swept>,
+    /// In the order in which they are run: neighbours share a path.
+    pub(super) cells: Vec<Cell>,
+}
+
+/// A combination under construction.
+type Draft = (Point, Vec<Coordinate>);
+
+/// Combinations so far, each multiplied by every further axis.
+struct Drafts {
+    axes: Vec<Swept>,
+    all: Vec<Draft>,
+}
+
+impl Drafts {
+    fn multiply<T: Clone + ToString>(
+        &mut self,
+        axis: &str,
+        unit: &str,
+        values: &[T],
+        set: impl Fn(&mut Point, T),
+    ) {
+        let sweeps = values.len() > 1;
+        if sweeps {
+            self.axes.push(Swept {
+                axis: axis.into(),
+                unit: unit.into(),
+                values: values.iter().map(T::to_string).collect(),
+            });
+        }
+        let mut all = Vec::with_capacity(self.all.len() * values.len());
+        for (point, coordinates) in &self.all {
+            for value in values {
+                let mut draft = (point.clone(), coordinates.clone());
+                set(&mut draft.0, value.clone());
+                if sweeps {
+                    draft.1.push(Coordinate {
+                        axis: axis.into(),
+                        value: value.to_string(),
+                    });
+                }
+                all.push(draft);
+            }
+        }
+        self.all = all;
+    }
+}
+
+fn values<T: Clone>(axis: &Option<Axis<T>>, default: T) -> Vec<T> {
+    axis.as_ref()
+        .map_or_else(|| vec![default], |axis| axis.0.clone())
+}
+
+/// Expands `file`, whose text is needed for the lines of errors.
+pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
+    let topology = file.topology.get_ref();
+    let router = topology.bottleneck == Bottleneck::Router;
+    let (link_axis, link_unit, links): (_, _, Vec<LinkRate>) =
+        match (&topology.rate, &topology.load) {
+            (Some(rates), _) => (
+                "rate",
+                "bit/s",
+                rates.0.iter().map(|&rate| LinkRate::Rate(rate)).collect(),
+            ),
+            (None, Some(loads)) => (
+                "load",
+                "",
+                loads.0.iter().map(|&load| LinkRate::Load(load)).collect(),
+            ),
+            // `File::check` has refused this; no links, no cells.
+            (None, None) => ("rate", "bit/s", Vec::new()),
+        };
+    let owds = &topology.owd.0;
+    let (Some(&link), Some(&owd)) = (links.first(), owds.first()) else {
+        return Ok(Expansion {
+            axes: Vec::new(),
+            cells: Vec::new(),
+        });
+    };
+    let mut drafts = Drafts {
+        axes: Vec::new(),
+        all: vec![(
+            Point {
+                bottleneck: topology.bottleneck,
+                link,
+                owd_ms: owd,
+                loss_percent: Percent(0.0),
+                router_queue: None,
+                lifetime: None,
+                traffic: BTreeMap::new(),
+                rtt_error: Error(0.0),
+                rate_error: Error(0.0),
+                stall: None,
+            },
+            Vec::new(),
+        )],
+    };
+    // The path first: cells that share it stand together.
+    drafts.multiply("owd", "ms", owds, |p, v| p.owd_ms = v);
+    drafts.multiply(
+        "loss",
+        "%",
+        &values(&topology.loss, Percent(0.0)),
+        |p, v| {
+            p.loss_percent = v;
+        },
+    );
+    drafts.multiply(link_axis, link_unit, &links, |p, v| p.link = v);
+    if router {
+        let queues: Vec<u32> = values(&topology.router_queue, super::FifoPackets::default())
+            .iter()
+            .map(|packets| packets.0)
+            .collect();
+        drafts.multiply("router_queue", "packets", &queues, |p, v| {
+            p.router_queue = Some(v);
+        });
+    }
+    if let Some(lifetimes) = &file.lifetime {
+        drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));
+    }
+    traffic(file, text, &mut drafts)?;
+    let none = Error(0.0);
+    let rtt_errors = values(&file.told.rtt_error, none);
+    drafts.multiply("rtt_error", "", &rtt_errors, |p, v| p.rtt_error = v);
+    let rate_errors = values(&file.told.rate_error, none);
+    drafts.multiply("rate_error", "", &rate_errors, |p, v| p.rate_error = v);
+    if let Some(stalls) = &file.stall {
+        drafts.multiply("stall", "ms", &stalls.get_ref().0, |p, v| p.stall = Some(v));
+    }
+
+    let mut cells: Vec<Cell> = Vec::new();
+    for (point, coordinates) in drafts.all {
+        for QueueName(queue) in file.queues.get_ref() {
+            let (mut point, mut axes) = (point.clone(), coordinates.clone());
+            // Told nothing, it cannot be told anything wrong: one cell serves all values.
+            let mut forget = |axis: &str, error: &mut Error| {
+                *error = none;
+                for coordinate in axes.iter_mut().filter(|c| c.axis == axis) {
+                    coordinate.value = none.to_string();
+                }
+            };
+            if !queue.knows_owd() {
+                forget("rtt_error", &mut point.rtt_error);
+            }
+            if !queue.is_bestby() && !router {
+                forget("rate_error", &mut point.rate_error);
+            }
+            let mut id: Vec<String> = axes
+                .iter()
+                .map(|c| format!("{}={}", c.axis, slug(&c.value)))
+                .collect();
+            id.push(slug(&queue.name()));
+            let cell = Cell {
+                id: id.join("_"),
+                point,
+                axes,
+                queue: queue.clone(),
+            };
+            if !cells.contains(&cell) {
+                cells.push(cell);
+            }
+        }
+    }
+    Ok(Expansion {
+        axes: drafts.axes,
+        cells,
+    })
+}
+
+/// The axes of the traffic model: every list among its parameters.
+fn traffic(file: &File, text: &str, drafts: &mut Drafts) -> Result<(), Fault> {
+    let table = file.traffic.get_ref();
+    let start = file.traffic.span().start;
+    let fault = |key: &str, message: String| {
+        // The line of this key below the table's head, else the head's.
+        let own = text[start..].split_inclusive('\n').scan(start, |at, line| {
+            let begin = *at;
+            *at += line.len();
+            Some((begin, line))
+        });
+        let at = own
+            .into_iter()
+            .find(|(_, line)| {
+                line.trim_start()
+                    .strip_prefix(key)
+                    .is_some_and(|rest| rest.trim_start().starts_with('='))
+            })
+            .map_or(start, |(begin, _)| begin);
+        Fault {
+            at: Some(at),
+            message,
+        }
+    };
+    let json = |key: &str, value: &toml::Value| {
+        serde_json::to_value(value).map_err(|error| fault(key, format!("`{key}`: {error}")))
+    };
+    for (key, value) in table {
+        match value {
+            toml::Value::Array(list) => {
+                if list.is_empty() {
+                    return Err(fault(key, format!("[traffic] `{key}` is an empty list")));
+                }
+                let list: Vec<Parameter> = list
+                    .iter()
+                    .map(|value| json(key, value).map(Parameter))
+                    .collect::<Result<_, _>>()?;
+                drafts.multiply(key, "", &list, |p, v| {
+                    p.traffic.insert(key.clone(), v.0);
+                });
+            }
+            single => {
+                let single = json(key, single)?;
+                for (point, _) in &mut drafts.all {
+                    point.traffic.insert(key.clone(), single.clone());
+                }
+            }
+        }
+    }
+    for (point, _) in &drafts.all {
+        model(point).map_err(|error| {
+            let message = error.to_string();
+            // serde names the field it stumbles over in backticks, or a value.
+            let key = message
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .find(|word| table.contains_key(*word))
+                .unwrap_or("model")
+                .to_owned();
+            fault(&key, format!("[traffic]: {message}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// A model's parameter as one value of an axis.
+#[derive(Clone)]
+struct Parameter(serde_json::Value);
+
+impl std::fmt::Display for Parameter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            serde_json::Value::String(text) => text.fmt(f),
+            other => other.fmt(f),
+        }
+    }
+}
+
+/// The traffic model of a point.
+pub(super) fn model(point: &Point) -> Result<Model, serde_json::Error> {
+    let map: serde_json::Map<String, serde_json::Value> = point
+        .traffic
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    Model::deserialize(serde_json::Value::Object(map))
+}

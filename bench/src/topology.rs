@@ -4,6 +4,12 @@
 //! sender ns          middle ns             receiver ns
 //! s0 ───────────── m0 → forward → m1 ───────────── r0
 //! queue under test       netem delay (one way)
+//!
+//! the same with a router:
+//!
+//! sender ns     router ns         middle ns        receiver ns
+//! s0 ──────── x0 → forward → x1 ──────── m0 → forward → m1 ──────── r0
+//! queue       its rate and FIFO       netem delay (both ways)
 //! ```
 //!
 //! The only queue is the one on `s0`: veth has none, and netem holds every packet
@@ -38,12 +44,38 @@ pub const DEVICE: &str = "s0";
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 const PORT: u16 = 5004;
 
-/// The three namespaces, connected.
+/// The router's device towards the receiver, which carries its FIFO.
+const ROUTER_DEVICE: &str = "x1";
+/// bytes; just above TCP's packet of 1514.
+const ROUTER_BURST: u32 = 1600;
+/// Where the clients of a relay are.
+const CLIENTS: &str = "10.78.0.0/16";
+
+/// Addresses of the first `count` clients of a relay.
+pub fn clients(count: usize) -> Vec<Ipv4Addr> {
+    let first = u32::from(Ipv4Addr::new(10, 78, 0, 1));
+    (first..).take(count).map(Ipv4Addr::from).collect()
+}
+
+/// What a path is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shape {
+    /// One way, ns. With a router also on the way back.
+    pub delay: u64,
+    /// Packets lost behind the queue under test, %. By netem, not seeded.
+    pub loss: f64,
+    /// Whether a router with a rate and a FIFO of its own stands between sender and
+    /// middle, see [`Path::set_router`].
+    pub router: bool,
+}
+
+/// The namespaces, connected.
 #[derive(Debug)]
 pub struct Path {
     sender: Netns,
-    _middle: Netns,
+    middle: Netns,
     receiver: Netns,
+    router: Option<Netns>,
     /// Added to every arrival by arithmetic, ns: 0 when netem delays.
     pub extra_delay: u64,
     /// One-way delay of the idle path in ns, measured (95 % of packets are no
@@ -54,52 +86,92 @@ pub struct Path {
 impl Path {
     /// Builds the path with a one-way delay of `delay` ns and measures it.
     pub fn new(delay: u64) -> Result<Self> {
+        Self::build(Shape {
+            delay,
+            ..Shape::default()
+        })
+    }
+
+    /// Builds a path of this shape and measures its delay.
+    pub fn build(shape: Shape) -> Result<Self> {
         let (sender, middle, receiver) = (Netns::new("s")?, Netns::new("m")?, Netns::new("r")?);
-        for ns in [&sender, &middle, &receiver] {
-            // Neighbour discovery and listener reports would be queued with the traffic.
-            ns.enter(|| {
-                for file in [
-                    "ipv6/conf/all/disable_ipv6",
-                    "ipv6/conf/default/disable_ipv6",
-                ] {
-                    // A kernel without IPv6 has no such file, and needs none.
-                    let _ = fs::write(format!("/proc/sys/net/{file}"), "1");
-                }
-                fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("ip_forward")
-            })?;
+        let router = shape.router.then(|| Netns::new("x")).transpose()?;
+        for ns in [
+            Some(&sender),
+            Some(&middle),
+            Some(&receiver),
+            router.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            prepare(ns)?;
         }
-        netns::veth(
-            (&sender, DEVICE, "10.77.1.1/24"),
-            (&middle, "m0", "10.77.1.2/24"),
-        )?;
+        let s0 = (&sender, DEVICE, "10.77.1.1/24");
+        match &router {
+            None => netns::veth(s0, (&middle, "m0", "10.77.1.2/24"))?,
+            Some(router) => {
+                netns::veth(s0, (router, "x0", "10.77.1.2/24"))?;
+                let near = (router, ROUTER_DEVICE, "10.77.3.1/24");
+                netns::veth(near, (&middle, "m0", "10.77.3.2/24"))?;
+                router.sh("ip", "route add default via 10.77.3.2")?;
+                middle.sh("ip", "route add 10.77.1.0/24 via 10.77.3.1")?;
+            }
+        }
         netns::veth(
             (&middle, "m1", "10.77.2.1/24"),
             (&receiver, "r0", "10.77.2.2/24"),
         )?;
         sender.sh("ip", "route add default via 10.77.1.2")?;
         receiver.sh("ip", "route add default via 10.77.2.1")?;
+        // Every client's address is the receiver's, without a device or a neighbour each.
+        middle.sh("ip", &format!("route add {CLIENTS} via 10.77.2.2"))?;
+        receiver.sh("ip", &format!("route add local {CLIENTS} dev lo"))?;
 
-        let netem = format!(
-            "qdisc add dev m1 root netem limit 1000000 delay {}us",
-            delay / 1000
-        );
-        let extra_delay = match middle.sh("tc", &netem) {
-            Ok(_) => 0,
-            Err(error) if !has_netem() => {
-                eprintln!("no netem here ({error:#}): the delay is added to arrivals");
-                delay
-            }
-            Err(error) => return Err(error),
-        };
+        let extra_delay = impair(&middle, &shape)?;
         let mut path = Self {
             sender,
-            _middle: middle,
+            middle,
             receiver,
+            router,
             extra_delay,
-            owd: delay,
+            owd: shape.delay,
         };
         path.owd = path.measure_owd()?;
+        // Only now: the delay is that of packets, which a loss would thin out.
+        if shape.loss > 0.0 {
+            path.lose(&shape)?;
+        }
         Ok(path)
+    }
+
+    fn lose(&self, shape: &Shape) -> Result<()> {
+        let (delay, loss) = (shape.delay / 1000, shape.loss);
+        let netem =
+            format!("qdisc change dev m1 root netem limit 1000000 delay {delay}us loss {loss}%");
+        self.middle
+            .sh("tc", &netem)
+            .map(drop)
+            .context("a loss of packets needs netem: use --vm")
+    }
+
+    /// Makes the router's link one of `rate` bit/s with a FIFO of `packets`.
+    pub fn set_router(&self, rate: u64, packets: u32) -> Result<()> {
+        let Some(router) = &self.router else {
+            bail!("this path has no router");
+        };
+        // Anew each time: no packet of the run before stands in it.
+        let _ = router.sh("tc", &format!("qdisc del dev {ROUTER_DEVICE} root"));
+        let bucket = format!("tbf rate {rate}bit burst {ROUTER_BURST} limit 10000000");
+        router.sh(
+            "tc",
+            &format!("qdisc add dev {ROUTER_DEVICE} root handle 1: {bucket}"),
+        )?;
+        router.sh(
+            "tc",
+            &format!("qdisc add dev {ROUTER_DEVICE} parent 1:1 handle 10: pfifo limit {packets}"),
+        )?;
+        Ok(())
     }
 
     /// The namespace with the queue under test.
@@ -107,10 +179,29 @@ impl Path {
         &self.sender
     }
 
-    /// Sends `schedule` through whatever queue is on the device now.
+    /// The namespace where packets arrive.
+    pub fn receiver(&self) -> &Netns {
+        &self.receiver
+    }
+
+    /// Sends `schedule` through whatever queue is on the device now, all of it to
+    /// [`RECEIVER`].
     pub fn run(&self, schedule: &Schedule, marking: Marking) -> Result<(Sent, Vec<Arrival>)> {
+        let to = SocketAddrV4::new(RECEIVER, PORT);
+        self.send(schedule, Sender::new(&self.sender, to, marking)?)
+    }
+
+    /// The same from one socket, each stream to the client of its number.
+    pub fn relay(&self, schedule: &Schedule, marking: Marking) -> Result<(Sent, Vec<Arrival>)> {
+        let clients = clients(schedule.streams())
+            .into_iter()
+            .map(|client| SocketAddrV4::new(client, PORT))
+            .collect();
+        self.send(schedule, Sender::relay(&self.sender, clients, marking)?)
+    }
+
+    fn send(&self, schedule: &Schedule, sender: Sender) -> Result<(Sent, Vec<Arrival>)> {
         let receiver = Receiver::new(&self.receiver, PORT)?;
-        let sender = Sender::new(&self.sender, SocketAddrV4::new(RECEIVER, PORT), marking)?;
         let ended = AtomicU64::new(0);
         thread::scope(|scope| {
             let receiving = scope.spawn(|| {
@@ -161,6 +252,39 @@ impl Path {
             );
         }
         Ok(delays[94] + self.extra_delay)
+    }
+}
+
+/// No packet but the lab's, and forwarding.
+fn prepare(ns: &Netns) -> Result<()> {
+    ns.enter(|| {
+        // Neighbour discovery and listener reports would be queued with the traffic.
+        for file in [
+            "ipv6/conf/all/disable_ipv6",
+            "ipv6/conf/default/disable_ipv6",
+        ] {
+            // A kernel without IPv6 has no such file, and needs none.
+            let _ = fs::write(format!("/proc/sys/net/{file}"), "1");
+        }
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("ip_forward")
+    })
+}
+
+/// Puts the delay on the middle's devices. Returns what is to be added to arrivals
+/// instead, ns.
+fn impair(middle: &Netns, shape: &Shape) -> Result<u64> {
+    let netem = |device: &str| {
+        let delay = shape.delay / 1000;
+        let words = format!("qdisc add dev {device} root netem limit 1000000 delay {delay}us");
+        middle.sh("tc", &words)
+    };
+    match netem("m1") {
+        Ok(_) if shape.router => netem("m0").map(|_| 0),
+        Ok(_) => Ok(0),
+        Err(error) if has_netem() => Err(error),
+        Err(error) if shape.router => Err(error
+            .context("a router's feedback needs the delay on both ways, and so netem: use --vm")),
+        Err(_) => Ok(shape.delay),
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
+use crate::traffic::{Model, Schedule};
 
 /// Where the path is narrow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,6 +63,37 @@ pub struct Point {
     pub rate_error: Error,
     /// When the link stands still.
     pub stall: Option<Stall>,
+}
+
+impl Point {
+    /// The traffic model with its parameters.
+    pub fn model(&self) -> Result<Model> {
+        let map: serde_json::Map<String, serde_json::Value> = self
+            .traffic
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        Ok(Model::deserialize(serde_json::Value::Object(map))?)
+    }
+
+    /// A run's traffic, with the lifetimes of this point.
+    pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        let mut schedule = self.model()?.schedule(seconds, seed)?;
+        if let Some(lifetime) = &self.lifetime {
+            lifetime.apply(&mut schedule);
+        }
+        Ok(schedule)
+    }
+}
+
+impl LinkRate {
+    /// The link's rate for a run that offers `offered` bit/s.
+    pub fn of(self, offered: f64) -> Rate {
+        match self {
+            Self::Rate(rate) => rate,
+            Self::Load(load) => Rate((offered / load.0).round() as u64),
+        }
+    }
 }
 
 /// A point and a queue: what is run `repetitions` times.

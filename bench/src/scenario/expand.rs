@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize as _;
-
 use super::{
     Fault, File, QueueName,
     cell::{Bottleneck, Cell, Coordinate, LinkRate, Point, slug},
-    model::Model,
     value::{Axis, Error, Percent},
 };
 use crate::series::summary::Swept;
@@ -214,7 +211,7 @@ fn traffic(file: &File, text: &str, drafts: &mut Drafts) -> Result<(), Fault> {
     };
     for (key, value) in table {
         match value {
-            toml::Value::Array(list) => {
+            toml::Value::Array(list) if !list.iter().any(toml::Value::is_table) => {
                 if list.is_empty() {
                     return Err(fault(key, format!("[traffic] `{key}` is an empty list")));
                 }
@@ -235,18 +232,22 @@ fn traffic(file: &File, text: &str, drafts: &mut Drafts) -> Result<(), Fault> {
         }
     }
     for (point, _) in &drafts.all {
-        model(point).map_err(|error| {
-            let message = error.to_string();
-            // serde names the field it stumbles over in backticks, or a value.
-            let key = message
-                .split('`')
-                .skip(1)
-                .step_by(2)
-                .find(|word| table.contains_key(*word))
-                .unwrap_or("model")
-                .to_owned();
-            fault(&key, format!("[traffic]: {message}"))
-        })?;
+        // A second of it tells whether the parameters are within their ranges.
+        point
+            .model()
+            .and_then(|model| model.schedule(1, 0))
+            .map_err(|error| {
+                let message = format!("{error:#}");
+                // Errors name the parameter they stumble over in backticks, or its value.
+                let key = message
+                    .split('`')
+                    .skip(1)
+                    .step_by(2)
+                    .find(|word| table.contains_key(*word))
+                    .unwrap_or("model")
+                    .to_owned();
+                fault(&key, format!("[traffic]: {message}"))
+            })?;
     }
     Ok(())
 }
@@ -262,14 +263,4 @@ impl std::fmt::Display for Parameter {
             other => other.fmt(f),
         }
     }
-}
-
-/// The traffic model of a point.
-pub(super) fn model(point: &Point) -> Result<Model, serde_json::Error> {
-    let map: serde_json::Map<String, serde_json::Value> = point
-        .traffic
-        .iter()
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    Model::deserialize(serde_json::Value::Object(map))
 }

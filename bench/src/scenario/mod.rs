@@ -29,9 +29,10 @@
 //! length = 5000
 //! ```
 //!
-//! Every field that may be a list sweeps when it is one: `rate`, `load`, `owd`, `loss`,
-//! `router_queue`, `lifetime`, `rtt_error`, `rate_error`, `stall`, and each parameter of
-//! the traffic model. All combinations are run, each with every queue.
+//! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
+//! `router_queue`, `lifetime`, each parameter of the traffic model, `rtt_error`,
+//! `rate_error`, `stall`; results name them in this order. A list of tables among the
+//! model's parameters is one value. All combinations are run, each with every queue.
 //!
 //! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
 //! rate, and bestby's sessions are set to the wrong one (`bestby session set --rate`);
@@ -40,7 +41,6 @@
 
 pub mod cell;
 mod expand;
-pub mod model;
 pub mod value;
 
 use std::{collections::BTreeSet, fs, ops::Range, path::Path};

@@ -81,12 +81,12 @@ impl Model {
 
     /// Whether its streams are clients with addresses of their own behind one socket
     /// (`Sender::relay`); otherwise one destination has them all.
-    pub fn relays(&self) -> bool {
+    pub fn is_relay(&self) -> bool {
         match self {
             Self::Sfu(_) => true,
             Self::Cbr(cbr) => cbr.streams > 1,
             Self::Onoff(on_off) => on_off.streams > 1,
-            Self::Mix(mix) => mix.separate || mix.parts.iter().any(Self::relays),
+            Self::Mix(mix) => mix.separate || mix.parts.iter().any(Self::is_relay),
             Self::Conference(_) | Self::Gop(_) => false,
         }
     }
@@ -176,7 +176,7 @@ mod tests {
         for class in [Class::Audio, Class::Video] {
             assert_eq!(rate_kbit(&schedule, class), rate_kbit(&alone, class));
         }
-        assert!(model.relays());
+        assert!(model.is_relay());
         let together = parse(&text.replace("true", "false")).expect("a model");
         assert_eq!(together.schedule(20, 3).expect("a schedule").streams(), 2);
         assert!(

@@ -1,0 +1,178 @@
+//! What became of a run's packets, judged from what was sent and what arrived.
+
+mod counters;
+pub mod fairness;
+mod judge;
+pub mod statistics;
+
+pub use counters::{Dropped, QueueCounters};
+pub use judge::{judge, judge_after};
+use serde::{Deserialize, Serialize};
+
+/// Delay from creation to arrival, ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Delay {
+    /// Half of the packets were faster.
+    pub p50: f64,
+    /// 95 % were.
+    pub p95: f64,
+    /// 99 % were.
+    pub p99: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+/// The measures of one run, of the packets that were judged: those of ADUs that began
+/// after the part of the run that is discarded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measures {
+    /// Packets offered.
+    pub sent: u64,
+    /// Audio packets offered / arrived by their deadline.
+    pub audio: [u64; 2],
+    /// Video packets offered / arrived by their deadline.
+    pub video: [u64; 2],
+    /// Video frames offered / complete, every packet by its deadline.
+    pub frames: [u64; 2],
+    /// Data packets offered / arrived by their deadline.
+    pub data: [u64; 2],
+    /// Data objects offered / complete, every packet by its deadline.
+    pub objects: [u64; 2],
+    /// ADUs of all classes (audio packets, frames, objects) offered / complete, every
+    /// packet by its deadline.
+    pub adus: [u64; 2],
+    /// Packets that arrived after their deadline.
+    pub stale_arrivals: u64,
+    /// Bytes of all packets offered, on the wire.
+    pub offered_bytes: u64,
+    /// Bytes of those that arrived.
+    pub received_bytes: u64,
+    /// Bytes of those that arrived after their deadline.
+    pub stale_bytes: u64,
+    /// Bytes of the ADUs that were complete on time.
+    pub useful_bytes: u64,
+    /// Packets that never arrived.
+    pub dropped: u64,
+    /// Packets that arrived more than once: 0 unless something is broken.
+    pub duplicates: u64,
+    /// Longest time in ms by which a stale packet missed its deadline.
+    pub latest_ms: f64,
+    /// Useful bytes in kbit/s of the time that was judged.
+    pub goodput_kbit: f64,
+    /// Delay of the audio packets that arrived.
+    pub audio_delay: Delay,
+    /// Delay of the video packets that arrived.
+    pub video_delay: Delay,
+    /// Delay of the data packets that arrived.
+    pub data_delay: Delay,
+    /// Jain's index between streams, of the useful part of what each offered; absent
+    /// with fewer than two streams.
+    pub fairness: Option<f64>,
+    /// ADUs on time of the stream that fared worst, in percent; absent with fewer than
+    /// two streams.
+    pub worst_stream: Option<f64>,
+    /// What the queue says of itself over the whole run; bestby's only.
+    pub queue: Option<QueueCounters>,
+    /// Part of the bytes delivered that was TCP's, where TCP flows competed.
+    pub tcp_share: Option<f64>,
+    /// Packets that the sender's own socket refused (never offered to the queue).
+    pub would_block: u64,
+    /// Packets that the kernel refused otherwise.
+    pub refused: u64,
+    /// Longest time in ms by which the sender itself was late.
+    pub sender_late_ms: f64,
+}
+
+impl Measures {
+    /// Audio packets on time, in percent.
+    pub fn audio_on_time(&self) -> f64 {
+        percent(self.audio)
+    }
+
+    /// Video packets on time, in percent.
+    pub fn video_on_time(&self) -> f64 {
+        percent(self.video)
+    }
+
+    /// Complete video frames on time, in percent.
+    pub fn frames_on_time(&self) -> f64 {
+        percent(self.frames)
+    }
+
+    /// Data packets on time, in percent.
+    pub fn data_on_time(&self) -> f64 {
+        percent(self.data)
+    }
+
+    /// Complete ADUs of all classes on time, in percent.
+    pub fn adus_on_time(&self) -> f64 {
+        percent(self.adus)
+    }
+
+    /// Stale arrivals in percent of the packets offered.
+    pub fn stale_percent(&self) -> f64 {
+        percent([self.sent, self.stale_arrivals])
+    }
+
+    /// Several runs as one: counts are added; delays, rates and indices averaged over the
+    /// runs that have them; maxima kept.
+    pub fn merge(runs: &[Self]) -> Self {
+        let mut all = Self::default();
+        let count = runs.len().max(1) as f64;
+        for run in runs {
+            all.sent += run.sent;
+            for (sum, part) in [
+                (&mut all.audio, run.audio),
+                (&mut all.video, run.video),
+                (&mut all.frames, run.frames),
+                (&mut all.data, run.data),
+                (&mut all.objects, run.objects),
+                (&mut all.adus, run.adus),
+            ] {
+                sum[0] += part[0];
+                sum[1] += part[1];
+            }
+            all.stale_arrivals += run.stale_arrivals;
+            all.offered_bytes += run.offered_bytes;
+            all.received_bytes += run.received_bytes;
+            all.stale_bytes += run.stale_bytes;
+            all.useful_bytes += run.useful_bytes;
+            all.dropped += run.dropped;
+            all.duplicates += run.duplicates;
+            all.latest_ms = all.latest_ms.max(run.latest_ms);
+            all.goodput_kbit += run.goodput_kbit / count;
+            for (sum, part) in [
+                (&mut all.audio_delay, run.audio_delay),
+                (&mut all.video_delay, run.video_delay),
+                (&mut all.data_delay, run.data_delay),
+            ] {
+                sum.p50 += part.p50 / count;
+                sum.p95 += part.p95 / count;
+                sum.p99 += part.p99 / count;
+                sum.max = sum.max.max(part.max);
+            }
+            all.would_block += run.would_block;
+            all.refused += run.refused;
+            all.sender_late_ms = all.sender_late_ms.max(run.sender_late_ms);
+            if let Some(queue) = &run.queue {
+                all.queue.get_or_insert_default().add(queue);
+            }
+        }
+        let mean = |of: fn(&Self) -> Option<f64>| {
+            let values: Vec<f64> = runs.iter().filter_map(of).collect();
+            statistics::mean(&values)
+        };
+        all.fairness = mean(|run| run.fairness);
+        all.worst_stream = mean(|run| run.worst_stream);
+        all.tcp_share = mean(|run| run.tcp_share);
+        all
+    }
+}
+
+fn percent([of, part]: [u64; 2]) -> f64 {
+    if of == 0 {
+        0.0
+    } else {
+        part as f64 * 100.0 / of as f64
+    }
+}

@@ -12,15 +12,12 @@
 //! - [`core`]: the figures that every change of the data path is held against.
 
 pub mod bestby;
-pub mod cleanup;
 pub mod core;
 pub mod demo;
 pub mod measure;
-pub mod netns;
 pub mod pktgen;
 pub mod queue;
 pub mod report;
-pub mod run;
 pub mod scenario;
 pub mod series;
 pub mod slip;
@@ -28,3 +25,5 @@ pub mod sniff;
 pub mod sys;
 pub mod topology;
 pub mod traffic;
+
+pub use bestby_netns::{cleanup, netns, run};

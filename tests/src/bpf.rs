@@ -2,6 +2,9 @@
 //! own, packets in by `BPF_PROG_TEST_RUN` or through real devices.
 #![allow(clippy::unwrap_used)]
 
+mod packet;
+mod rule;
+
 use std::{
     fs::File,
     mem::MaybeUninit,
@@ -9,6 +12,9 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
+
+pub use packet::{Outcome, SkBuff};
+pub use rule::Rule;
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -21,173 +27,14 @@ use libbpf_rs::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::clock::SECOND;
+
 /// What the classifier returns for a packet that passes (`TC_ACT_UNSPEC`).
 pub const PASS: i32 = -1;
 /// What it returns for one it refuses (`TC_ACT_SHOT`).
 pub const SHOT: i32 = 2;
 /// The loopback interface: where `BPF_PROG_TEST_RUN` runs.
 pub const LO: u32 = 1;
-
-/// One millisecond, in the ABI's unit.
-pub const MS: u64 = 1_000_000;
-/// One second, in the ABI's unit.
-pub const SECOND: u64 = 1_000 * MS;
-
-/// `CLOCK_MONOTONIC`, ns: the classifier's clock.
-#[must_use]
-pub fn now_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
-}
-
-/// Any clock, ns.
-///
-/// # Panics
-/// When the kernel has no such clock.
-#[must_use]
-pub fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut t = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the call fills the timespec that it points to.
-    let t = unsafe {
-        assert_eq!(libc::clock_gettime(clock, t.as_mut_ptr()), 0);
-        t.assume_init()
-    };
-    u64::try_from(t.tv_sec).unwrap() * SECOND + u64::try_from(t.tv_nsec).unwrap()
-}
-
-/// `struct __sk_buff`, as `BPF_PROG_TEST_RUN` takes and returns it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-#[allow(missing_docs)]
-pub struct SkBuff {
-    pub len: u32,
-    pub pkt_type: u32,
-    pub mark: u32,
-    pub queue_mapping: u32,
-    pub protocol: u32,
-    pub vlan_present: u32,
-    pub vlan_tci: u32,
-    pub vlan_proto: u32,
-    pub priority: u32,
-    pub ingress_ifindex: u32,
-    pub ifindex: u32,
-    pub tc_index: u32,
-    pub cb: [u32; 5],
-    pub hash: u32,
-    pub tc_classid: u32,
-    pub rest: [u32; 17],
-    pub flow_keys: u64,
-    pub tstamp: u64,
-    pub wire_len: u32,
-    pub gso_segs: u32,
-    pub sk: u64,
-    pub gso_size: u32,
-    pub tstamp_type: u32,
-    pub hwtstamp: u64,
-}
-
-/// What became of one packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Outcome {
-    /// [`PASS`] or [`SHOT`].
-    pub verdict: i32,
-    /// The control block the queue would read.
-    pub cb: bb_cb,
-    /// The whole context afterwards.
-    pub skb: SkBuff,
-}
-
-impl Outcome {
-    /// 0 = none.
-    #[must_use]
-    pub fn deadline(&self) -> u64 {
-        u64::from(self.cb.deadline_lo) | u64::from(self.cb.deadline_hi) << 32
-    }
-
-    /// 0..=7.
-    #[must_use]
-    pub fn priority(&self) -> u8 {
-        self.cb.class_ & 7
-    }
-
-    /// `enum bb_treatment`.
-    #[must_use]
-    pub fn treatment(&self) -> u32 {
-        u32::from(self.cb.class_ >> 4)
-    }
-
-    /// Whether all of these `BB_CB_*` flags are set.
-    #[must_use]
-    pub fn has(&self, flags: u32) -> bool {
-        u32::from(self.cb.flags) & flags == flags
-    }
-}
-
-/// One rule: what it matches, in terms of the ABI, and what it says.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rule {
-    /// Fields to compare (all ones where compared).
-    pub mask: bb_rule_key,
-    /// Their values.
-    pub key: bb_rule_key,
-    /// 0 = cgroup not compared.
-    pub cgroup_level: u32,
-    /// What it says.
-    pub says: bb_rule,
-}
-
-impl Rule {
-    /// Matches everything, says nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Matches a destination port.
-    #[must_use]
-    pub fn dport(mut self, port: u16) -> Self {
-        self.mask.dport = u16::MAX;
-        self.key.dport = port;
-        self
-    }
-
-    /// Matches an IP protocol.
-    #[must_use]
-    pub fn proto(mut self, proto: u8) -> Self {
-        self.mask.proto = u8::MAX;
-        self.key.proto = proto;
-        self
-    }
-
-    /// Lifetime in ns.
-    #[must_use]
-    pub fn lifetime(mut self, ns: u64) -> Self {
-        self.says.lifetime_ns = ns;
-        self.says.flags |= u8::try_from(BB_RULE_LIFETIME).unwrap();
-        self
-    }
-
-    /// Priority 0..=7.
-    #[must_use]
-    pub fn priority(mut self, priority: u8) -> Self {
-        self.says.priority = priority;
-        self.says.flags |= u8::try_from(BB_RULE_PRIORITY).unwrap();
-        self
-    }
-
-    /// One of `BB_TREAT_*`.
-    #[must_use]
-    pub fn treatment(mut self, treatment: u32) -> Self {
-        self.says.treatment = u8::try_from(treatment).unwrap();
-        self
-    }
-
-    /// One-way delay where no RTT is known, ns.
-    #[must_use]
-    pub fn owd(mut self, ns: u64) -> Self {
-        self.says.owd_default_ns = ns;
-        self
-    }
-}
 
 /// The default configuration of a [`Lab`]: the mark's default magic, no drop notices.
 #[must_use]
@@ -214,27 +61,6 @@ pub struct Lab {
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-fn mount_bpffs(dir: &Path) {
-    let target = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes()).unwrap();
-    // SAFETY: all strings end in NUL and outlive the call.
-    let mounted = unsafe {
-        libc::mount(
-            c"bpf".as_ptr(),
-            target.as_ptr(),
-            c"bpf".as_ptr(),
-            0,
-            std::ptr::null(),
-        )
-    };
-    assert_eq!(
-        mounted,
-        0,
-        "mounting bpffs at {}: {} (run as root)",
-        dir.display(),
-        std::io::Error::last_os_error()
-    );
-}
-
 impl Drop for Lab {
     fn drop(&mut self) {
         let target = std::ffi::CString::new(self.mount.path().as_os_str().as_encoded_bytes());
@@ -253,7 +79,7 @@ impl Lab {
     #[must_use]
     pub fn bare() -> Self {
         let mount = tempfile::tempdir().unwrap();
-        mount_bpffs(mount.path());
+        crate::netns::mount("bpf", mount.path(), "");
         let dir = mount
             .path()
             .join(format!("lab{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
@@ -542,88 +368,4 @@ pub fn iface(ifindex: u32, mode: u32) -> bb_iface {
 #[must_use]
 pub fn mapped(a: [u8; 4]) -> [u8; 16] {
     std::net::Ipv4Addr::from(a).to_ipv6_mapped().octets()
-}
-
-/// Runs a test in a network namespace of its own (a thread's), `lo` up.
-///
-/// # Panics
-/// As the test does; without root.
-pub fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            assert_eq!(
-                // SAFETY: affects only this thread, which ends with the test.
-                unsafe { libc::unshare(libc::CLONE_NEWNET) },
-                0,
-                "a namespace needs root"
-            );
-            shell("ip link set lo up");
-            test()
-        });
-        match thread.join() {
-            Ok(value) => value,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
-/// Runs a command line in the namespace of the calling thread.
-///
-/// # Panics
-/// When it fails.
-pub fn shell(command: &str) {
-    let done = std::process::Command::new("sh")
-        .args(["-euc", command])
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{command}: {}{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    );
-}
-
-/// Index of a device of the calling thread's namespace.
-///
-/// # Panics
-/// When there is none of this name.
-#[must_use]
-pub fn ifindex(device: &str) -> u32 {
-    let name = std::ffi::CString::new(device).unwrap();
-    // SAFETY: the name ends in NUL.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    assert_ne!(index, 0, "no device {device}");
-    index
-}
-
-/// A veth pair `bb0` (10.9.0.1, fd09::1) and `bb1`, both in this namespace: what is sent to
-/// 10.9.0.2 or fd09::2 leaves through `bb0` and is counted where it arrives, at `bb1`.
-pub fn veth() {
-    shell(
-        "ip link add bb0 type veth peer name bb1
-         for d in bb0 bb1; do
-            ip link set $d up
-         done
-         ip addr add 10.9.0.1/24 dev bb0
-         ip addr add fd09::1/64 dev bb0 nodad
-         peer=$(ip -o link show bb1 | sed 's/.*ether \\([0-9a-f:]*\\).*/\\1/')
-         ip neigh replace 10.9.0.2 lladdr $peer dev bb0 nud permanent
-         ip neigh replace fd09::2 lladdr $peer dev bb0 nud permanent",
-    );
-}
-
-/// The root of the cgroup2 tree.
-///
-/// # Panics
-/// When it is not mounted.
-#[must_use]
-pub fn cgroup_root() -> PathBuf {
-    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-    mounts
-        .lines()
-        .map(|line| line.split(' ').collect::<Vec<_>>())
-        .find(|fields| fields.get(2) == Some(&"cgroup2"))
-        .map(|fields| PathBuf::from(fields[1]))
-        .expect("cgroup2 is not mounted")
 }

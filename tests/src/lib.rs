@@ -1,6 +1,11 @@
 //! Shared by the integration tests.
 
+pub mod agent;
 pub mod bpf;
+pub mod classify;
+pub mod clock;
 pub mod frame;
+pub mod load;
 pub mod netns;
 pub mod require;
+pub mod socket;

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod client_lab;
+
 use std::{net::UdpSocket, os::fd::AsRawFd as _, time::Duration};
 
-use bestby::{AduId, Deadline, Lifetime, Magic, Mark, Metadata, Priority, Sender, Treatment};
+use bestby::{Deadline, Lifetime, Magic, Mark, Priority, Sender};
 use bestby_api::SoPriorityTable;
 use bestby_bpf::abi;
 use proptest::prelude::*;
@@ -18,18 +20,6 @@ unsafe extern "C" {
 }
 
 const UNIT: u64 = abi::BB_MARK_UNIT_NS as u64;
-
-/// Metadata that names each field, different for each `n`.
-fn metadata(n: u8) -> Metadata {
-    Metadata::new()
-        .priority(Priority::new(n % 8).unwrap())
-        .treatment(if n.is_multiple_of(2) {
-            Treatment::Forward
-        } else {
-            Treatment::Discard
-        })
-        .adu(AduId::new(n % 7 + 1).unwrap())
-}
 
 #[test]
 fn constants_are_those_of_the_header() {
@@ -86,9 +76,9 @@ proptest! {
         let deadline = now.saturating_add_signed(ahead).max(1);
         let lifetime = Duration::from_nanos(ahead.unsigned_abs().max(1));
         let metadata = if relative {
-            metadata(n).lifetime(Lifetime::new(lifetime).unwrap())
+            client_lab::metadata(n).lifetime(Lifetime::new(lifetime).unwrap())
         } else {
-            metadata(n).deadline(Deadline::from_monotonic_ns(deadline))
+            client_lab::metadata(n).deadline(Deadline::from_monotonic_ns(deadline))
         };
         let mark = Mark::encode(&metadata, now, Magic::default()).unwrap();
         prop_assert_eq!(bbn_mark_priority(mark.get()), n % 8);

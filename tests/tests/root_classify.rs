@@ -5,70 +5,11 @@
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, MS, Outcome, PASS, Rule, SkBuff},
+    bpf::{Lab, Rule, SkBuff},
+    classify::*,
+    clock::MS,
     frame::*,
 };
-
-const PORT: u16 = 5004;
-
-/// A lab with one rule: UDP and the like to [`PORT`] lives 200 ms at priority 1.
-fn lab() -> Lab {
-    let lab = Lab::new();
-    lab.rules(&[Rule::new().dport(PORT).lifetime(200 * MS).priority(1)]);
-    lab
-}
-
-#[track_caller]
-fn assert_matched(what: &str, out: &Outcome) {
-    assert_eq!(out.verdict, PASS, "{what}");
-    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
-    assert_eq!(out.cb.rule, 1, "{what}: not matched");
-    assert_eq!(out.priority(), 1, "{what}");
-    assert!(out.has(BB_CB_DEADLINE), "{what}: no deadline");
-}
-
-#[track_caller]
-fn assert_plain(lab: &Lab, what: &str, out: &Outcome) {
-    assert_eq!(out.verdict, PASS, "{what}");
-    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
-    assert_eq!(
-        (out.cb.rule, out.cb.flags, out.cb.adu, out.deadline()),
-        (0, 0, 0, 0),
-        "{what}"
-    );
-    assert_eq!(
-        u32::from(lab.session(out.cb.session).key.kind),
-        BB_SESSION_PLAIN,
-        "{what}"
-    );
-}
-
-#[track_caller]
-fn assert_control(lab: &Lab, what: &str, out: &Outcome) {
-    assert_eq!(out.verdict, PASS, "{what}");
-    assert_eq!(
-        (out.priority(), out.deadline(), out.cb.rule),
-        (0, 0, 0),
-        "{what}"
-    );
-    assert_eq!(
-        u32::from(lab.session(out.cb.session).key.kind),
-        BB_SESSION_CONTROL,
-        "{what}"
-    );
-}
-
-fn mark(fields: u32) -> u32 {
-    BB_MARK_MAGIC << BB_MARK_MAGIC_SHIFT | fields
-}
-
-fn relative(ns: u64) -> u32 {
-    mark(BB_MARK_RELATIVE | u32::try_from(ns / u64::from(BB_MARK_UNIT_NS)).unwrap())
-}
-
-fn prio(priority: u32) -> u32 {
-    priority << BB_MARK_PRIORITY_SHIFT
-}
 
 fn extension(next: u8, words: u8) -> Vec<u8> {
     let mut out = vec![next, words];

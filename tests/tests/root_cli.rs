@@ -4,16 +4,17 @@
 
 mod cli_lab;
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
 use serde_json::Value;
 
-use cli_lab::{binary, lab, run, text};
+use bestby_tests::agent::{binary, drops};
+use bestby_tests::netns::shell;
+use cli_lab::{lab, text};
 
 fn send(port: u16, packets: usize) {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
@@ -22,21 +23,12 @@ fn send(port: u16, packets: usize) {
     }
 }
 
-fn sum_of_drops(counters: &Value, which: &str) -> u64 {
-    counters[which]
-        .as_object()
-        .unwrap()
-        .values()
-        .map(|v| v.as_u64().unwrap())
-        .sum()
-}
-
 #[track_caller]
 fn conserved(counters: &Value) {
     let n = |key: &str| counters[key].as_u64().unwrap();
     assert_eq!(
         n("packets_in"),
-        n("packets_sent") + sum_of_drops(counters, "dropped") + n("queued"),
+        n("packets_sent") + drops(counters, "dropped") + n("queued"),
         "{counters}"
     );
 }
@@ -44,7 +36,7 @@ fn conserved(counters: &Value) {
 #[test]
 fn a_session_of_an_operator() {
     lab("", |lab| {
-        let before = run("tc qdisc show dev v0");
+        let before = shell("tc qdisc show dev v0");
         assert!(lab.ok("iface ls").contains("no interface is under control"));
         assert!(lab.ok("flow ls").contains("no flow rules"));
 
@@ -127,7 +119,7 @@ fn a_session_of_an_operator() {
         assert_eq!(lab.json("flow ls").as_array().unwrap().len(), 1);
         lab.ok("iface detach v0");
         assert_eq!(lab.json("iface ls"), serde_json::json!([]));
-        assert_eq!(run("tc qdisc show dev v0"), before);
+        assert_eq!(shell("tc qdisc show dev v0"), before);
     });
 }
 
@@ -162,12 +154,12 @@ fn refusals_say_what_and_why() {
         );
 
         // A qdisc that somebody configured is left alone.
-        run("ip link add v2 type veth peer name v3");
-        run("tc qdisc add dev v2 root handle 5: tbf rate 1mbit burst 10k latency 1s");
+        shell("ip link add v2 type veth peer name v3");
+        shell("tc qdisc add dev v2 root handle 5: tbf rate 1mbit burst 10k latency 1s");
         lab.refused("iface attach v2 --mode tc --rate 1mbit", "--replace");
-        assert!(run("tc qdisc show dev v2").contains("tbf 5:"));
+        assert!(shell("tc qdisc show dev v2").contains("tbf 5:"));
         lab.ok("iface attach v2 --mode tc --rate 1mbit --replace");
-        assert!(!run("tc qdisc show dev v2").contains("tbf"));
+        assert!(!shell("tc qdisc show dev v2").contains("tbf"));
         lab.ok("iface detach v2");
     });
 }
@@ -175,16 +167,6 @@ fn refusals_say_what_and_why() {
 #[test]
 fn a_bad_request_changes_nothing() {
     lab("", |lab| {
-        let socket = lab.path("sock");
-        let curl = |method: &str, path: &str, body: &str| -> (u16, Value) {
-            let answer = ask(&socket, method, path, body);
-            let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-            let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
-            (
-                status,
-                serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}")),
-            )
-        };
         for (method, path, body, says) in [
             ("POST", "/v1/flows", "{", "EOF"),
             (
@@ -233,7 +215,9 @@ fn a_bad_request_changes_nothing() {
             ("GET", "/v1/nonsense", "", ""),
             ("PATCH", "/v1/flows", "", ""),
         ] {
-            let (status, answer) = curl(method, path, body);
+            let (status, answer) = lab.agent().request(method, path, body);
+            let answer: Value =
+                serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{e}: {answer}"));
             assert!(
                 (400..500).contains(&status),
                 "{method} {path} {body}: {status} {answer}"
@@ -247,20 +231,6 @@ fn a_bad_request_changes_nothing() {
         assert_eq!(lab.json("flow ls"), serde_json::json!([]));
         assert_eq!(lab.json("iface ls"), serde_json::json!([]));
     });
-}
-
-/// One raw request, to say what the command never would.
-fn ask(socket: &Path, method: &str, path: &str, body: &str) -> String {
-    use std::io::Write as _;
-    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]
@@ -317,7 +287,7 @@ fn a_full_disk_saves_nothing_and_changes_nothing() {
         lab.stop();
         let small = lab.path("small");
         fs::create_dir(&small).unwrap();
-        run(&format!(
+        shell(&format!(
             "mount -t tmpfs -o size=8k tmpfs {}",
             small.display()
         ));
@@ -355,7 +325,7 @@ fn a_full_disk_saves_nothing_and_changes_nothing() {
                 .is_symlink()
         );
         lab.stop();
-        run(&format!("umount {}", small.display()));
+        shell(&format!("umount {}", small.display()));
     });
 }
 
@@ -396,7 +366,7 @@ fn drops_are_counted_told_and_explained() {
 
         let late = &lab.json("stats")["flows"]["late"];
         assert_eq!(late["packets_in"], 20, "{late}");
-        assert_eq!(sum_of_drops(late, "dropped"), 20, "{late}");
+        assert_eq!(drops(late, "dropped"), 20, "{late}");
         assert_eq!(late["packets_sent"], 0, "{late}");
         conserved(late);
 
@@ -441,8 +411,8 @@ fn observing_drops_nothing() {
             send(5004, 7);
             let late = &lab.json("stats")["flows"]["late"];
             assert_eq!(late["packets_sent"], 7, "{late}");
-            assert_eq!(sum_of_drops(late, "dropped"), 0, "{late}");
-            assert_eq!(sum_of_drops(late, "would_drop"), 7, "{late}");
+            assert_eq!(drops(late, "dropped"), 0, "{late}");
+            assert_eq!(drops(late, "would_drop"), 7, "{late}");
         },
     );
 }

@@ -15,10 +15,14 @@ use std::{
 };
 
 use bestby::{
-    AduId, AduIds, Deadline, Error, Form, Lifetime, Magic, Mark, Metadata, Packet, Priority,
-    PriorityScope, Sender, Treatment, ValueError,
+    AduIds, Deadline, Error, Form, Lifetime, Magic, Mark, Metadata, Packet, Priority,
+    PriorityScope, Sender, ValueError,
 };
-use client_lab::{Receiver, drop_capabilities, in_namespace, in_thread, run};
+use bestby_tests::{
+    netns::{in_namespace, in_thread, shell},
+    socket::set,
+};
+use client_lab::{Receiver, drop_capabilities};
 
 /// Of the mark's time field, ns.
 const UNIT: u64 = bestby::abi::MARK_UNIT_NS;
@@ -33,15 +37,7 @@ fn now_ns() -> u64 {
 
 /// Metadata that names each field, different for each `n`.
 fn metadata(n: u8) -> Metadata {
-    Metadata::new()
-        .deadline(Deadline::after(Duration::from_millis(100 + u64::from(n))))
-        .priority(Priority::new(n % 8).unwrap())
-        .treatment(if n.is_multiple_of(2) {
-            Treatment::Forward
-        } else {
-            Treatment::Discard
-        })
-        .adu(AduId::new(n % 7 + 1).unwrap())
+    client_lab::metadata(n).deadline(Deadline::after(Duration::from_millis(100 + u64::from(n))))
 }
 
 /// The mark that the data path would read as `metadata`.
@@ -310,11 +306,11 @@ fn tx_time_needs_no_privilege_and_brings_a_priority_per_packet() {
 
 /// Loopback at 400 kbit/s and a small send buffer.
 fn slow_loopback() {
-    run("tc qdisc add dev lo root tbf rate 400kbit burst 3000 limit 1000000");
+    shell("tc qdisc add dev lo root tbf rate 400kbit burst 3000 limit 1000000");
 }
 
 fn small_buffer(socket: &UdpSocket) {
-    client_lab::set_option(socket, libc::SO_SNDBUF, 4_608).unwrap();
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &4_608i32).unwrap();
 }
 
 #[test]

@@ -20,8 +20,11 @@ use bestby::{
     SocketOptions, SocketStats, Treatment,
 };
 use bestby_bpf::abi;
-use bestby_tests::bpf::{LO, Lab, iface, mapped};
-use client_lab::{Receiver, drop_capabilities, in_namespace, in_thread, run};
+use bestby_tests::{
+    bpf::{LO, Lab, iface, mapped},
+    netns::{cgroup_root, in_namespace, in_thread, shell},
+};
+use client_lab::{Receiver, drop_capabilities};
 
 /// Half of what separates the deadlines that must be met from those that cannot be.
 const OWD: Duration = Duration::from_secs(20);
@@ -38,22 +41,8 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    /// Where cgroup2 is mounted.
-    fn root() -> PathBuf {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let mount = mounts
-            .lines()
-            .find(|line| line.split(' ').nth(2) == Some("cgroup2"));
-        mount
-            .expect("cgroup2 is mounted")
-            .split(' ')
-            .nth(1)
-            .unwrap()
-            .into()
-    }
-
     fn enter() -> Self {
-        let root = Self::root();
+        let root = cgroup_root();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap();
         let own = own
             .lines()
@@ -98,7 +87,7 @@ fn with_bestby(test: impl FnOnce(&Lab) + Send) {
         let mut lab = Lab::bare();
         lab.iface(0, &iface(LO, abi::BB_MODE_TC));
         // Where there is no tcx (before 6.6), the classifier is a filter.
-        run("tc qdisc add dev lo clsact");
+        shell("tc qdisc add dev lo clsact");
         lab.attach("lo");
         lab.attach_sockopt(&cgroup.path);
         test(&lab);
@@ -137,7 +126,7 @@ fn metadata(ahead: Duration) -> Metadata {
 }
 
 /// What one form makes of deadlines and lifetimes, of batches and super-packets.
-fn judge(sender: &Sender<UdpSocket>, receiver: &Receiver) -> SocketStats {
+fn judge(lab: &Lab, sender: &Sender<UdpSocket>, receiver: &Receiver) {
     far_away(sender.get_ref());
     sender.get_ref().connect(receiver.address).unwrap();
     let lifetime = |length| Metadata::new().lifetime(Lifetime::new(length).unwrap());
@@ -169,7 +158,16 @@ fn judge(sender: &Sender<UdpSocket>, receiver: &Receiver) -> SocketStats {
         );
     }
     receiver.assert_empty();
-    sender.options().stats().unwrap()
+    let stats = sender.options().stats().unwrap();
+    // 2 single late ones, 2 and 2 of the batch; a super-packet is one packet.
+    assert_eq!(stats.dropped.stale + stats.dropped.adu, 6, "{stats:?}");
+    assert_eq!(stats.dropped.total(), 6, "{stats:?}");
+    assert_eq!(
+        (stats.packets_in, stats.packets_sent, stats.queued),
+        (13, 7, 0),
+        "{stats:?}"
+    );
+    assert_eq!(lab.global(abi::BB_G_PAST_DEADLINE), 6);
 }
 
 #[test]
@@ -178,16 +176,7 @@ fn the_mark_form_reaches_the_classifier() {
         let receiver = Receiver::new("127.0.0.1:0");
         let sender = Sender::auto(counted(udp()));
         assert_eq!(sender.form(), Form::Mark);
-        let stats = judge(&sender, &receiver);
-        // 2 single late ones, 2 and 2 of the batch; a super-packet is one packet.
-        assert_eq!(stats.dropped.stale + stats.dropped.adu, 6, "{stats:?}");
-        assert_eq!(
-            (stats.packets_in, stats.packets_sent, stats.queued),
-            (13, 7, 0),
-            "{stats:?}"
-        );
-        assert_eq!(stats.dropped.total(), 6);
-        assert_eq!(lab.global(abi::BB_G_PAST_DEADLINE), 6);
+        judge(lab, &sender, &receiver);
     });
 }
 
@@ -199,14 +188,7 @@ fn without_privilege_the_tx_time_form_reaches_the_classifier() {
         assert!(bestby::is_active());
         let sender = Sender::auto(counted(udp()));
         assert_eq!(sender.form(), Form::TxTime);
-        let stats = judge(&sender, &receiver);
-        assert_eq!(stats.dropped.stale + stats.dropped.adu, 6, "{stats:?}");
-        assert_eq!(
-            (stats.packets_in, stats.packets_sent, stats.queued),
-            (13, 7, 0),
-            "{stats:?}"
-        );
-        assert_eq!(lab.global(abi::BB_G_PAST_DEADLINE), 6);
+        judge(lab, &sender, &receiver);
     });
 }
 
@@ -340,7 +322,7 @@ fn two_agents_get_along() {
         let mut above = Lab::bare();
         let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap();
         assert!(cgroup.contains("bbclient"), "{cgroup}");
-        above.attach_sockopt(&Cgroup::root());
+        above.attach_sockopt(&cgroup_root());
         let socket = udp();
         let options = SocketOptions::of(&socket);
         options.set_lifetime(Some(Lifetime::MAX)).unwrap();

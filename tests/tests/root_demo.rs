@@ -3,24 +3,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeSet, env, fs, path::PathBuf, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
 
+use bestby_tests::agent::binary;
 use serde_json::Value;
-
-fn program(name: &str) -> PathBuf {
-    let directory = env::var_os("BESTBY_BIN_DIR").map_or_else(
-        || {
-            env::current_exe()
-                .unwrap()
-                .ancestors()
-                .nth(2)
-                .unwrap()
-                .into()
-        },
-        PathBuf::from,
-    );
-    directory.join(name)
-}
 
 /// What a demo that ended badly could leave: namespaces, pins, programs.
 fn traces() -> BTreeSet<String> {
@@ -51,7 +37,7 @@ fn the_demo_shows_the_gain_and_leaves_nothing() {
         directory.path().join("demo.json"),
         directory.path().join("demo.svg"),
     );
-    let output = Command::new(program("bestby-demo"))
+    let output = Command::new(binary("bestby-demo"))
         .args(["--seconds", "6", "--json"])
         .arg(&json)
         .arg("--plot")
@@ -116,7 +102,7 @@ fn the_demo_shows_the_gain_and_leaves_nothing() {
 fn without_privilege_it_says_so() {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--clear-groups"])
-        .arg(program("bestby-demo"))
+        .arg(binary("bestby-demo"))
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -12,8 +12,10 @@ use std::{
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, Rule, SECOND, iface, ifindex, in_namespace, shell, veth},
+    bpf::{Lab, Rule, iface},
+    clock::SECOND,
     frame::{ethernet, ip4, ip6, udp, udp4, udp6},
+    netns::{ifindex, in_namespace, shell, veth},
 };
 
 const PORT: u16 = 5004;

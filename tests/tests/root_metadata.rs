@@ -5,51 +5,11 @@
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{LO, Lab, MS, Outcome, PASS, Rule, SECOND, SkBuff, default_config, iface, now_ns},
+    bpf::{LO, Lab, PASS, Rule, SkBuff, default_config, iface},
+    classify::*,
+    clock::{MS, SECOND, now_ns},
     frame::*,
 };
-
-const PORT: u16 = 5004;
-
-/// A lab with one rule: UDP and the like to [`PORT`] lives 200 ms at priority 1.
-fn lab() -> Lab {
-    let lab = Lab::new();
-    lab.rules(&[Rule::new().dport(PORT).lifetime(200 * MS).priority(1)]);
-    lab
-}
-
-#[track_caller]
-fn assert_plain(lab: &Lab, what: &str, out: &Outcome) {
-    assert_eq!(out.verdict, PASS, "{what}");
-    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
-    assert_eq!(
-        (out.cb.rule, out.cb.flags, out.cb.adu, out.deadline()),
-        (0, 0, 0, 0),
-        "{what}"
-    );
-    assert_eq!(
-        u32::from(lab.session(out.cb.session).key.kind),
-        BB_SESSION_PLAIN,
-        "{what}"
-    );
-}
-
-fn mark(fields: u32) -> u32 {
-    BB_MARK_MAGIC << BB_MARK_MAGIC_SHIFT | fields
-}
-
-fn relative(ns: u64) -> u32 {
-    mark(BB_MARK_RELATIVE | u32::try_from(ns / u64::from(BB_MARK_UNIT_NS)).unwrap())
-}
-
-fn absolute(deadline_ns: u64) -> u32 {
-    let units = deadline_ns / u64::from(BB_MARK_UNIT_NS);
-    mark(u32::try_from(units & u64::from(BB_MARK_TIME_MASK)).unwrap())
-}
-
-fn prio(priority: u32) -> u32 {
-    priority << BB_MARK_PRIORITY_SHIFT
-}
 
 #[test]
 fn marks_say_it_per_packet() {

@@ -10,8 +10,12 @@ use std::{
 };
 
 use bestby_bpf::abi::*;
-use bestby_tests::bpf::{Lab, MS, Rule, SECOND, cgroup_root, in_namespace, mapped, now_ns};
-use bestby_tests::frame::udp4_to;
+use bestby_tests::{
+    bpf::{Lab, Rule, mapped},
+    clock::{MS, SECOND, now_ns},
+    frame::udp4_to,
+    netns::{cgroup_root, in_namespace},
+};
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());

@@ -7,34 +7,11 @@ use std::collections::HashSet;
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{LO, Lab, MS, Outcome, PASS, Rule, SECOND, SkBuff, iface, mapped, now_ns},
+    bpf::{LO, Lab, PASS, Rule, SkBuff, iface, mapped},
+    classify::*,
+    clock::{MS, SECOND, now_ns},
     frame::*,
 };
-
-const PORT: u16 = 5004;
-
-/// A lab with one rule: UDP and the like to [`PORT`] lives 200 ms at priority 1.
-fn lab() -> Lab {
-    let lab = Lab::new();
-    lab.rules(&[Rule::new().dport(PORT).lifetime(200 * MS).priority(1)]);
-    lab
-}
-
-#[track_caller]
-fn assert_plain(lab: &Lab, what: &str, out: &Outcome) {
-    assert_eq!(out.verdict, PASS, "{what}");
-    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
-    assert_eq!(
-        (out.cb.rule, out.cb.flags, out.cb.adu, out.deadline()),
-        (0, 0, 0, 0),
-        "{what}"
-    );
-    assert_eq!(
-        u32::from(lab.session(out.cb.session).key.kind),
-        BB_SESSION_PLAIN,
-        "{what}"
-    );
-}
 
 #[test]
 fn rules_match_in_the_operators_order() {

@@ -5,7 +5,8 @@
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{LO, Lab, MS, Outcome, PASS, Rule, SHOT, iface},
+    bpf::{LO, Lab, Outcome, PASS, Rule, SHOT, iface},
+    clock::MS,
     frame::{ethernet, rtp, udp4},
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};

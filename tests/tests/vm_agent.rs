@@ -2,34 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod agent_lab;
-
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use agent_lab::*;
-use bestby_tests::netns::{Counter, Lab, Netns, lab, send_numbered};
+use bestby_tests::agent::*;
+use bestby_tests::load::Load;
+use bestby_tests::netns::{Lab, Netns, lab, linked_lab};
 use bestby_tests::require;
 use serde_json::json;
 
-const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 2));
 const PORT: u16 = 5004;
 /// While the kernel changes a root qdisc (any root qdisc), the device has none for some milliseconds, and drops
 /// what is sent to it then (dev_deactivate): that many packets of the load below, on an emulated CPU.
 const SWITCH: u64 = 25;
-
-fn with_link(test: impl FnOnce(&Lab, &Netns) + Send) {
-    if !require::can(require::bpf_qdisc()) {
-        return;
-    }
-    lab(|lab| {
-        let peer = Netns::new();
-        lab.netns
-            .link("v0", "10.9.0.1/24", &peer, "v1", "10.9.0.2/24");
-        test(lab, &peer);
-    });
-}
 
 fn start(lab: &Lab, attach: serde_json::Value) -> Agent {
     let agent = Agent::start(lab, &[]);
@@ -43,27 +27,14 @@ fn start(lab: &Lab, attach: serde_json::Value) -> Agent {
 /// Sends faster than the interface may, so that packets are always queued while `disturb` runs. Returns what was
 /// sent and what arrived.
 fn under_load(lab: &Lab, peer: &Netns, disturb: impl FnOnce()) -> (u64, Vec<u64>) {
-    let counter = Counter::new(peer, PEER, PORT);
-    let stop = AtomicBool::new(false);
-    let sent = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            send_numbered(
-                &lab.netns,
-                (PEER, PORT),
-                500,
-                Duration::from_millis(2),
-                |n| n < 300 || !stop.load(Ordering::Relaxed),
-            )
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(disturb));
-        stop.store(true, Ordering::Relaxed);
-        let sent = sender.join().unwrap();
-        if let Err(panic) = result {
-            std::panic::resume_unwind(panic);
-        }
-        sent
-    });
+    let load = Load {
+        port: PORT,
+        size: 500,
+        pace: Duration::from_millis(2),
+        least: 300,
+        around: Duration::from_millis(300),
+    };
+    let (sent, counter) = load.during(&lab.netns, peer, disturb);
     // What is queued still leaves, at the interface's rate.
     let mut before = lab.netns.run("cat /proc/net/dev");
     loop {
@@ -82,13 +53,13 @@ fn under_load(lab: &Lab, peer: &Netns, disturb: impl FnOnce()) -> (u64, Vec<u64>
 
 #[test]
 fn attach_change_detach() {
-    with_link(|lab, _| {
-        let before = root_qdisc(lab, "v0");
+    linked_lab(require::bpf_qdisc(), |lab, _| {
+        let before = root_qdisc(&lab.netns, "v0");
         let agent = start(lab, json!({"dev": "v0", "rate": "10mbit"}));
         assert!(
-            root_qdisc(lab, "v0").contains("bestby0a"),
+            root_qdisc(&lab.netns, "v0").contains("bestby0a"),
             "{}",
-            root_qdisc(lab, "v0")
+            root_qdisc(&lab.netns, "v0")
         );
         let info = agent.ok("GET", "/v1/interfaces", None)[0].clone();
         assert_eq!(
@@ -102,22 +73,22 @@ fn attach_change_detach() {
         agent.attach(json!({"dev": "v0", "rate": "20mbit", "limit": 500}));
         assert_eq!(agent.ok("GET", "/v1/interfaces", None)[0]["limit"], 500);
         agent.detach("v0");
-        assert_eq!(root_qdisc(lab, "v0"), before);
+        assert_eq!(root_qdisc(&lab.netns, "v0"), before);
 
         lab.netns
             .run("tc qdisc add dev v0 root handle 7: fq_codel limit 777");
-        let before = root_qdisc(lab, "v0");
+        let before = root_qdisc(&lab.netns, "v0");
         let (status, message) = agent.refused("POST", "/v1/interfaces", Some(json!({"dev": "v0"})));
         assert!(status == 409 && message.contains("fq_codel"), "{message}");
         agent.attach(json!({"dev": "v0", "replace": true}));
         agent.detach("v0");
-        assert_eq!(root_qdisc(lab, "v0"), before);
+        assert_eq!(root_qdisc(&lab.netns, "v0"), before);
     });
 }
 
 #[test]
 fn a_killed_agent_costs_no_packet_and_no_count() {
-    with_link(|lab, peer| {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
         let agent = start(lab, json!({"dev": "v0", "rate": "1500kbit"}));
         let mut next = None;
         let (sent, seen) = under_load(lab, peer, || {
@@ -140,7 +111,7 @@ fn a_killed_agent_costs_no_packet_and_no_count() {
 
 #[test]
 fn an_upgrade_keeps_what_is_queued() {
-    with_link(|lab, peer| {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
         let agent = start(lab, json!({"dev": "v0", "rate": "1500kbit"}));
         let (sent, seen) = under_load(lab, peer, || {
             let queued = agent.flow("audio", "queued");
@@ -151,9 +122,9 @@ fn an_upgrade_keeps_what_is_queued() {
             for kind in ["bestby0b", "bestby0a", "bestby0b"] {
                 agent.ok("POST", "/v1/interfaces/v0/upgrade", None);
                 assert!(
-                    root_qdisc(lab, "v0").contains(kind),
+                    root_qdisc(&lab.netns, "v0").contains(kind),
                     "{}",
-                    root_qdisc(lab, "v0")
+                    root_qdisc(&lab.netns, "v0")
                 );
             }
         });
@@ -174,7 +145,7 @@ fn an_upgrade_keeps_what_is_queued() {
 
 #[test]
 fn detach_under_load_accounts_for_every_packet() {
-    with_link(|lab, peer| {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
         let agent = start(lab, json!({"dev": "v0", "rate": "1500kbit"}));
         let (sent, seen) = under_load(lab, peer, || {
             assert!(
@@ -185,12 +156,7 @@ fn detach_under_load_accounts_for_every_packet() {
         });
         let audio = agent.stats()["flows"]["audio"].clone();
         let count = |name: &str| audio[name].as_u64().unwrap();
-        let dropped: u64 = audio["dropped"]
-            .as_object()
-            .unwrap()
-            .values()
-            .map(|v| v.as_u64().unwrap())
-            .sum();
+        let dropped = drops(&audio, "dropped");
         assert_eq!(count("queued"), 0, "{audio}");
         assert_eq!(
             count("packets_in"),
@@ -212,12 +178,12 @@ fn every_transmit_queue_has_its_own() {
         lab.netns.run("ip link add m0 numtxqueues 4 numrxqueues 4 type veth peer name m1 numtxqueues 4 numrxqueues 4");
         lab.netns.run("ip link set m0 up");
         lab.netns.run("ip link set m1 up");
-        let before = root_qdisc(lab, "m0");
+        let before = root_qdisc(&lab.netns, "m0");
         let agent = start(lab, json!({"dev": "m0"}));
         let qdiscs = lab.netns.run("tc qdisc show dev m0");
         assert_eq!(qdiscs.matches("bestby0a").count(), 4, "{qdiscs}");
         assert!(
-            root_qdisc(lab, "m0").starts_with("qdisc mq bb:"),
+            root_qdisc(&lab.netns, "m0").starts_with("qdisc mq bb:"),
             "{qdiscs}"
         );
         agent.ok("POST", "/v1/interfaces/m0/upgrade", None);
@@ -228,18 +194,18 @@ fn every_transmit_queue_has_its_own() {
         agent.attach(json!({"dev": "m0", "rate": "10mbit"}));
         assert_eq!(agent.ok("GET", "/v1/interfaces", None)[0]["instances"], 1);
         assert!(
-            root_qdisc(lab, "m0").contains("bestby"),
+            root_qdisc(&lab.netns, "m0").contains("bestby"),
             "{}",
-            root_qdisc(lab, "m0")
+            root_qdisc(&lab.netns, "m0")
         );
         agent.detach("m0");
-        assert_eq!(root_qdisc(lab, "m0"), before);
+        assert_eq!(root_qdisc(&lab.netns, "m0"), before);
     });
 }
 
 #[test]
 fn doctor_knows_this_kernel() {
-    with_link(|lab, _| {
+    linked_lab(require::bpf_qdisc(), |lab, _| {
         let agent = start(lab, json!({"dev": "v0", "rate": "10mbit"}));
         let doctor = agent.ok("GET", "/v1/doctor", None);
         let checks = doctor["checks"].as_array().unwrap();

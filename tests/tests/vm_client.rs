@@ -8,7 +8,11 @@ mod client_lab;
 use std::{net::UdpSocket, time::Duration};
 
 use bestby::{Deadline, Form, Lifetime, Metadata, Sender, TxTimeReason, TxTimeReport};
-use client_lab::{Receiver, drop_capabilities, in_namespace, run};
+use bestby_tests::{
+    netns::{in_namespace, shell},
+    socket::set,
+};
+use client_lab::{Receiver, drop_capabilities};
 
 fn udp() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()
@@ -18,7 +22,7 @@ fn udp() -> UdpSocket {
 #[test]
 fn plain_fq_holds_the_packet_until_its_deadline() {
     in_namespace(|| {
-        run("tc qdisc add dev lo root fq");
+        shell("tc qdisc add dev lo root fq");
         let receiver = Receiver::new("127.0.0.1:0");
         let sender = Sender::tx_time(udp(), false).unwrap();
         let deadline = Deadline::after(Duration::from_millis(700));
@@ -47,7 +51,7 @@ fn plain_fq_holds_the_packet_until_its_deadline() {
 #[test]
 fn automatic_senders_do_not_fall_into_it() {
     in_namespace(|| {
-        run("tc qdisc add dev lo root fq");
+        shell("tc qdisc add dev lo root fq");
         assert!(
             !bestby::is_active(),
             "this test needs a host without bestby"
@@ -74,7 +78,7 @@ fn automatic_senders_do_not_fall_into_it() {
 #[test]
 fn etf_reports_the_exact_deadline() {
     in_namespace(|| {
-        run("tc qdisc add dev lo root etf clockid CLOCK_TAI delta 100000 deadline_mode");
+        shell("tc qdisc add dev lo root etf clockid CLOCK_TAI delta 100000 deadline_mode");
         let receiver = Receiver::new("127.0.0.1:0");
         let reporting = Sender::tx_time(udp(), true).unwrap();
         let silent = Sender::tx_time(udp(), false).unwrap();
@@ -110,10 +114,10 @@ fn etf_reports_the_exact_deadline() {
 #[test]
 fn a_local_drop_is_told_apart_from_other_errors() {
     in_namespace(|| {
-        run("tc qdisc add dev lo root etf clockid CLOCK_TAI delta 100000 deadline_mode");
+        shell("tc qdisc add dev lo root etf clockid CLOCK_TAI delta 100000 deadline_mode");
         let receiver = Receiver::new("127.0.0.1:0");
         let sender = Sender::tx_time(udp(), false).unwrap();
-        client_lab::set_ip_option(sender.get_ref(), libc::IP_RECVERR, 1);
+        set(sender.get_ref(), libc::SOL_IP, libc::IP_RECVERR, &1i32).unwrap();
         let metadata = Metadata::new().lifetime(Lifetime::from_millis(200).unwrap());
         let error = sender
             .send_to(b"refused", receiver.address, &metadata)

@@ -9,11 +9,9 @@ mod qdisc_lab;
 use std::time::Duration;
 
 use bestby_bpf::abi::*;
+use bestby_tests::clock::{MS, SECOND, now_ns};
 use qdisc_lab::*;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
-
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
 
 /// The order in which packets must leave, given what each one says.
 fn expected(mut packets: Vec<(u32, Packet)>, by_priority: bool) -> Vec<u32> {

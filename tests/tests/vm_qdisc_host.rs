@@ -9,11 +9,12 @@ mod qdisc_lab;
 use std::time::Duration;
 
 use bestby_bpf::abi::*;
+use bestby_tests::{
+    clock::{MS, SECOND, now_ns},
+    netns::{shell, try_shell},
+};
 use qdisc_lab::*;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
-
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
 
 #[test]
 fn nothing_is_lost_uncounted_over_random_traffic() {
@@ -155,9 +156,9 @@ fn below_mq_every_transmit_queue_has_an_instance_of_its_own() {
             ..Options::default()
         },
     );
-    run("tc qdisc replace dev mq0 root handle 77: mq").unwrap();
+    shell("tc qdisc replace dev mq0 root handle 77: mq");
     for class in 1..=4 {
-        run(&format!("tc qdisc replace dev mq0 parent 77:{class} bbmq")).unwrap();
+        shell(&format!("tc qdisc replace dev mq0 parent 77:{class} bbmq"));
     }
     lab.shut_link();
     let mut packets = Vec::new();
@@ -208,7 +209,7 @@ fn a_detached_queue_returns_the_memory_of_every_packet() {
     }
     assert_eq!(lab.instance(0).queued, 2_000);
     assert!(lab.out.held() > 2_000 * 200);
-    run(&format!("tc qdisc del dev {} root", lab.device)).unwrap();
+    shell(&format!("tc qdisc del dev {} root", lab.device));
     // The kernel's own account of what this socket's packets still hold.
     assert_eq!(lab.out.held(), 0);
     let c = lab.instance(0);
@@ -229,7 +230,7 @@ fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
     let pins = lab.pins.join("iface");
     std::fs::create_dir_all(&pins).unwrap();
     let first = load(&lab.pins, lab.slot, "bbupga", options.limit, 1, Some(&pins));
-    run("tc qdisc replace dev upg0 root bbupga").unwrap();
+    shell("tc qdisc replace dev upg0 root bbupga");
     lab.queue = Some(first);
     lab.shut_link();
     let deadline = now_ns() + 50 * SECOND;
@@ -245,7 +246,7 @@ fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
 
     let second = load(&lab.pins, lab.slot, "bbupgb", options.limit, 1, Some(&pins));
     let old = lab.queue.replace(second);
-    run("tc qdisc replace dev upg0 root bbupgb").unwrap();
+    shell("tc qdisc replace dev upg0 root bbupgb");
     drop(old);
     assert_eq!(lab.instance(0).queued, 500);
     want.push(lab.open_link(&Packet {
@@ -258,7 +259,7 @@ fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
         (c.packets_in, c.packets_sent, dropped(&c), c.queued),
         (501, 501, 0, 0)
     );
-    let shown = run("tc -s qdisc show dev upg0").unwrap();
+    let shown = shell("tc -s qdisc show dev upg0");
     assert!(
         shown.contains("bbupgb") && shown.contains("backlog 0b 0p"),
         "{shown}"
@@ -330,8 +331,10 @@ fn sessions_share_the_link_by_bytes_whatever_their_priorities() {
 #[test]
 fn the_qdisc_is_refused_below_anything_but_mq() {
     let lab = lab("ref", BB_TRIAGE);
-    run("tc qdisc replace dev ref0 root handle 1: htb && tc class add dev ref0 parent 1: classid 1:1 htb rate 1mbit").unwrap();
-    let error = run("tc qdisc add dev ref0 parent 1:1 bbref").unwrap_err();
+    shell(
+        "tc qdisc replace dev ref0 root handle 1: htb && tc class add dev ref0 parent 1: classid 1:1 htb rate 1mbit",
+    );
+    let error = try_shell("tc qdisc add dev ref0 parent 1:1 bbref").unwrap_err();
     assert!(error.contains("only supported on root or mq"), "{error}");
     // What was there goes on.
     let sent = lab.send(&Packet::default());

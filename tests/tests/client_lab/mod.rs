@@ -7,34 +7,25 @@ use std::{
     io,
     net::{SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
-    panic::resume_unwind,
-    process::Command,
-    thread,
     time::Duration,
 };
+
+use bestby::{AduId, Metadata, Priority, Treatment};
+use bestby_tests::socket::set;
 
 /// `SO_RCVPRIORITY` (Linux 6.14).
 const SO_RCVPRIORITY: i32 = 82;
 
-/// Runs `test` in a thread with its own network namespace: loopback and nothing else.
-pub(crate) fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
-    in_thread(|| {
-        // SAFETY: affects the calling thread only, which ends with `test`.
-        let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-        assert_eq!(
-            result,
-            0,
-            "a network namespace: {} (needs root)",
-            io::Error::last_os_error()
-        );
-        run("ip link set lo up");
-        test()
-    })
-}
-
-/// Runs `test` in its own thread and passes its panic on.
-pub(crate) fn in_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| scope.spawn(test).join()).unwrap_or_else(|panic| resume_unwind(panic))
+/// Metadata that names each field but the deadline, different for each `n`.
+pub(crate) fn metadata(n: u8) -> Metadata {
+    Metadata::new()
+        .priority(Priority::new(n % 8).unwrap())
+        .treatment(if n.is_multiple_of(2) {
+            Treatment::Forward
+        } else {
+            Treatment::Discard
+        })
+        .adu(AduId::new(n % 7 + 1).unwrap())
 }
 
 /// Takes all capabilities from the calling thread, for good.
@@ -47,22 +38,6 @@ pub(crate) fn drop_capabilities() {
     // SAFETY: both arrays have the layout that version 3 of capset reads.
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
     assert_eq!(result, 0, "capset: {}", io::Error::last_os_error());
-}
-
-/// Runs a command in the calling thread's namespace; its words are separated by single spaces.
-pub(crate) fn run(command: &str) -> String {
-    let mut words = command.split(' ');
-    let output = Command::new(words.next().unwrap())
-        .args(words)
-        .output()
-        .unwrap_or_else(|error| panic!("{command}: {error}"));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{command}: {}",
-        text(&output.stderr)
-    );
-    text(&output.stdout)
 }
 
 /// A datagram as it arrived.
@@ -88,9 +63,9 @@ impl Receiver {
             .set_read_timeout(Some(Duration::from_secs(5)))
             .unwrap();
         let address = socket.local_addr().unwrap();
-        set_option(&socket, libc::SO_RCVMARK, 1).expect("SO_RCVMARK (Linux 5.19)");
+        set(&socket, libc::SOL_SOCKET, libc::SO_RCVMARK, &1i32).expect("SO_RCVMARK (Linux 5.19)");
         // Unknown before 6.14; then `priority` stays None.
-        let _ = set_option(&socket, SO_RCVPRIORITY, 1);
+        let _ = set(&socket, libc::SOL_SOCKET, SO_RCVPRIORITY, &1i32);
         Self { socket, address }
     }
 
@@ -155,33 +130,5 @@ impl Receiver {
         self.socket
             .set_read_timeout(Some(Duration::from_secs(5)))
             .unwrap();
-    }
-}
-
-/// Sets an integer option of level SOL_SOCKET.
-pub(crate) fn set_option(socket: &UdpSocket, option: i32, value: i32) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, option, value)
-}
-
-/// Sets an integer option of level SOL_IP.
-pub(crate) fn set_ip_option(socket: &UdpSocket, option: i32, value: i32) {
-    set(socket, libc::SOL_IP, option, value).unwrap();
-}
-
-fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the kernel reads the four bytes of `value`.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of_val(&value) as u32,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }

@@ -8,7 +8,6 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsRawFd, FromRawFd as _, OwnedFd},
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -22,6 +21,11 @@ use bestby_bpf::{
     qdisc::{QdiscSkel, QdiscSkelBuilder},
     qdisc_sizes, slots_per_instance,
 };
+use bestby_tests::{
+    clock::now_ns,
+    netns::{ifindex, shell, try_shell},
+    socket::force_buffer,
+};
 use libbpf_rs::{
     Link, MapCore as _, MapFlags,
     skel::{OpenSkel as _, SkelBuilder as _},
@@ -30,33 +34,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Ethertype of test frames: IEEE 802 local experimental 1.
 const ETHERTYPE: u16 = 0x88b5;
-
-pub(crate) fn now_ns() -> u64 {
-    let mut t = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: t is large enough for one timespec, which the call fills.
-    let t = unsafe {
-        assert_eq!(
-            libc::clock_gettime(libc::CLOCK_MONOTONIC, t.as_mut_ptr()),
-            0
-        );
-        t.assume_init()
-    };
-    u64::try_from(t.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(t.tv_nsec).unwrap()
-}
-
-pub(crate) fn run(command: &str) -> Result<String, String> {
-    let done = Command::new("sh").arg("-c").arg(command).output().unwrap();
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    );
-    if done.status.success() {
-        Ok(text)
-    } else {
-        Err(format!("{command}: {text}"))
-    }
-}
 
 /// What a test says of one packet.
 #[derive(Clone, Copy, Debug)]
@@ -137,15 +114,7 @@ impl Wire {
             let size = size_of::<libc::sockaddr_ll>() as u32;
             assert_eq!(libc::bind(fd.as_raw_fd(), (&raw const to).cast(), size), 0);
             for option in [libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE] {
-                let bytes = 256i32 << 20;
-                let set = libc::setsockopt(
-                    fd.as_raw_fd(),
-                    libc::SOL_SOCKET,
-                    option,
-                    (&raw const bytes).cast(),
-                    4,
-                );
-                assert_eq!(set, 0);
+                force_buffer(&fd, option, 256 << 20);
             }
             Self(fd)
         }
@@ -184,14 +153,6 @@ impl Wire {
         assert_eq!(asked, 0);
         bytes
     }
-}
-
-pub(crate) fn ifindex(device: &str) -> u32 {
-    std::fs::read_to_string(format!("/sys/class/net/{device}/ifindex"))
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap()
 }
 
 pub(crate) struct Loaded {
@@ -305,7 +266,7 @@ impl Lab {
             None,
         ));
         if options.instances == 1 {
-            run(&format!("tc qdisc replace dev {} root {id}", lab.device)).unwrap();
+            shell(&format!("tc qdisc replace dev {} root {id}", lab.device));
         }
         lab
     }
@@ -316,13 +277,12 @@ impl Lab {
         std::fs::create_dir_all(&pins).unwrap();
         let device = format!("{name}0");
         let peer = format!("{name}1");
-        run(&format!(
+        shell(&format!(
             "ip link add {device} numtxqueues {n} numrxqueues {n} type veth peer name {peer} \
              numtxqueues {n} numrxqueues {n} && for d in {device} {peer}; do \
              echo 1 > /proc/sys/net/ipv6/conf/$d/disable_ipv6; ip link set $d up; done",
             n = options.instances
-        ))
-        .unwrap();
+        ));
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut builder = MapsSkelBuilder::default();
         builder.obj_builder.pin_root_path(&pins).unwrap();
@@ -473,10 +433,10 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let _ = run(&format!("tc qdisc del dev {} root", self.device));
-        let _ = run(&format!("ip link del {}", self.device));
+        let _ = try_shell(&format!("tc qdisc del dev {} root", self.device));
+        let _ = try_shell(&format!("ip link del {}", self.device));
         let _ = std::fs::remove_dir_all(&self.pins);
-        let _ = run(&format!("rm -rf {}", self.pins.display()));
+        let _ = try_shell(&format!("rm -rf {}", self.pins.display()));
     }
 }
 

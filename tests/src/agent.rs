@@ -1,6 +1,5 @@
 //! An agent under test, and the little HTTP that is needed to talk to it.
-
-#![allow(dead_code, clippy::unwrap_used)] // each test program uses a part
+#![allow(clippy::unwrap_used)]
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,23 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bestby_tests::netns::Lab;
 use serde_json::{Value, json};
 
-/// Where `bestbyd` is: told by tests/vm/suite, else beside the test program.
-pub(crate) fn binary(name: &str) -> PathBuf {
-    let dir = std::env::var_os("BESTBY_BIN_DIR").map_or_else(
-        || {
-            std::env::current_exe()
-                .unwrap()
-                .parent()
-                .unwrap()
-                .parent()
-                .unwrap()
-                .to_path_buf()
-        },
-        PathBuf::from,
-    );
+use crate::netns::{Lab, Netns};
+
+/// Where a program of bestby is: told by tests/vm/suite, else beside the test program.
+///
+/// # Panics
+/// When it is not built.
+pub fn binary(name: &str) -> PathBuf {
+    let beside = || {
+        let program = std::env::current_exe().unwrap();
+        program.ancestors().nth(2).unwrap().to_path_buf()
+    };
+    let dir = std::env::var_os("BESTBY_BIN_DIR").map_or_else(beside, PathBuf::from);
     let path = dir.join(name);
     assert!(
         path.exists(),
@@ -35,14 +31,15 @@ pub(crate) fn binary(name: &str) -> PathBuf {
 }
 
 /// A running agent; killed at the end.
-pub(crate) struct Agent {
+pub struct Agent {
     child: Child,
-    pub(crate) socket: PathBuf,
+    /// Where it listens.
+    pub socket: PathBuf,
     log: PathBuf,
 }
 
 /// The command line of an agent in this lab.
-pub(crate) fn command(lab: &Lab, extra: &[&str]) -> Command {
+pub fn command(lab: &Lab, extra: &[&str]) -> Command {
     let mut command = lab.netns.command(binary("bestbyd"));
     command
         .arg("--socket")
@@ -51,21 +48,35 @@ pub(crate) fn command(lab: &Lab, extra: &[&str]) -> Command {
         .arg(&lab.bpffs)
         .arg("--cgroup")
         .arg(&lab.cgroup);
-    command.args(extra).stdin(Stdio::null());
+    command.args(extra);
     command
 }
 
 impl Agent {
-    /// Starts one and waits until it answers.
-    pub(crate) fn start(lab: &Lab, extra: &[&str]) -> Self {
-        let socket = lab.dir.join("s");
-        let log = lab.dir.join("log");
+    /// Starts [`command`] and waits until it answers.
+    ///
+    /// # Panics
+    /// When it ends instead.
+    pub fn start(lab: &Lab, extra: &[&str]) -> Self {
+        Self::spawn(command(lab, extra), lab.dir.join("s"), lab.dir.join("log"))
+    }
+
+    /// Starts a command line that listens on `socket` and waits until it answers.
+    ///
+    /// # Panics
+    /// When it ends instead.
+    pub fn spawn(mut command: Command, socket: PathBuf, log: PathBuf) -> Self {
         let file = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(&log)
             .unwrap();
-        let mut child = command(lab, extra).stderr(file).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
         let end = Instant::now() + Duration::from_secs(90);
         while UnixStream::connect(&socket).is_err() {
             let log = || std::fs::read_to_string(&log).unwrap_or_default();
@@ -80,35 +91,37 @@ impl Agent {
         Self { child, socket, log }
     }
 
-    pub(crate) fn pid(&self) -> i32 {
+    /// Its process.
+    pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    pub(crate) fn log(&self) -> String {
+    /// What it, and those before it in this lab, said.
+    pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    pub(crate) fn signal(&self, signal: i32) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
         // SAFETY: sends a signal to a child that has not been waited for.
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
     /// `kill -9`.
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// SIGTERM; the agent must end well.
-    pub(crate) fn terminate(mut self) {
+    pub fn terminate(mut self) {
         self.signal(libc::SIGTERM);
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// One request: status and body.
-    pub(crate) fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    /// One request with any body: status and body of the answer as they came.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
-        let body = body.map_or(String::new(), |b| b.to_string());
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
@@ -124,18 +137,27 @@ impl Agent {
             .split_once("\r\n\r\n")
             .unwrap_or_else(|| panic!("{method} {path}: {answer}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+        (status, body.to_string())
+    }
+
+    /// One request: status and body.
+    pub fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let body = body.map_or(String::new(), |b| b.to_string());
+        let (status, answer) = self.request(method, path, &body);
+        (status, serde_json::from_str(&answer).unwrap_or(Value::Null))
     }
 
     /// A request that must work.
-    pub(crate) fn ok(&self, method: &str, path: &str, body: Option<Value>) -> Value {
+    #[track_caller]
+    pub fn ok(&self, method: &str, path: &str, body: Option<Value>) -> Value {
         let (status, answer) = self.call(method, path, body);
         assert_eq!(status, 200, "{method} {path}: {answer}");
         answer
     }
 
     /// A request that must be refused: its status, message and hint.
-    pub(crate) fn refused(&self, method: &str, path: &str, body: Option<Value>) -> (u16, String) {
+    #[track_caller]
+    pub fn refused(&self, method: &str, path: &str, body: Option<Value>) -> (u16, String) {
         let (status, answer) = self.call(method, path, body);
         assert!(status >= 400, "{method} {path} was not refused: {answer}");
         let part = |name: &str| {
@@ -148,24 +170,31 @@ impl Agent {
         (status, format!("{} ({})", part("message"), part("hint")))
     }
 
-    pub(crate) fn attach(&self, request: Value) -> Value {
+    /// Attaches an interface.
+    #[track_caller]
+    pub fn attach(&self, request: Value) -> Value {
         self.ok("POST", "/v1/interfaces", Some(request))
     }
 
-    pub(crate) fn detach(&self, dev: &str) -> Value {
+    /// Detaches an interface.
+    #[track_caller]
+    pub fn detach(&self, dev: &str) -> Value {
         self.ok("DELETE", &format!("/v1/interfaces/{dev}"), None)
     }
 
-    pub(crate) fn add(&self, flow: Value) -> Value {
+    /// Adds a flow rule.
+    #[track_caller]
+    pub fn add(&self, flow: Value) -> Value {
         self.ok("POST", "/v1/flows", Some(json!({ "flow": flow })))
     }
 
-    pub(crate) fn stats(&self) -> Value {
+    /// All counters.
+    pub fn stats(&self) -> Value {
         self.ok("GET", "/v1/stats", None)
     }
 
     /// One flow's counter.
-    pub(crate) fn flow(&self, name: &str, counter: &str) -> u64 {
+    pub fn flow(&self, name: &str, counter: &str) -> u64 {
         self.stats()["flows"][name][counter]
             .as_u64()
             .unwrap_or_else(|| panic!("no {counter} of {name}"))
@@ -182,15 +211,26 @@ impl Drop for Agent {
     }
 }
 
+/// Drops of a flow, session or interface; `which` is `dropped` or `would_drop`.
+pub fn drops(counters: &Value, which: &str) -> u64 {
+    let reasons = counters[which].as_object().unwrap();
+    reasons.values().map(|v| v.as_u64().unwrap()).sum()
+}
+
 /// Runs an agent that must refuse to start; what it says.
-pub(crate) fn start_refused(mut command: Command) -> String {
-    let output = command.stdout(Stdio::null()).output().unwrap();
+pub fn start_refused(mut command: Command) -> String {
+    let output = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
     assert!(!output.status.success(), "it started and ended well");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Waits until something holds.
-pub(crate) fn wait_for(what: &str, holds: impl Fn() -> bool) {
+#[track_caller]
+pub fn wait_for(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(Instant::now() < end, "{what} did not happen");
@@ -198,16 +238,15 @@ pub(crate) fn wait_for(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// The root qdisc as tc prints it, without its usage count.
-pub(crate) fn root_qdisc(lab: &Lab, dev: &str) -> String {
-    let all = lab.netns.run(&format!("tc qdisc show dev {dev}"));
+/// The root qdisc of a device as tc prints it, without its usage count.
+pub fn root_qdisc(netns: &Netns, dev: &str) -> String {
+    let all = netns.run(&format!("tc qdisc show dev {dev}"));
     let line = all
         .lines()
         .find(|l| l.contains(" root "))
         .unwrap_or_default();
-    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut words = line.split_whitespace();
     let mut out = Vec::new();
-    let mut words = words.into_iter();
     while let Some(word) = words.next() {
         if word == "refcnt" {
             words.next();
@@ -219,12 +258,13 @@ pub(crate) fn root_qdisc(lab: &Lab, dev: &str) -> String {
 }
 
 /// A file in the lab.
-pub(crate) fn file(lab: &Lab, name: &str, text: &str) -> PathBuf {
+pub fn file(lab: &Lab, name: &str, text: &str) -> PathBuf {
     let path = lab.dir.join(name);
     std::fs::write(&path, text).unwrap();
     path
 }
 
-pub(crate) fn path_str(path: &Path) -> &str {
+/// A path of the lab as an argument.
+pub fn path_str(path: &Path) -> &str {
     path.to_str().unwrap()
 }

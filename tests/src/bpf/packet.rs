@@ -1,0 +1,72 @@
+//! A packet as `BPF_PROG_TEST_RUN` takes it, and what became of it.
+
+use bestby_bpf::abi::bb_cb;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `struct __sk_buff`, as `BPF_PROG_TEST_RUN` takes and returns it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
+#[allow(missing_docs)]
+pub struct SkBuff {
+    pub len: u32,
+    pub pkt_type: u32,
+    pub mark: u32,
+    pub queue_mapping: u32,
+    pub protocol: u32,
+    pub vlan_present: u32,
+    pub vlan_tci: u32,
+    pub vlan_proto: u32,
+    pub priority: u32,
+    pub ingress_ifindex: u32,
+    pub ifindex: u32,
+    pub tc_index: u32,
+    pub cb: [u32; 5],
+    pub hash: u32,
+    pub tc_classid: u32,
+    pub rest: [u32; 17],
+    pub flow_keys: u64,
+    pub tstamp: u64,
+    pub wire_len: u32,
+    pub gso_segs: u32,
+    pub sk: u64,
+    pub gso_size: u32,
+    pub tstamp_type: u32,
+    pub hwtstamp: u64,
+}
+
+/// What became of one packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// [`PASS`] or [`SHOT`].
+    pub verdict: i32,
+    /// The control block the queue would read.
+    pub cb: bb_cb,
+    /// The whole context afterwards.
+    pub skb: SkBuff,
+}
+
+impl Outcome {
+    /// 0 = none.
+    #[must_use]
+    pub fn deadline(&self) -> u64 {
+        u64::from(self.cb.deadline_lo) | u64::from(self.cb.deadline_hi) << 32
+    }
+
+    /// 0..=7.
+    #[must_use]
+    pub fn priority(&self) -> u8 {
+        self.cb.class_ & 7
+    }
+
+    /// `enum bb_treatment`.
+    #[must_use]
+    pub fn treatment(&self) -> u32 {
+        u32::from(self.cb.class_ >> 4)
+    }
+
+    /// Whether all of these `BB_CB_*` flags are set.
+    #[must_use]
+    pub fn has(&self, flags: u32) -> bool {
+        u32::from(self.cb.flags) & flags == flags
+    }
+}

@@ -1,0 +1,71 @@
+//! Flow rules in terms of the ABI.
+#![allow(clippy::unwrap_used)]
+
+use bestby_bpf::abi::*;
+
+/// One rule: what it matches, in terms of the ABI, and what it says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rule {
+    /// Fields to compare (all ones where compared).
+    pub mask: bb_rule_key,
+    /// Their values.
+    pub key: bb_rule_key,
+    /// 0 = cgroup not compared.
+    pub cgroup_level: u32,
+    /// What it says.
+    pub says: bb_rule,
+}
+
+impl Rule {
+    /// Matches everything, says nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Matches a destination port.
+    #[must_use]
+    pub fn dport(mut self, port: u16) -> Self {
+        self.mask.dport = u16::MAX;
+        self.key.dport = port;
+        self
+    }
+
+    /// Matches an IP protocol.
+    #[must_use]
+    pub fn proto(mut self, proto: u8) -> Self {
+        self.mask.proto = u8::MAX;
+        self.key.proto = proto;
+        self
+    }
+
+    /// Lifetime in ns.
+    #[must_use]
+    pub fn lifetime(mut self, ns: u64) -> Self {
+        self.says.lifetime_ns = ns;
+        self.says.flags |= u8::try_from(BB_RULE_LIFETIME).unwrap();
+        self
+    }
+
+    /// Priority 0..=7.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.says.priority = priority;
+        self.says.flags |= u8::try_from(BB_RULE_PRIORITY).unwrap();
+        self
+    }
+
+    /// One of `BB_TREAT_*`.
+    #[must_use]
+    pub fn treatment(mut self, treatment: u32) -> Self {
+        self.says.treatment = u8::try_from(treatment).unwrap();
+        self
+    }
+
+    /// One-way delay where no RTT is known, ns.
+    #[must_use]
+    pub fn owd(mut self, ns: u64) -> Self {
+        self.says.owd_default_ns = ns;
+        self
+    }
+}

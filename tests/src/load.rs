@@ -1,0 +1,146 @@
+//! Numbered datagrams from one namespace to another: what was lost, and in which order the rest came.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::netns::Netns;
+use crate::socket::force_buffer;
+
+/// The far end of [`crate::netns::linked_lab`].
+pub const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
+
+/// Number's place in a datagram: behind bytes that look like neither RTP, STUN nor DTLS, which the classifier knows.
+const NUMBER: usize = 8;
+/// A datagram has at least this many bytes.
+const HEADER: usize = NUMBER + 8;
+
+/// Receives numbered datagrams in a namespace until told to stop.
+#[derive(Debug)]
+pub struct Counter {
+    thread: thread::JoinHandle<Vec<u64>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Counter {
+    /// Listens on `address:port`.
+    ///
+    /// # Panics
+    /// If the address cannot be used.
+    pub fn new(netns: &Netns, address: IpAddr, port: u16) -> Self {
+        let socket = netns.enter(|| UdpSocket::bind((address, port)).expect("binding"));
+        force_buffer(&socket, libc::SO_RCVBUFFORCE, 8 << 20);
+        socket
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .expect("a timeout");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let (mut buffer, mut seen) = ([0; 2048], Vec::new());
+            loop {
+                match socket.recv(&mut buffer) {
+                    Ok(length) if length >= HEADER => {
+                        seen.push(u64::from_ne_bytes(
+                            buffer[NUMBER..HEADER].try_into().expect("8 bytes"),
+                        ));
+                    }
+                    Ok(_) => {}
+                    // Nothing more under way.
+                    Err(_) if stopped.load(Ordering::Relaxed) => return seen,
+                    Err(_) => {}
+                }
+            }
+        });
+        Self { thread, stop }
+    }
+
+    /// The numbers received, in order of arrival; waits until nothing comes any more.
+    ///
+    /// # Panics
+    /// If the receiver did.
+    pub fn finish(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the receiver")
+    }
+}
+
+/// Sends numbered datagrams of `size` bytes at a steady pace while `keep_going` says so; returns how many.
+///
+/// # Panics
+/// If the kernel refuses one.
+pub fn send_numbered(
+    netns: &Netns,
+    to: (IpAddr, u16),
+    size: usize,
+    pace: Duration,
+    keep_going: impl Fn(u64) -> bool + Sync,
+) -> u64 {
+    netns.enter(|| {
+        let any: IpAddr = if to.0.is_ipv4() {
+            [0; 4].into()
+        } else {
+            [0; 16].into()
+        };
+        let socket = UdpSocket::bind((any, 0)).expect("binding");
+        let mut packet = vec![0xffu8; size.max(HEADER)];
+        let (mut number, start) = (0_u64, Instant::now());
+        while keep_going(number) {
+            packet[NUMBER..HEADER].copy_from_slice(&number.to_ne_bytes());
+            socket
+                .send_to(&packet, to)
+                .unwrap_or_else(|e| panic!("sending packet {number}: {e}"));
+            number += 1;
+            let due = pace * u32::try_from(number).expect("few packets");
+            thread::sleep(due.saturating_sub(start.elapsed()));
+        }
+        number
+    })
+}
+
+/// What is sent while a test disturbs the path.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Destination port at [`PEER`].
+    pub port: u16,
+    /// Bytes of a datagram, 16 at least.
+    pub size: usize,
+    /// Between two datagrams.
+    pub pace: Duration,
+    /// Datagrams sent at least.
+    pub least: u64,
+    /// How long it lasts before the disturbance, and after it.
+    pub around: Duration,
+}
+
+impl Load {
+    /// Sends from `netns` to `peer` before, during and after `disturb`. Returns how many were sent, and the counter
+    /// of those that arrived.
+    ///
+    /// # Panics
+    /// As `disturb` does.
+    pub fn during(self, netns: &Netns, peer: &Netns, disturb: impl FnOnce()) -> (u64, Counter) {
+        let counter = Counter::new(peer, PEER, self.port);
+        let stop = AtomicBool::new(false);
+        let sent = thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                send_numbered(netns, (PEER, self.port), self.size, self.pace, |n| {
+                    n < self.least || !stop.load(Ordering::Relaxed)
+                })
+            });
+            thread::sleep(self.around);
+            let result = panic::catch_unwind(panic::AssertUnwindSafe(disturb));
+            thread::sleep(self.around);
+            stop.store(true, Ordering::Relaxed);
+            let sent = sender.join().unwrap();
+            if let Err(panic) = result {
+                panic::resume_unwind(panic);
+            }
+            sent
+        });
+        (sent, counter)
+    }
+}

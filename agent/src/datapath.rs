@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{Config, ConfigError, DevName, PeerConfig};
+use bestby_api::{Config, DevName, PeerConfig};
 use bestby_bpf::abi;
 
 use crate::attach::{self, IfaceTable};
 use crate::attached::Attached;
 use crate::book::{Book, Kept, Merge};
+use crate::config::ConfigFile;
 use crate::error::{Error, Result, Tried as _};
 use crate::hooks::{self, Classifier};
 use crate::maps::Shared;
@@ -31,8 +32,8 @@ const KEPT_IFACE: u32 = 3840;
 pub struct Paths {
     /// Directory of the pins.
     pub bpffs: PathBuf,
-    /// Configuration file, if there is one.
-    pub config: Option<PathBuf>,
+    /// Configuration file.
+    pub config: ConfigFile,
     /// cgroup of the socket programs, if the operator named one.
     pub cgroup: Option<PathBuf>,
 }
@@ -63,23 +64,6 @@ pub struct Datapath {
     pub(crate) generation: u64,
     // Last: released after everything else is.
     _lock: nix::fcntl::Flock<std::fs::File>,
-}
-
-/// Reads a configuration file.
-///
-/// # Errors
-/// Everything wrong in it, one line each.
-pub fn read_config(path: Option<&Path>) -> Result<Config> {
-    let Some(path) = path else {
-        return Ok(Config::default());
-    };
-    let text = std::fs::read_to_string(path).tried(|| format!("reading {}", path.display()))?;
-    Config::parse(&text, &path.display().to_string()).map_err(|errors| config_error(&errors))
-}
-
-pub(crate) fn config_error(errors: &[ConfigError]) -> Error {
-    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    Error::invalid(lines.join("\n"))
 }
 
 /// The file systems the agent needs; mounts the bpffs if it is missing.
@@ -284,7 +268,7 @@ impl Datapath {
     /// # Errors
     /// What is wrong in the file; what runs goes on.
     pub fn reload(&mut self) -> Result<()> {
-        let config = read_config(self.paths.config.as_deref())?;
+        let config = self.paths.config.read()?;
         let list = self.book.merged(&config.flows, Merge::Reload);
         self.put_rules(list)?;
         self.configure(&config)?;

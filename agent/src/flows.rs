@@ -1,48 +1,17 @@
 //! Flow rules: add, change, remove, list; and the file, when asked to save.
 
 use std::collections::HashSet;
-use std::io::Write as _;
-use std::path::Path;
 
 use bestby_api::{Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet};
 use bestby_bpf::abi;
 
 use crate::book::{Entry, Kept, fingerprint};
-use crate::datapath::{Datapath, config_error};
-use crate::error::{Error, Result, Tried as _};
+use crate::config::config_error;
+use crate::datapath::Datapath;
+use crate::error::{Error, Result};
 use crate::maps;
 use crate::names::Names;
 use crate::rules::{Compiled, Resolve as _, compile};
-
-/// Writes a file so that at every moment either the old or the new text is there.
-///
-/// # Errors
-/// No space, no rights: the old file is untouched.
-pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
-    let what = || format!("saving to {}", path.display());
-    // A link stays a link: its target is replaced.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let dir = path
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = dir.join(format!(".{name}.{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&fresh)?;
-        if let Ok(old) = std::fs::metadata(&path) {
-            file.set_permissions(old.permissions())?;
-        }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, &path)?;
-        // The rename itself must survive a power failure, too.
-        std::fs::File::open(dir)?.sync_all()
-    };
-    write()
-        .inspect_err(|_| drop(std::fs::remove_file(&fresh)))
-        .tried(what)
-}
 
 impl Datapath {
     /// Whether the rules would compile differently with these names.
@@ -113,22 +82,6 @@ impl Datapath {
         Ok(())
     }
 
-    /// The file as it is now, to be changed.
-    fn document(&self) -> Result<(std::path::PathBuf, Document)> {
-        let path = self.paths.config.clone().ok_or_else(|| {
-            Error::conflict("there is no configuration file to save to")
-                .hint("start bestbyd with --config FILE")
-        })?;
-        let text = match std::fs::read_to_string(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
-            other => other.tried(|| format!("reading {}", path.display()))?,
-        };
-        let document = Document::parse(&text, &path.display().to_string()).map_err(|e| {
-            config_error(&e).within("the file was not changed, because it is not valid as it is")
-        })?;
-        Ok((path, document))
-    }
-
     /// Puts a list in force and, if asked, in the file; both or none.
     fn commit(
         &mut self,
@@ -139,11 +92,11 @@ impl Datapath {
         if !save {
             return self.put_rules(list);
         }
-        let (path, mut document) = self.document()?;
+        let mut document = self.paths.config.document()?;
         edit(&mut document).map_err(|e| config_error(&e))?;
         let before = self.book.entries.clone();
         self.put_rules(list)?;
-        if let Err(e) = write_atomically(&path, &document.text()) {
+        if let Err(e) = self.paths.config.write(&document.text()) {
             self.put_rules(before)?;
             return Err(e
                 .within("nothing was changed")

@@ -7,6 +7,7 @@
 pub mod attach;
 pub mod attached;
 pub mod book;
+pub mod config;
 pub mod control;
 pub mod datapath;
 pub mod doctor;

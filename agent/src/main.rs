@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use bestby_agent::config::ConfigFile;
 use bestby_agent::control::{self, Api};
-use bestby_agent::datapath::{Datapath, Handle, Paths, read_config};
+use bestby_agent::datapath::{Datapath, Handle, Paths};
 use bestby_agent::events::Hub;
 use bestby_agent::{maps, rtt};
-use bestby_api::{DEFAULT_CONFIG, DEFAULT_SOCKET, Span};
+use bestby_api::{DEFAULT_SOCKET, Span};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Debug, Parser)]
 #[command(name = "bestbyd", version)]
 struct Args {
-    /// Configuration file [default: /etc/bestby/bestby.toml if it exists]
+    /// Configuration file [default: /etc/bestby/bestby.toml, which need not exist]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where to listen for `bestby` [default: the file's, or /run/bestby/bestbyd.sock]
@@ -57,12 +58,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let standard = PathBuf::from(DEFAULT_CONFIG);
-    let path = args
-        .config
-        .clone()
-        .or_else(|| standard.exists().then_some(standard));
-    let config = read_config(path.as_deref())?;
+    let file = ConfigFile::new(args.config);
+    let config = file.read()?;
     let socket = args.socket.clone().unwrap_or_else(|| {
         if config.agent.socket.as_os_str().is_empty() {
             DEFAULT_SOCKET.into()
@@ -77,7 +74,7 @@ fn run(args: Args) -> Result<()> {
     let metrics = config.agent.metrics;
     let paths = Paths {
         bpffs: args.bpffs.clone(),
-        config: path,
+        config: file,
         cgroup: args.cgroup,
     };
     let datapath = Handle::start(move || Datapath::open(paths, config))?;

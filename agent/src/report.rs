@@ -279,7 +279,9 @@ impl Datapath {
             uptime_s: self.started.elapsed().as_secs(),
             kernel: kernel_release(),
             bpffs: self.paths.bpffs.display().to_string(),
-            config: self.paths.config.as_ref().map(|p| p.display().to_string()),
+            config: Some(self.paths.config.path())
+                .filter(|path| path.exists())
+                .map(|path| path.display().to_string()),
             adopted: self.shared.adopted,
             flows: u32::try_from(self.book.entries.len()).unwrap_or(u32::MAX),
             interfaces: u32::try_from(self.attached.len()).unwrap_or(u32::MAX),

@@ -2,16 +2,26 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::path::Path;
 use std::time::Duration;
 
 use bestby_tests::agent::*;
 use bestby_tests::load::{Counter, PEER, send_numbered};
-use bestby_tests::netns::linked_lab;
+use bestby_tests::netns::{linked_lab, mount};
 use bestby_tests::require;
 use serde_json::{Value, json};
 
 fn audio() -> Value {
     json!({"name": "audio", "proto": "udp", "dport": "5004", "lifetime": "10s", "priority": 0})
+}
+
+/// Names of the flow rules, in order.
+fn names(agent: &Agent) -> Vec<String> {
+    let flows = agent.ok("GET", "/v1/flows", None);
+    let flows = flows.as_array().unwrap().iter();
+    flows
+        .map(|f| f["flow"]["name"].as_str().unwrap().to_string())
+        .collect()
 }
 
 #[test]
@@ -110,15 +120,6 @@ fn a_bad_file_is_refused_whole() {
         .unwrap();
         agent.signal(libc::SIGHUP);
         wait_for("a complaint", || agent.log().contains("not read again"));
-        let names = |agent: &Agent| -> Vec<String> {
-            let flows = agent.ok("GET", "/v1/flows", None);
-            flows
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|f| f["flow"]["name"].as_str().unwrap().to_string())
-                .collect()
-        };
         assert_eq!(names(&agent), ["a"], "nothing of a bad file is in force");
 
         agent.add(json!({"name": "mine", "lifetime": "7ms"}));
@@ -134,6 +135,49 @@ fn a_bad_file_is_refused_whole() {
             agent.ok("GET", "/v1/interfaces", None),
             json!([]),
             "and so do interfaces"
+        );
+    });
+}
+
+#[test]
+fn the_standard_file_need_not_be_there() {
+    linked_lab(require::root(), |lab, _| {
+        // In the lab's own mount namespace: the host's /etc stays as it is.
+        mount("tmpfs", Path::new("/etc"), "size=1m");
+        let standard = Path::new(bestby_api::DEFAULT_CONFIG);
+        let agent = Agent::start(lab, &[]);
+        assert!(!standard.exists(), "nothing was saved so far");
+        agent.add(json!({"name": "passing", "lifetime": "7ms"}));
+        agent.ok(
+            "POST",
+            "/v1/flows",
+            Some(json!({"flow": {"name": "kept", "lifetime": "1ms"}, "save": true})),
+        );
+        let text = std::fs::read_to_string(standard).unwrap();
+        assert!(text.contains("kept") && !text.contains("passing"), "{text}");
+        agent.kill();
+        let agent = Agent::start(lab, &[]);
+        assert_eq!(agent.ok("GET", "/v1/flows/kept", None)["saved"], true);
+        std::fs::write(standard, text.replace("kept", "other")).unwrap();
+        agent.signal(libc::SIGHUP);
+        wait_for("the rule of the changed file", || {
+            names(&agent).contains(&"other".to_string())
+        });
+
+        // Gone again: nothing is in it, at the next start or now.
+        std::fs::remove_file(standard).unwrap();
+        agent.signal(libc::SIGHUP);
+        wait_for("the end of the file's rule", || {
+            names(&agent) == ["passing"]
+        });
+        agent.kill();
+        assert_eq!(names(&Agent::start(lab, &[])), ["passing"]);
+
+        // One that the operator named has to be there.
+        let said = start_refused(command(lab, &["--config", bestby_api::DEFAULT_CONFIG]));
+        assert!(
+            said.contains(bestby_api::DEFAULT_CONFIG) && said.contains("No such file"),
+            "{said}"
         );
     });
 }

@@ -248,16 +248,14 @@ impl Lifetime {
 
     /// Gives the packets of `schedule` these lifetimes.
     pub fn apply(&self, schedule: &mut Schedule) {
-        for packet in &mut schedule.packets {
-            let own = match packet.class {
+        schedule.set_lifetimes(|class| {
+            let own = match class {
                 Class::Audio => self.audio,
                 Class::Video => self.video,
                 Class::Data => self.data,
             };
-            if let Some(lifetime) = own {
-                packet.lifetime = lifetime.ns();
-            }
-        }
+            own.map(Millis::ns)
+        });
     }
 }
 

@@ -89,6 +89,18 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Gives ADUs another lifetime (ns) by class, `None` leaves a class as it is. It runs
+    /// from an ADU's first packet on: all packets of an ADU keep sharing one deadline.
+    pub fn set_lifetimes(&mut self, of: impl Fn(Class) -> Option<u64>) {
+        let mut begun = std::collections::HashMap::new();
+        for packet in &mut self.packets {
+            let began = *begun.entry(packet.adu).or_insert(packet.at);
+            if let Some(lifetime) = of(packet.class) {
+                packet.lifetime = (began + lifetime).saturating_sub(packet.at);
+            }
+        }
+    }
+
     /// How many streams there are: the highest number and one.
     pub fn streams(&self) -> usize {
         self.packets
@@ -110,6 +122,19 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn another_lifetime_is_an_adus_and_not_a_packets() {
+        let mut schedule = sfu::schedule(&sfu::Parameters::default(), 1, 1).expect("a schedule");
+        let before = schedule.clone();
+        schedule.set_lifetimes(|class| (class == Class::Video).then_some(77_000_000));
+        // `adus` asserts one deadline per ADU.
+        for (old, new) in adus(&before).iter().zip(adus(&schedule)) {
+            let lifetime = if new.class == Class::Video { 77 } else { 200 };
+            assert_eq!(new.deadline - new.at, lifetime * 1_000_000);
+            assert_eq!((old.at, old.bytes), (new.at, new.bytes));
+        }
+    }
 
     /// What a test wants to know of an ADU.
     #[derive(Debug)]

@@ -1,0 +1,346 @@
+//! The page: everything of a results' directory in one file that needs nothing else, no
+//! script, no font, no network.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{
+    compare::{self, Verdict},
+    metric, section,
+};
+use crate::series::summary::{self, ScenarioSummary, Summary};
+
+/// Name of the page below the results' directory.
+pub const FILE: &str = "report.html";
+
+/// Reads `dir/summary.json` and writes `dir/report.html`, whose path it returns.
+pub fn write(dir: &Path) -> Result<PathBuf> {
+    let file = dir.join(summary::FILE);
+    let text = fs::read_to_string(&file).with_context(|| {
+        format!(
+            "reading {}: `bestby-lab run` makes it when a series ends",
+            file.display()
+        )
+    })?;
+    let summary: Summary = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not a summary of this lab", file.display()))?;
+    ensure!(
+        summary.format == summary::FORMAT,
+        "{} has format {}, this lab reads {}: run the series again with this lab",
+        file.display(),
+        summary.format,
+        summary::FORMAT
+    );
+    let page = page(&summary)?.into_string();
+    let file = dir.join(FILE);
+    fs::write(&file, page).with_context(|| format!("writing {}", file.display()))?;
+    Ok(file)
+}
+
+/// The page of `summary`.
+pub fn page(summary: &Summary) -> Result<Markup> {
+    let mut sections = Vec::new();
+    for scenario in &summary.scenarios {
+        let section = section::render(scenario)
+            .with_context(|| format!("rendering the scenario `{}`", scenario.name))?;
+        sections.push(section);
+    }
+    Ok(html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "bestby-lab" }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                h1 { "bestby-lab: what arrived in time" }
+                (overview(summary))
+                (behind(summary))
+                @for section in &sections { (section) }
+                (notes())
+            }
+        }
+    })
+}
+
+/// One row per scenario: how often bestby leads.
+fn overview(summary: &Summary) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th.text { "scenario" } th { "cells" } th { "runs" } th { "missing" }
+                th { "bestby leads" } th { "equal" } th { "behind" }
+            } }
+            tbody { @for scenario in &summary.scenarios {
+                @let found = compare::compare(scenario, metric::ADUS.of);
+                @let count = |verdict| found.iter().filter(|c| c.verdict == verdict).count();
+                tr {
+                    td.text { a href={ "#" (scenario.name) } { (scenario.title) } }
+                    td { (scenario.cells.len()) }
+                    td { (scenario.cells.iter().map(|cell| cell.runs.len()).sum::<usize>()) }
+                    td { (scenario.missing_runs) }
+                    td { (count(Verdict::Leads)) }
+                    td { (count(Verdict::Equal)) }
+                    td { (count(Verdict::Behind)) }
+                }
+            } }
+        } }
+        p.faint {
+            "Leads, equal, behind: complete ADUs on time of " (compare::OURS) " beside the best "
+            "other queue in each combination of the axes, one count each; equal where 95 % "
+            "confidence (Welch's t-test) cannot tell the difference from chance."
+        }
+    }
+}
+
+/// The cells that bestby does not lead, by name.
+fn behind(summary: &Summary) -> Markup {
+    let lost: Vec<(&ScenarioSummary, compare::Comparison, metric::Metric)> = summary
+        .scenarios
+        .iter()
+        .flat_map(|scenario| {
+            [metric::ADUS, metric::AUDIO]
+                .into_iter()
+                .flat_map(move |metric| {
+                    compare::compare(scenario, metric.of)
+                        .into_iter()
+                        .filter(|c| c.verdict == Verdict::Behind)
+                        .map(move |c| (scenario, c, metric))
+                })
+        })
+        .collect();
+    html! {
+        h2 id="behind" { "Where bestby does not lead" }
+        @if lost.is_empty() {
+            p { "In no cell is another queue better in complete ADUs or in audio on time." }
+        } @else {
+            p { "In these cells another queue is better, by more than chance where there are runs enough to say:" }
+            div.scroll { table {
+                thead { tr {
+                    th.text { "scenario" } th.text { "cell" } th.text { "figure" }
+                    th { "bestby" } th.text { "best other" } th { "its figure" } th { "difference" }
+                } }
+                tbody { @for (scenario, c, metric) in &lost { tr {
+                    td.text { a href={ "#" (scenario.name) } { (scenario.name) } }
+                    td.text { (section::place(scenario, &c.axes)) }
+                    td.text { (metric.label) }
+                    td { (format!("{:.2}", c.ours)) }
+                    td.text { (c.peer) }
+                    td { (format!("{:.2}", c.theirs)) }
+                    td.bad {
+                        (format!("{:.2}", c.difference()))
+                        @if let Some(half) = c.half_width { (format!(" ± {half:.2}")) }
+                    }
+                } } }
+            } }
+        }
+    }
+}
+
+/// What the words mean.
+fn notes() -> Markup {
+    html! {
+        h2 id="notes" { "What the figures mean" }
+        p { "A figure is the mean of a cell's runs; ± is half the width of its 95 % confidence "
+            "interval (Student's t), absent where there is one run. The same seed gives the same "
+            "packets at the same times to every queue. A packet that the sender's own socket "
+            "refuses counts as offered and never arrived." }
+        ul { @for metric in metric::COLUMNS {
+            li { b { (metric.label) } ": " (metric.meaning) "." }
+        } }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::{
+        measure::Measures,
+        report::Provenance,
+        scenario::cell::{Bottleneck, Coordinate, LinkRate, Point},
+        scenario::value::{Error, Load, Millis, Percent},
+        series::summary::{Absent, CellSummary, RunSummary, Swept},
+    };
+
+    /// A cell whose runs have so many of 100 ADUs on time.
+    pub(crate) fn cell(axes: &[(&str, &str)], queue: &str, runs: &[u64]) -> CellSummary {
+        CellSummary {
+            id: format!("{axes:?} {queue}"),
+            queue: queue.into(),
+            point: Point {
+                bottleneck: Bottleneck::Sender,
+                link: LinkRate::Load(Load(1.0)),
+                owd_ms: Millis(40.0),
+                loss_percent: Percent(0.0),
+                router_queue: None,
+                lifetime: None,
+                traffic: Default::default(),
+                rtt_error: Error(0.0),
+                rate_error: Error(0.0),
+                stall: None,
+            },
+            axes: axes
+                .iter()
+                .map(|&(axis, value)| Coordinate {
+                    axis: axis.into(),
+                    value: value.into(),
+                })
+                .collect(),
+            runs: (0..)
+                .zip(runs)
+                .map(|(number, &on_time)| RunSummary {
+                    number,
+                    seed: u64::from(number) + 1,
+                    rate: 253_000,
+                    load: 1.0,
+                    owd_ms: 40.1,
+                    delay_is_real: true,
+                    measures: Measures {
+                        adus: [100, on_time],
+                        frames: [50, on_time / 2],
+                        ..Measures::default()
+                    },
+                    records: format!("none/{number}.parquet"),
+                    took_s: 1.0,
+                })
+                .collect(),
+        }
+    }
+
+    /// A scenario of these cells; an axis' values are those of the cells.
+    pub(crate) fn scenario(axes: &[&str], cells: Vec<CellSummary>) -> ScenarioSummary {
+        let mut queues: Vec<String> = Vec::new();
+        for cell in &cells {
+            if !queues.contains(&cell.queue) {
+                queues.push(cell.queue.clone());
+            }
+        }
+        let swept = |axis: &&str| {
+            let mut values: Vec<String> = Vec::new();
+            for coordinate in cells.iter().flat_map(|cell| &cell.axes) {
+                if coordinate.axis == **axis && !values.contains(&coordinate.value) {
+                    values.push(coordinate.value.clone());
+                }
+            }
+            Swept {
+                axis: (*axis).into(),
+                unit: if *axis == "owd" { "ms" } else { "" }.into(),
+                values,
+            }
+        };
+        ScenarioSummary {
+            name: "quick".into(),
+            title: "A <quick> look".into(),
+            description: "What & why".into(),
+            provenance: Provenance {
+                kernel: "7.2.0-test".into(),
+                commit: "0123456789ab".into(),
+                command: "bestby-lab run quick.toml".into(),
+                seed: 41,
+                machine: "a machine".into(),
+            },
+            seconds: 20.0,
+            discard_first: 3.0,
+            repetitions: 3,
+            axes: axes.iter().map(swept).collect(),
+            queues,
+            absent: vec![Absent {
+                queue: "cake".into(),
+                reason: "not on this kernel".into(),
+            }],
+            missing_runs: 2,
+            cells,
+        }
+    }
+
+    fn summary() -> Summary {
+        let mut cells = Vec::new();
+        for owd in ["5", "75"] {
+            for (load, factor) in [("1", 1), ("2", 2)] {
+                let axes = [("load", load), ("owd", owd)];
+                cells.push(cell(
+                    &axes,
+                    "bestby qdisc triage",
+                    &[90 / factor, 92 / factor],
+                ));
+                cells.push(cell(&axes, "fq", &[30 * factor, 31 * factor]));
+            }
+        }
+        Summary {
+            format: summary::FORMAT,
+            scenarios: vec![scenario(&["load", "owd"], cells)],
+        }
+    }
+
+    #[test]
+    fn the_page_says_what_the_summary_says() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(
+            dir.path().join(summary::FILE),
+            serde_json::to_string(&summary()).expect("JSON"),
+        )
+        .expect("writing");
+        let file = write(dir.path()).expect("a page");
+        let page = fs::read_to_string(file).expect("reading");
+        for words in [
+            "A &lt;quick&gt; look",
+            "What &amp; why",
+            "7.2.0-test",
+            "0123456789ab",
+            "bestby-lab run quick.toml",
+            "seed 41",
+            "not on this kernel",
+            "2 runs are missing",
+            // 90 and 92: mean 91, t = 12.706, deviation √2.
+            "91.00 ± 12.71",
+            "load 2, owd 75 ms",
+        ] {
+            assert!(page.contains(words), "no `{words}` in {page}");
+        }
+        assert!(page.contains("<svg") && page.contains("prefers-color-scheme: dark"));
+        for outside in [
+            "http:", "https:", "<script", "<link", "src=", "url(", "@import",
+        ] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn cells_that_others_lead_are_named() {
+        let page = |summary: &Summary| page(summary).expect("a page").into_string();
+        // At load 2 fq has 61 and bestby 45.5, at load 1 30.5 and 91.
+        let mut summary = summary();
+        let text = page(&summary);
+        assert!(text.contains("In these cells another queue is better"));
+        assert!(text.contains("-15.50"), "{text}");
+        summary.scenarios[0]
+            .cells
+            .retain(|cell| cell.axes[0].value == "1");
+        assert!(page(&summary).contains("In no cell is another queue better"));
+        summary.scenarios.clear();
+        assert!(page(&summary).contains("bestby-lab"));
+    }
+
+    #[test]
+    fn another_format_and_a_missing_file_are_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = format!("{:#}", write(dir.path()).expect_err("no file"));
+        assert!(
+            error.contains("summary.json") && error.contains("bestby-lab run"),
+            "{error}"
+        );
+        let mut summary = summary();
+        summary.format += 1;
+        let text = serde_json::to_string(&summary).expect("JSON");
+        fs::write(dir.path().join(summary::FILE), text).expect("writing");
+        let error = format!("{:#}", write(dir.path()).expect_err("another format"));
+        assert!(error.contains("format 2"), "{error}");
+    }
+}

@@ -1,0 +1,178 @@
+//! What the page shows of a run: one figure each, with its name and its precision.
+
+use crate::{
+    measure::statistics::Estimate,
+    series::summary::{CellSummary, RunSummary},
+};
+
+/// One figure of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Metric {
+    /// Head of its column, unit included.
+    pub(super) label: &'static str,
+    /// What it is, for the page's notes.
+    pub(super) meaning: &'static str,
+    /// Digits behind the point.
+    pub(super) digits: usize,
+    /// Absent where the run has no such thing (no audio, no bound, no bestby).
+    pub(super) of: fn(&RunSummary) -> Option<f64>,
+}
+
+/// Complete ADUs on time: what queues are compared by.
+pub(super) const ADUS: Metric = Metric {
+    label: "ADUs %",
+    meaning: "ADUs (audio packets, video frames, data objects) of which every packet arrived by its deadline, of all that were offered",
+    digits: 2,
+    of: |run| share(run.measures.adus),
+};
+
+/// Audio on time.
+pub(super) const AUDIO: Metric = Metric {
+    label: "audio %",
+    meaning: "audio packets that arrived by their deadline",
+    digits: 2,
+    of: |run| share(run.measures.audio),
+};
+
+/// Video frames on time.
+pub(super) const FRAMES: Metric = Metric {
+    label: "frames %",
+    meaning: "video frames of which every packet arrived by its deadline",
+    digits: 2,
+    of: |run| share(run.measures.frames),
+};
+
+/// Data objects on time.
+pub(super) const OBJECTS: Metric = Metric {
+    label: "objects %",
+    meaning: "data objects of which every packet arrived by its deadline",
+    digits: 2,
+    of: |run| share(run.measures.objects),
+};
+
+/// All columns in order. A column is shown where any run has the figure.
+pub(super) const COLUMNS: &[Metric] = &[
+    ADUS,
+    AUDIO,
+    FRAMES,
+    OBJECTS,
+    Metric {
+        label: "useful kbit/s",
+        meaning: "bytes of the ADUs that were complete on time, per second of the time that was judged",
+        digits: 0,
+        of: |run| Some(run.measures.goodput_kbit),
+    },
+    Metric {
+        label: "stale",
+        meaning: "packets that arrived after their deadline",
+        digits: 1,
+        of: |run| Some(run.measures.stale_arrivals as f64),
+    },
+    Metric {
+        label: "stale kB",
+        meaning: "bytes of the packets that arrived after their deadline, in 1000",
+        digits: 1,
+        of: |run| Some(run.measures.stale_bytes as f64 / 1e3),
+    },
+    Metric {
+        label: "late ms",
+        meaning: "longest time by which a packet missed its deadline",
+        digits: 1,
+        of: |run| Some(run.measures.latest_ms),
+    },
+    Metric {
+        label: "audio p50 ms",
+        meaning: "delay from creation to arrival, of the audio packets that arrived: median",
+        digits: 1,
+        of: |run| offered(run.measures.audio).then_some(run.measures.audio_delay.p50),
+    },
+    Metric {
+        label: "p95",
+        meaning: "the same, 95th percentile",
+        digits: 1,
+        of: |run| offered(run.measures.audio).then_some(run.measures.audio_delay.p95),
+    },
+    Metric {
+        label: "p99",
+        meaning: "the same, 99th percentile",
+        digits: 1,
+        of: |run| offered(run.measures.audio).then_some(run.measures.audio_delay.p99),
+    },
+    Metric {
+        label: "video p50 ms",
+        meaning: "delay of the video packets that arrived: median",
+        digits: 1,
+        of: |run| offered(run.measures.video).then_some(run.measures.video_delay.p50),
+    },
+    Metric {
+        label: "p95",
+        meaning: "the same, 95th percentile",
+        digits: 1,
+        of: |run| offered(run.measures.video).then_some(run.measures.video_delay.p95),
+    },
+    Metric {
+        label: "p99",
+        meaning: "the same, 99th percentile",
+        digits: 1,
+        of: |run| offered(run.measures.video).then_some(run.measures.video_delay.p99),
+    },
+    Metric {
+        label: "data p99 ms",
+        meaning: "delay of the data packets that arrived: 99th percentile",
+        digits: 1,
+        of: |run| offered(run.measures.data).then_some(run.measures.data_delay.p99),
+    },
+    Metric {
+        label: "Jain",
+        meaning: "Jain's index between streams (clients, sessions), of the useful part of what each offered; 1 = all alike",
+        digits: 3,
+        of: |run| run.measures.fairness,
+    },
+    Metric {
+        label: "worst stream %",
+        meaning: "ADUs on time of the stream that fared worst",
+        digits: 1,
+        of: |run| run.measures.worst_stream,
+    },
+    Metric {
+        label: "TCP's share",
+        meaning: "part of all bytes delivered that was that of the competing TCP flows",
+        digits: 3,
+        of: |run| run.measures.tcp_share,
+    },
+    Metric {
+        label: "sent stale",
+        meaning: "packets that bestby says it sent although they were stale",
+        digits: 1,
+        of: |run| Some(run.measures.queue?.sent_stale as f64),
+    },
+];
+
+impl Metric {
+    /// Over the runs of a cell.
+    pub(super) fn estimate(&self, cell: &CellSummary) -> Option<Estimate> {
+        Estimate::of(&self.values(cell))
+    }
+
+    /// Of each run that has it.
+    pub(super) fn values(&self, cell: &CellSummary) -> Vec<f64> {
+        cell.runs.iter().filter_map(self.of).collect()
+    }
+
+    /// `54.50 ± 1.25`, without `±` where one run says nothing of its certainty.
+    pub(super) fn text(&self, estimate: &Estimate) -> String {
+        let digits = self.digits;
+        match estimate.half_width {
+            Some(half) => format!("{:.digits$} ± {half:.digits$}", estimate.mean),
+            None => format!("{:.digits$}", estimate.mean),
+        }
+    }
+}
+
+fn offered([of, _]: [u64; 2]) -> bool {
+    of > 0
+}
+
+fn share([of, part]: [u64; 2]) -> Option<f64> {
+    (of > 0).then(|| part as f64 * 100.0 / of as f64)
+}

@@ -1,0 +1,13 @@
+//! Results for people: tables for a terminal, a page for a browser, and what every
+//! result must carry to be believed.
+
+pub mod compare;
+pub mod html;
+mod metric;
+mod plot;
+mod provenance;
+mod section;
+mod table;
+
+pub use provenance::{Provenance, virtual_time};
+pub use table::Table;

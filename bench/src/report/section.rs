@@ -1,0 +1,213 @@
+//! One scenario on the page: where it comes from, its plots, its table.
+
+use anyhow::Result;
+use maud::{Markup, PreEscaped, html};
+
+use super::{
+    compare,
+    metric::{self, Metric},
+    plot::{self, Line, Panel},
+};
+use crate::{
+    scenario::cell::Coordinate,
+    series::summary::{CellSummary, ScenarioSummary, Swept},
+};
+
+/// Axes that are drawn from left to right, the first that sweeps; others make panels.
+const ACROSS: [&str; 5] = ["load", "rate", "rate_error", "rtt_error", "owd"];
+
+/// Renders `scenario`.
+pub(super) fn render(scenario: &ScenarioSummary) -> Result<Markup> {
+    let styles = styles(scenario);
+    let mut plots = Vec::new();
+    for metric in [metric::ADUS, metric::AUDIO, metric::FRAMES] {
+        let panels = panels(scenario, &metric, &styles)?;
+        if !panels.is_empty() {
+            plots.push((metric, panels));
+        }
+    }
+    let legend = plot::legend(&styles)?;
+    let provenance = &scenario.provenance;
+    Ok(html! {
+        h2 id=(scenario.name) { (scenario.title) }
+        @if !scenario.description.is_empty() { p { (scenario.description) } }
+        p.faint {
+            "Linux " (provenance.kernel) ", " (provenance.machine) ", commit " (provenance.commit)
+            ", seed " (provenance.seed) ", " (scenario.repetitions) " runs of " (scenario.seconds)
+            " s for each cell, the first " (scenario.discard_first) " s of each not judged; "
+            code { (provenance.command) }
+        }
+        @if scenario.missing_runs > 0 {
+            p.bad { (scenario.missing_runs) " runs are missing: this series is not complete." }
+        }
+        @for absent in &scenario.absent {
+            p.bad { "Not run: " (absent.queue) ": " (absent.reason) }
+        }
+        @if !plots.is_empty() { div { (PreEscaped(&legend)) } }
+        @for (metric, panels) in &plots {
+            h3 { (metric.label) ": " (metric.meaning) }
+            div.panels { @for panel in panels { (PreEscaped(panel)) } }
+        }
+        (table(scenario))
+    })
+}
+
+/// The queues with the numbers of their styles: bestby's own is 0.
+fn styles(scenario: &ScenarioSummary) -> Vec<(usize, &str)> {
+    let ours = compare::ours(scenario);
+    let run = |name: &&str| scenario.cells.iter().any(|cell| cell.queue == **name);
+    let others = scenario
+        .queues
+        .iter()
+        .map(String::as_str)
+        .filter(|name| Some(*name) != ours)
+        .filter(run);
+    // Style 0 is bestby's even where it was not run.
+    ours.into_iter()
+        .zip(0..)
+        .chain(others.zip(1..))
+        .map(|(name, style)| (style, name))
+        .collect()
+}
+
+/// A plot of `metric` for each combination of the axes that are not drawn across.
+fn panels(
+    scenario: &ScenarioSummary,
+    metric: &Metric,
+    styles: &[(usize, &str)],
+) -> Result<Vec<String>> {
+    let shown = |cell: &CellSummary| metric.estimate(cell).is_some();
+    if !scenario.cells.iter().any(shown) {
+        return Ok(Vec::new());
+    }
+    let across = ACROSS
+        .iter()
+        .find_map(|name| scenario.axes.iter().find(|axis| axis.axis == *name))
+        .or_else(|| scenario.axes.iter().max_by_key(|axis| axis.values.len()));
+    let mut titles: Vec<Vec<Coordinate>> = Vec::new();
+    for cell in &scenario.cells {
+        let rest = others(&cell.axes, across);
+        if !titles.contains(&rest) {
+            titles.push(rest);
+        }
+    }
+    titles
+        .iter()
+        .map(|rest| {
+            let (x, x_label) = match across {
+                Some(axis) => (axis.values.clone(), named(&axis.axis, &axis.unit)),
+                None => (vec![String::new()], String::new()),
+            };
+            let lines = styles
+                .iter()
+                .map(|&(style, queue)| Line {
+                    style,
+                    points: x
+                        .iter()
+                        .map(|value| {
+                            let cell = scenario.cells.iter().find(|cell| {
+                                cell.queue == queue
+                                    && others(&cell.axes, across) == *rest
+                                    && across.is_none_or(|axis| at(cell, &axis.axis) == Some(value))
+                            })?;
+                            metric.estimate(cell)
+                        })
+                        .collect(),
+                })
+                .collect();
+            plot::lines(&Panel {
+                title: place(scenario, rest),
+                x_label,
+                x,
+                y: 0.0..100.0,
+                lines,
+            })
+        })
+        .collect()
+}
+
+fn at<'a>(cell: &'a CellSummary, axis: &str) -> Option<&'a String> {
+    cell.axes
+        .iter()
+        .find(|coordinate| coordinate.axis == axis)
+        .map(|coordinate| &coordinate.value)
+}
+
+fn others(axes: &[Coordinate], across: Option<&Swept>) -> Vec<Coordinate> {
+    axes.iter()
+        .filter(|coordinate| across.is_none_or(|axis| axis.axis != coordinate.axis))
+        .cloned()
+        .collect()
+}
+
+fn named(axis: &str, unit: &str) -> String {
+    match unit {
+        "" => axis.to_owned(),
+        unit => format!("{axis}, {unit}"),
+    }
+}
+
+/// A cell's place in words: `load 2, owd 75 ms`.
+pub(super) fn place(scenario: &ScenarioSummary, axes: &[Coordinate]) -> String {
+    let words: Vec<String> = axes
+        .iter()
+        .map(|Coordinate { axis, value }| {
+            let unit = scenario
+                .axes
+                .iter()
+                .find(|swept| swept.axis == *axis)
+                .map_or("", |swept| swept.unit.as_str());
+            format!("{axis} {value} {unit}").trim_end().to_owned()
+        })
+        .collect();
+    words.join(", ")
+}
+
+/// All cells, those of one combination of the axes together.
+fn table(scenario: &ScenarioSummary) -> Markup {
+    let columns: Vec<&Metric> = metric::COLUMNS
+        .iter()
+        .filter(|metric| {
+            let shown = |cell: &CellSummary| metric.estimate(cell).is_some();
+            scenario.cells.iter().any(shown)
+        })
+        .collect();
+    let ours = compare::ours(scenario);
+    let mut cells: Vec<&CellSummary> = scenario.cells.iter().collect();
+    // Stable: queues stay in their order within a combination.
+    let mut seen: Vec<&[Coordinate]> = Vec::new();
+    for cell in &scenario.cells {
+        if !seen.contains(&cell.axes.as_slice()) {
+            seen.push(&cell.axes);
+        }
+    }
+    cells.sort_by_key(|cell| seen.iter().position(|axes| *axes == cell.axes));
+    let first = |index: usize| index == 0 || cells[index - 1].axes != cells[index].axes;
+    html! {
+        details open[cells.len() <= 60] {
+            summary { "All " (cells.len()) " cells" }
+            div.scroll { table {
+                thead { tr {
+                    @for axis in &scenario.axes { th { (named(&axis.axis, &axis.unit)) } }
+                    th.text { "queue" }
+                    th { "runs" }
+                    @for metric in &columns { th { (metric.label) } }
+                } }
+                tbody { @for (index, cell) in cells.iter().enumerate() {
+                    tr.ours[ours == Some(cell.queue.as_str())].first[first(index)] {
+                        @for axis in &scenario.axes {
+                            td { @if let Some(value) = at(cell, &axis.axis) { (value) } }
+                        }
+                        td.text { (cell.queue) }
+                        td { (cell.runs.len()) }
+                        @for metric in &columns {
+                            td { @if let Some(estimate) = metric.estimate(cell) {
+                                (metric.text(&estimate))
+                            } }
+                        }
+                    }
+                } }
+            } }
+        }
+    }
+}

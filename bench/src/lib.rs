@@ -6,12 +6,14 @@
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
 //! - [`topology`], [`queue`], [`bestby`], [`pktgen`],
 //!   [`slip`], [`sniff`]: the path and what is tried on it;
+//! - [`bound`]: what no queue can beat, and schedulers without a kernel;
 //! - [`measure`], [`report`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
 
 pub mod bestby;
+pub mod bound;
 pub mod core;
 pub mod demo;
 pub mod measure;

@@ -6,15 +6,17 @@
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
 //! - [`topology`], [`queue`], [`bestby`], [`pktgen`],
 //!   [`slip`], [`sniff`]: the path and what is tried on it;
-//! - [`bound`]: what no queue can beat, and schedulers without a kernel;
+//! - [`tfrc`], [`dccp`], [`competing`], [`sfdps`]: the congestion control that SFDPS worked
+//!   on, the kernel's own, the TCP flows beside it, and its experiments;
 //! - [`measure`], [`report`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
 
 pub mod bestby;
-pub mod bound;
+pub mod competing;
 pub mod core;
+pub mod dccp;
 pub mod demo;
 pub mod measure;
 pub mod pktgen;
@@ -22,9 +24,11 @@ pub mod queue;
 pub mod report;
 pub mod scenario;
 pub mod series;
+pub mod sfdps;
 pub mod slip;
 pub mod sniff;
 pub mod sys;
+pub mod tfrc;
 pub mod topology;
 pub mod traffic;
 

@@ -1,7 +1,7 @@
 //! `bestby-lab`: see `bestby-lab --help`.
 
 use anyhow::Result;
-use bestby_lab::{cleanup, core};
+use bestby_lab::{cleanup, core, sfdps};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -18,6 +18,9 @@ enum Command {
     /// mix, stall, cost per packet, memory. Run it in virtual time:
     /// `tests/vm/run --icount -- target/release/bestby-lab core`.
     Core(core::Options),
+    /// The experiments of SFDPS §5 on TFRC: with loss, and beside TCP. Run it in virtual
+    /// time: `tests/vm/run --icount -- target/release/bestby-lab sfdps`.
+    Sfdps(sfdps::Options),
 }
 
 fn main() -> Result<()> {
@@ -25,5 +28,6 @@ fn main() -> Result<()> {
     cleanup::on_signals()?;
     match arguments.command {
         Command::Core(options) => core::run(&options),
+        Command::Sfdps(options) => sfdps::run(&options),
     }
 }

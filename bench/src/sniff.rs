@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 
 const ETH_P_ALL: u16 = 3;
 
-/// Watches one device without Ethernet header (SLIP).
+/// Watches one device, with or without Ethernet headers (the socket shows none).
 #[derive(Debug)]
 pub struct Sniffer {
     socket: OwnedFd,
@@ -60,21 +60,32 @@ impl Sniffer {
         })
     }
 
+    /// To wait for the next packet with others.
+    pub fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// The next of the lab's packets that left and has not been taken yet, if there is
+    /// one. `offset` is [`sys::realtime_offset`].
+    pub fn take(&self, offset: i64) -> Result<Option<Arrival>> {
+        let mut buffer = [0; 2048];
+        while let Some((length, stamp)) = sys::receive(self.fd(), &mut buffer)? {
+            if let (Some(record), Some(stamp)) = (record(&buffer[..length]), stamp) {
+                let at = stamp.saturating_add_signed(-offset);
+                return Ok(Some(Arrival { record, at }));
+            }
+        }
+        Ok(None)
+    }
+
     /// The lab's packets that left until `stop`, in order; `at` is when they left.
     pub fn watch(&self, stop: &AtomicBool) -> Result<Vec<Arrival>> {
         let offset = sys::realtime_offset();
         let mut departures = Vec::new();
-        let mut buffer = [0; 2048];
-        let fd = self.socket.as_raw_fd();
         while !stop.load(Ordering::Acquire) {
-            sys::wait_readable(&[fd], 20)?;
-            while let Some((length, stamp)) = sys::receive(fd, &mut buffer)? {
-                if let (Some(record), Some(stamp)) = (record(&buffer[..length]), stamp) {
-                    departures.push(Arrival {
-                        record,
-                        at: stamp.saturating_add_signed(-offset),
-                    });
-                }
+            sys::wait_readable(&[self.fd()], 20)?;
+            while let Some(departure) = self.take(offset)? {
+                departures.push(departure);
             }
         }
         Ok(departures)

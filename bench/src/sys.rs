@@ -303,6 +303,30 @@ pub fn wait_readable(fds: &[RawFd], timeout_ms: i32) -> io::Result<()> {
     }
 }
 
+/// Waits until one of `fds` can be read or CLOCK_MONOTONIC reads `at` ns.
+pub fn wait_readable_until(fds: &[RawFd], at: u64) -> io::Result<()> {
+    let mut list: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|&fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let left = at.saturating_sub(now());
+    let time = libc::timespec {
+        tv_sec: (left / SECOND) as libc::time_t,
+        tv_nsec: (left % SECOND) as libc::c_long,
+    };
+    let count = list.len() as libc::nfds_t;
+    // SAFETY: `list` and `time` are live and `count` is the length of `list`; a null
+    // signal mask changes none.
+    match check(unsafe { libc::ppoll(list.as_mut_ptr(), count, &time, ptr::null()) }) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        other => other,
+    }
+}
+
 /// Receive buffer of `bytes`, beyond the system's limit (needs CAP_NET_ADMIN).
 pub fn big_receive_buffer(fd: RawFd, bytes: libc::c_int) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)

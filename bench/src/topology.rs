@@ -115,7 +115,8 @@ impl Path {
                 let near = (router, ROUTER_DEVICE, "10.77.3.1/24");
                 netns::veth(near, (&middle, "m0", "10.77.3.2/24"))?;
                 router.sh("ip", "route add default via 10.77.3.2")?;
-                middle.sh("ip", "route add 10.77.1.0/24 via 10.77.3.1")?;
+                // All that is on the router's other side: the sender, and who competes with it.
+                middle.sh("ip", "route add 10.77.0.0/16 via 10.77.3.1")?;
             }
         }
         netns::veth(
@@ -177,6 +178,11 @@ impl Path {
     /// The namespace with the queue under test.
     pub fn sender(&self) -> &Netns {
         &self.sender
+    }
+
+    /// The router's namespace, if the path has one.
+    pub fn router(&self) -> Option<&Netns> {
+        self.router.as_ref()
     }
 
     /// The namespace where packets arrive.

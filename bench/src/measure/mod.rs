@@ -169,7 +169,7 @@ impl Measures {
     }
 }
 
-fn percent([of, part]: [u64; 2]) -> f64 {
+pub(crate) fn percent([of, part]: [u64; 2]) -> f64 {
     if of == 0 {
         0.0
     } else {

@@ -23,6 +23,9 @@ use crate::{
 pub struct Marking {
     /// bestby's mark: absolute deadline, priority, rolling ADU id.
     pub mark: bool,
+    /// With the mark: every packet is an ADU of its own, as SFDPS and LPD's flows have
+    /// them; otherwise the packets of a frame live and die together.
+    pub alone: bool,
     /// DSCP: EF for audio, AF41 for video, none for data.
     pub dscp: bool,
     /// SO_PRIORITY: 6 for audio, 0 for video, 2 (`TC_PRIO_BULK`) for data: the first,
@@ -144,7 +147,11 @@ impl Sender {
             created: Vec::with_capacity(schedule.packets.len()),
             ..Sent::default()
         };
-        let ids = adu_ids(&schedule.packets);
+        let ids = if self.marking.alone {
+            packet_ids(&schedule.packets)
+        } else {
+            adu_ids(&schedule.packets)
+        };
         let mut buffer = [0u8; 2048];
         let tai = sys::tai_offset();
         for (sequence, (packet, id)) in schedule.packets.iter().zip(ids).enumerate() {
@@ -223,6 +230,16 @@ fn open(marking: Marking) -> Result<UdpSocket> {
 /// Where `class` goes when audio goes to `to`.
 fn port_of(to: SocketAddrV4, class: Class) -> SocketAddrV4 {
     SocketAddrV4::new(*to.ip(), to.port() + class as u16)
+}
+
+/// An id for each packet by itself, rolling within a flow. (Without one, packets of
+/// equal deadlines or RTP timestamps would be taken for one ADU.)
+fn packet_ids(packets: &[Packet]) -> Vec<Option<AduId>> {
+    let mut flows: HashMap<(u16, Class), AduIds> = HashMap::new();
+    packets
+        .iter()
+        .map(|p| Some(flows.entry((p.stream, p.class)).or_default().take_id()))
+        .collect()
 }
 
 /// The rolling id of each packet's ADU: ids follow each other within a flow (stream and

@@ -1,0 +1,165 @@
+//! Which packets the network lost, and which losses are one event (RFC 5348 §5.1-5.2).
+//!
+//! Packets are numbered without gaps as they *leave* the host. A packet counts as lost
+//! when three with higher numbers have arrived. Losses within one round trip of the
+//! first are one loss event. A packet that arrives after it was counted as lost
+//! changes nothing (the RFC permits a correction, it does not ask for one).
+
+use std::collections::BTreeMap;
+
+/// Packets with higher numbers that prove a loss (NDUPACK).
+pub const NDUPACK: u32 = 3;
+
+/// A number that has not arrived, between two that have.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    /// The neighbours that arrived: number and time in ns.
+    before: (u64, u64),
+    after: (u64, u64),
+    /// Arrivals with higher numbers.
+    later: u32,
+}
+
+/// The first packet of a loss event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The packet's number.
+    pub number: u64,
+    /// When it would have arrived, ns: interpolated between its neighbours.
+    pub at: u64,
+}
+
+/// Finds losses in a sequence of arrivals.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    highest: Option<(u64, u64)>,
+    holes: BTreeMap<u64, Hole>,
+    event: Option<Event>,
+    lost: u64,
+}
+
+impl Losses {
+    /// Packet `number` arrived at `at` ns; `rtt` in ns as its sender knew it. Returns the
+    /// loss events that this arrival proves, oldest first.
+    pub fn on_arrival(&mut self, number: u64, at: u64, rtt: u64) -> Vec<Event> {
+        let Some(highest) = self.highest else {
+            self.highest = Some((number, at));
+            return Vec::new();
+        };
+        if number > highest.0 {
+            for missing in highest.0 + 1..number {
+                let hole = Hole {
+                    before: highest,
+                    after: (number, at),
+                    later: 0,
+                };
+                self.holes.insert(missing, hole);
+            }
+            self.highest = Some((number, at));
+        } else {
+            self.holes.remove(&number);
+        }
+        for (_, hole) in self.holes.range_mut(..number) {
+            hole.later += 1;
+        }
+        let mut events = Vec::new();
+        while let Some((&number, hole)) = self.holes.first_key_value()
+            && hole.later >= NDUPACK
+        {
+            let at = between(number, hole.before, hole.after);
+            self.holes.remove(&number);
+            self.lost += 1;
+            if self.event.is_none_or(|old| at > old.at + rtt) {
+                let event = Event { number, at };
+                self.event = Some(event);
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    /// The highest number that arrived, if any did.
+    pub fn highest(&self) -> Option<u64> {
+        self.highest.map(|(number, _)| number)
+    }
+
+    /// Packets counted as lost.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// T_loss = T_before + (T_after − T_before)·(S_loss − S_before)/(S_after − S_before).
+fn between(number: u64, before: (u64, u64), after: (u64, u64)) -> u64 {
+    let (numbers, times) = (after.0 - before.0, after.1.saturating_sub(before.1));
+    before.1 + (u128::from(times) * u128::from(number - before.0) / u128::from(numbers)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn three_later_packets_prove_a_loss() {
+        let mut losses = Losses::default();
+        for (number, at) in [(0, 0), (1, 10), (3, 30), (4, 40)] {
+            assert_eq!(losses.on_arrival(number, at * MS, 100 * MS), []);
+        }
+        let events = losses.on_arrival(5, 50 * MS, 100 * MS);
+        // Between 1 at 10 ms and 3 at 30 ms.
+        assert_eq!(
+            events,
+            [Event {
+                number: 2,
+                at: 20 * MS
+            }]
+        );
+        assert_eq!(losses.lost(), 1);
+    }
+
+    #[test]
+    fn a_packet_overtaken_by_two_is_not_lost() {
+        let mut losses = Losses::default();
+        for number in [0, 2, 3, 1, 4, 5, 6] {
+            assert_eq!(losses.on_arrival(number, number * MS, MS), []);
+        }
+        assert_eq!(losses.lost(), 0);
+    }
+
+    #[test]
+    fn losses_within_a_round_trip_are_one_event() {
+        let mut losses = Losses::default();
+        let mut events = Vec::new();
+        for number in 0..100 {
+            // 10 ms apart; 10, 15, 19 and 40 are lost, R = 100 ms.
+            if ![10, 15, 19, 40].contains(&number) {
+                events.extend(losses.on_arrival(number, number * 10 * MS, 100 * MS));
+            }
+        }
+        let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
+        assert_eq!(numbers, [10, 40]);
+        assert_eq!(losses.lost(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn every_gap_is_counted_once(kept in prop::collection::vec(any::<bool>(), 10..300)) {
+            let mut losses = Losses::default();
+            let mut events = 0;
+            let arrived: Vec<u64> = (0..).zip(&kept).filter(|(_, k)| **k).map(|(n, _)| n).collect();
+            for &number in &arrived {
+                events += losses.on_arrival(number, number * MS, 0).len() as u64;
+            }
+            // What three later arrivals prove; with R = 0 each is an event of its own.
+            let proven = match arrived.len().checked_sub(3).and_then(|i| arrived.get(i)) {
+                Some(&last) => (arrived[0]..last).filter(|n| !arrived.contains(n)).count() as u64,
+                None => 0,
+            };
+            prop_assert_eq!(losses.lost(), proven);
+            prop_assert_eq!(events, proven);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What the receiving host tells the sending one: which packets arrived, and when.
+//!
+//! The sender-based variant of TFRC (RFC 5348 §1, as RFC 4342 allows it for CCID 3): the
+//! receiver reports, the sender finds the losses. Here that is the only sound place. The queue is
+//! in the kernel, behind the application, so no number that the application writes
+//! into a packet is free of gaps where the queue dropped; and only the sending host
+//! sees what left. Every report carries the last [`ENTRIES`] arrivals, so that a lost
+//! report loses nothing.
+//!
+//! | bytes | content (network order) |
+//! |---|---|
+//! | 0..4 | magic |
+//! | 4.. | per arrival, oldest first: position in the schedule (4), time of arrival, ns of CLOCK_MONOTONIC (8) |
+
+use std::{
+    collections::VecDeque,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    os::fd::{AsRawFd as _, RawFd},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    netns::Netns,
+    sys::{self, MILLI},
+    traffic::{receiver::Arrival, wire::Record},
+};
+
+/// Arrivals in each report: 16 reports in a row may be lost.
+pub const ENTRIES: usize = 16;
+const ENTRY: usize = 12;
+const MAGIC: [u8; 4] = *b"bbt1";
+/// The receiver's port for greetings and reports.
+pub const PORT: u16 = 5010;
+/// After the last packet, this long without another ends a run, ns.
+const QUIET: u64 = 1500 * MILLI;
+
+/// One line of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Position in the schedule.
+    pub sequence: u32,
+    /// ns of CLOCK_MONOTONIC.
+    pub at: u64,
+}
+
+/// The bytes of a report.
+pub fn encode<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    for entry in entries {
+        bytes.extend(entry.sequence.to_be_bytes());
+        bytes.extend(entry.at.to_be_bytes());
+    }
+    bytes
+}
+
+/// Reads a report; `None` for anything else. A greeting is a report without entries.
+pub fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
+    let (magic, rest) = bytes.split_first_chunk()?;
+    let (entries, tail) = rest.as_chunks::<ENTRY>();
+    if *magic != MAGIC || !tail.is_empty() {
+        return None;
+    }
+    entries
+        .iter()
+        .map(|entry| {
+            Some(Entry {
+                sequence: u32::from_be_bytes(*entry.first_chunk()?),
+                at: u64::from_be_bytes(*entry.last_chunk()?),
+            })
+        })
+        .collect()
+}
+
+/// The receiving host: data on three ports (audio, video, data), reports from a fourth.
+#[derive(Debug)]
+pub struct Reporter {
+    data: [UdpSocket; 3],
+    control: UdpSocket,
+}
+
+impl Reporter {
+    /// Opens the sockets inside `ns`, data on `port` and the two after it.
+    pub fn new(ns: &Netns, port: u16) -> Result<Self> {
+        let open = |port: u16| -> Result<UdpSocket> {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
+                .with_context(|| format!("binding the receiver's port {port}"))?;
+            socket.set_nonblocking(true)?;
+            sys::big_receive_buffer(socket.as_raw_fd(), 4 << 20)
+                .context("SO_RCVBUFFORCE (needs CAP_NET_ADMIN)")?;
+            sys::timestamp_arrivals(socket.as_raw_fd()).context("SO_TIMESTAMPNS")?;
+            Ok(socket)
+        };
+        ns.enter(|| {
+            Ok(Self {
+                data: [open(port)?, open(port + 1)?, open(port + 2)?],
+                control: open(PORT)?,
+            })
+        })
+    }
+
+    /// Receives and reports until the sender has stored the time of its end in `ended`
+    /// (ns of CLOCK_MONOTONIC; 0 = still sending) and nothing came for 1.5 s.
+    pub fn run(&self, ended: &AtomicU64) -> Result<Vec<Arrival>> {
+        let offset = sys::realtime_offset();
+        let control = self.control.as_raw_fd();
+        let fds: Vec<RawFd> = self
+            .data
+            .iter()
+            .map(|socket| socket.as_raw_fd())
+            .chain([control])
+            .collect();
+        let mut arrivals = Vec::new();
+        let mut recent = VecDeque::<Entry>::new();
+        let mut sender: Option<SocketAddr> = None;
+        let mut buffer = [0u8; 2048];
+        let mut last = sys::now();
+        loop {
+            sys::wait_readable(&fds, 100)?;
+            let mut came = Vec::new();
+            for &fd in &fds[..self.data.len()] {
+                while let Some((length, stamp)) = sys::receive(fd, &mut buffer)? {
+                    last = sys::now();
+                    if let Some(record) = Record::read(&buffer[..length]) {
+                        let at = stamp.map_or(last, |ns| ns.saturating_add_signed(-offset));
+                        came.push(Arrival { record, at });
+                    }
+                }
+            }
+            // Across the sockets of the classes in the order of the wire.
+            came.sort_by_key(|arrival| arrival.at);
+            for arrival in came {
+                arrivals.push(arrival);
+                recent.push_back(Entry {
+                    sequence: arrival.record.sequence,
+                    at: arrival.at,
+                });
+                if recent.len() > ENTRIES {
+                    recent.pop_front();
+                }
+                if let Some(sender) = sender {
+                    // A report that cannot be sent is one that was lost: the next has it all.
+                    let _ = self.control.send_to(&encode(recent.iter()), sender);
+                }
+            }
+            while let Ok((length, from)) = self.control.recv_from(&mut buffer) {
+                if decode(&buffer[..length]).is_some() {
+                    sender = Some(from);
+                    self.control
+                        .send_to(&buffer[..length], from)
+                        .context("answering a greeting")?;
+                }
+            }
+            let end = ended.load(Ordering::Acquire);
+            if end != 0 && sys::now() > end.max(last) + QUIET {
+                return Ok(arrivals);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_survives_the_wire() {
+        let entries = [
+            Entry {
+                sequence: 1,
+                at: 5_000_000_000,
+            },
+            Entry {
+                sequence: u32::MAX,
+                at: u64::MAX,
+            },
+        ];
+        let bytes = encode(entries.iter());
+        assert_eq!(decode(&bytes), Some(entries.to_vec()));
+        assert_eq!(decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(decode(b"bbt2"), None);
+        assert_eq!(decode(&encode([].iter())), Some(Vec::new()));
+    }
+}

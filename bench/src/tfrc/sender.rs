@@ -1,0 +1,224 @@
+//! The sender's half of TFRC (RFC 5348 §4): how fast it may send.
+
+use super::{equation, limited::Limited, receive_rates::ReceiveRates, receiver::Feedback, seconds};
+
+/// Longest time between two packets (t_mbi), s.
+const T_MBI: f64 = 64.0;
+/// Share of the old value in the smoothed RTT (the RFC's q).
+const Q: f64 = 0.9;
+/// Share of the old value in the smoothed square root of the RTT (q2, §4.5).
+const Q2: f64 = 0.9;
+/// A mean of equal RTTs may come out a little larger than each, ns.
+const ROUNDING: u64 = 1000;
+/// Nofeedback timer before there is an RTT, ns (§4.2).
+const FIRST_NOFEEDBACK: u64 = 2_000_000_000;
+
+/// What may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Bytes of a packet before any was sent (s).
+    pub segment: f64,
+    /// Reduce oscillations by the newest RTT (§4.5; optional there, and CCID3 has it not).
+    pub damp: bool,
+}
+
+/// The state of a sender. Times are ns of one clock, passed in.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    options: Options,
+    /// Allowed rate X, bytes/s.
+    x: f64,
+    /// What the equation gave last; infinite before the first loss event.
+    x_bps: f64,
+    p: f64,
+    /// Mean size in bytes of what left, over about 64 packets (§4.1).
+    size: f64,
+    rtt: Option<f64>,
+    /// Square roots of the newest RTT and of their mean, √s (§4.5).
+    roots: Option<(f64, f64)>,
+    rates: ReceiveRates,
+    limited: Limited,
+    /// When X was doubled last, ns.
+    doubled: u64,
+    nofeedback: u64,
+    /// Something was sent since the nofeedback timer was set.
+    busy: bool,
+    fed: bool,
+}
+
+impl Sender {
+    /// A sender that starts at `now` ns. `rtt` (ns) is known where a handshake measured
+    /// it (§4.2); without it the first rate is one packet per second.
+    pub fn new(options: Options, rtt: Option<u64>, now: u64) -> Self {
+        let mut sender = Self {
+            options,
+            x: options.segment,
+            x_bps: f64::INFINITY,
+            p: 0.0,
+            size: options.segment,
+            rtt: rtt.map(seconds),
+            roots: None,
+            rates: ReceiveRates::new(now),
+            limited: Limited::default(),
+            doubled: now,
+            nofeedback: now + FIRST_NOFEEDBACK,
+            busy: false,
+            fed: false,
+        };
+        if let Some(r) = sender.rtt {
+            sender.x = sender.initial_rate(r);
+            sender.roots = Some((r.sqrt(), r.sqrt()));
+        }
+        sender
+    }
+
+    /// Allowed rate now, bytes/s; X_inst where oscillations are damped (§4.5).
+    pub fn rate(&self) -> f64 {
+        match self.roots {
+            Some((newest, mean)) if self.options.damp => (self.x * mean / newest).max(self.least()),
+            _ => self.x,
+        }
+    }
+
+    /// Smoothed round trip in ns, 0 before the first.
+    pub fn rtt(&self) -> u64 {
+        self.rtt.map_or(0, |r| (r * 1e9) as u64)
+    }
+
+    /// Loss events per packet that the last feedback told.
+    pub fn p(&self) -> f64 {
+        self.p
+    }
+
+    /// When the nofeedback timer ends, ns.
+    pub fn nofeedback(&self) -> u64 {
+        self.nofeedback
+    }
+
+    /// A packet of `bytes` left at `at` ns. `waited`: it was ready earlier and the rate
+    /// held it back, so the sender is sending all that it is allowed to (§8.2.1).
+    pub fn on_sent(&mut self, at: u64, bytes: u32, waited: bool) {
+        self.size += (f64::from(bytes) - self.size) / 64.0;
+        self.busy = true;
+        if waited {
+            self.limited.not_limited(at);
+        }
+    }
+
+    /// W_init/R: two to four packets per round trip, 4380 bytes if they are between (§4.2).
+    fn initial_rate(&self, r: f64) -> f64 {
+        let s = self.size;
+        (4.0 * s).min((2.0 * s).max(4380.0)) / r
+    }
+
+    /// One packet per 64 s.
+    fn least(&self) -> f64 {
+        self.size / T_MBI
+    }
+
+    /// Feedback came at `now` ns (§4.3).
+    pub fn on_feedback(&mut self, feedback: &Feedback, now: u64) {
+        let sample = seconds(now.saturating_sub(feedback.sent + feedback.delay).max(1000));
+        let r = match self.rtt {
+            Some(r) => Q * r + (1.0 - Q) * sample,
+            None => sample,
+        };
+        self.roots = Some(match self.roots {
+            Some((_, mean)) => (sample.sqrt(), Q2 * mean + (1.0 - Q2) * sample.sqrt()),
+            None => (sample.sqrt(), sample.sqrt()),
+        });
+        let first_rtt = self.rtt.is_none();
+        self.rtt = Some(r);
+        let rose = feedback.new_loss || feedback.p > self.p;
+        self.p = feedback.p;
+        let data_limited = self.limited.on_feedback(feedback.sent, now);
+        if !self.fed {
+            // §4.2: the first feedback brings an RTT and no rate worth the name.
+            self.fed = true;
+            if first_rtt {
+                self.x = self.initial_rate(r);
+            }
+            self.doubled = now;
+            if self.p > 0.0 {
+                self.set_rate(f64::INFINITY, r, now);
+            }
+        } else {
+            let limit = if !data_limited {
+                self.rates.update(feedback.x_recv, now, self.rtt());
+                2.0 * self.rates.max()
+            } else if rose {
+                self.rates.halve();
+                self.rates.maximize(0.85 * feedback.x_recv, now);
+                self.rates.max()
+            } else {
+                self.rates.maximize(feedback.x_recv, now);
+                2.0 * self.rates.max()
+            };
+            self.set_rate(limit, r, now);
+        }
+        self.restart(now);
+    }
+
+    /// Step 4 of §4.3.
+    fn set_rate(&mut self, limit: f64, r: f64, now: u64) {
+        if self.p > 0.0 {
+            self.x_bps = equation::rate(self.size, r, self.p);
+            self.x = self.x_bps.min(limit).max(self.least());
+        } else if now.saturating_sub(self.doubled) + ROUNDING >= (r * 1e9) as u64 {
+            self.x = (2.0 * self.x).min(limit).max(self.initial_rate(r));
+            self.doubled = now;
+        }
+    }
+
+    /// RTO = max(4R, 2s/X) from `now` on; 2 s before there is an RTT.
+    fn restart(&mut self, now: u64) {
+        self.nofeedback = now
+            + match self.rtt {
+                Some(r) => ((4.0 * r).max(2.0 * self.size / self.x) * 1e9) as u64,
+                None => FIRST_NOFEEDBACK,
+            };
+        self.busy = false;
+    }
+
+    /// The nofeedback timer ended (§4.4): half the rate, unless the sender was idle and
+    /// no faster than it may start.
+    pub fn on_nofeedback(&mut self, now: u64) {
+        let idle = !self.busy;
+        let x_recv = self.rates.max();
+        match self.rtt {
+            None => {
+                if !idle {
+                    self.x = (self.x / 2.0).max(self.least());
+                }
+            }
+            Some(r) => {
+                let recover = self.initial_rate(r);
+                let slow = if self.p > 0.0 {
+                    x_recv < recover
+                } else {
+                    self.x < 2.0 * recover
+                };
+                if slow && idle {
+                    // Nothing to tell, nothing to be told.
+                } else if self.p <= 0.0 {
+                    self.x = (self.x / 2.0).max(self.least());
+                } else {
+                    // Whichever limited the rate is halved; X_recv does by half of itself.
+                    let halved = if self.x_bps > 2.0 * x_recv {
+                        x_recv
+                    } else {
+                        self.x_bps / 2.0
+                    }
+                    .max(self.least());
+                    self.rates.replace(halved / 2.0, now);
+                    self.set_rate(2.0 * self.rates.max(), r, now);
+                }
+            }
+        }
+        self.restart(now);
+    }
+}
+
+#[cfg(test)]
+#[path = "sender_tests.rs"]
+mod tests;

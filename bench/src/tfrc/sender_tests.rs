@@ -1,0 +1,219 @@
+use super::*;
+use crate::tfrc::receiver::{Data, Receiver};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+const S: f64 = 1000.0;
+const OPTIONS: Options = Options {
+    segment: S,
+    damp: false,
+};
+
+fn feedback(sent: u64, x_recv: f64, p: f64) -> Feedback {
+    Feedback {
+        sent,
+        delay: 0,
+        x_recv,
+        p,
+        new_loss: false,
+    }
+}
+
+/// A greedy sender over a path of `delay` ns each way that loses what `lost` says.
+/// Returns the sender and the mean rate of the last half of `duration` ns.
+fn channel(delay: u64, duration: u64, damp: bool, lost: impl Fn(u64) -> bool) -> (Sender, f64) {
+    let mut sender = Sender::new(Options { damp, ..OPTIONS }, Some(2 * delay), 0);
+    let mut receiver = Receiver::default();
+    let mut arrivals = std::collections::VecDeque::<(u64, Data)>::new();
+    let mut feedbacks = std::collections::VecDeque::<(u64, Feedback)>::new();
+    let (mut number, mut next, mut now, mut late) = (0, 0, 0, 0u64);
+    while now < duration {
+        let due = receiver.due().unwrap_or(u64::MAX);
+        now = [
+            next,
+            arrivals.front().map_or(u64::MAX, |(at, _)| *at),
+            feedbacks.front().map_or(u64::MAX, |(at, _)| *at),
+            due,
+            sender.nofeedback(),
+        ]
+        .into_iter()
+        .min()
+        .expect("five times");
+        if let Some((_, feedback)) = feedbacks.pop_front_if(|(at, _)| *at <= now) {
+            sender.on_feedback(&feedback, now);
+        } else if let Some((_, data)) = arrivals.pop_front_if(|(at, _)| *at <= now) {
+            if receiver.on_data(data, now)
+                && let Some(feedback) = receiver.feedback(now)
+            {
+                feedbacks.push_back((now + delay, feedback));
+            }
+        } else if due <= now {
+            if let Some(feedback) = receiver.feedback(now) {
+                feedbacks.push_back((now + delay, feedback));
+            }
+        } else if sender.nofeedback() <= now {
+            sender.on_nofeedback(now);
+        } else {
+            sender.on_sent(now, S as u32, true);
+            if !lost(number) {
+                let data = Data {
+                    number,
+                    sent: now,
+                    rtt: sender.rtt(),
+                    bytes: S as u32,
+                };
+                arrivals.push_back((now + delay, data));
+            }
+            number += 1;
+            late += u64::from(now > duration / 2);
+            next = now + (S / sender.rate() * 1e9) as u64;
+        }
+    }
+    (sender, late as f64 * S / (seconds(duration) / 2.0))
+}
+
+#[test]
+fn constant_loss_converges_to_the_equation() {
+    for (delay, every) in [(15, 50), (40, 100), (75, 400), (40, 20)] {
+        for damp in [false, true] {
+            let (sender, rate) =
+                channel(delay * MS, 120_000 * MS, damp, |n| n % every == every - 1);
+            let expected = equation::rate(S, seconds(2 * delay * MS), 1.0 / every as f64);
+            assert!(
+                (rate / expected - 1.0).abs() < 0.05,
+                "{delay} ms, 1/{every}: {rate} not {expected} (p {})",
+                sender.p()
+            );
+        }
+    }
+}
+
+#[test]
+fn without_loss_the_rate_doubles_every_other_round_trip() {
+    let (sender, _) = channel(50 * MS, 2_000 * MS, false, |_| false);
+    // From 4000 bytes per 100 ms. Twice the receive rate is the limit, and that rate is
+    // of packets sent before the last doubling: so not every round trip.
+    let doublings = (sender.rate() / 40_000.0).log2();
+    assert!((9.0..=11.0).contains(&doublings), "{doublings}");
+}
+
+#[test]
+fn the_first_rate_is_one_packet_a_second_or_the_initial_window() {
+    let blind = Sender::new(OPTIONS, None, 0);
+    assert_eq!((blind.rate(), blind.nofeedback()), (S, 2_000 * MS));
+    // min(4s, max(2s, 4380)) = 4000 bytes per 80 ms.
+    let shaken = Sender::new(OPTIONS, Some(80 * MS), 0);
+    assert!((shaken.rate() - 50_000.0).abs() < 1e-6);
+    let large = Options {
+        segment: 1460.0,
+        ..OPTIONS
+    };
+    assert!((Sender::new(large, Some(1_000 * MS), 0).rate() - 4380.0).abs() < 1e-6);
+    let jumbo = Options {
+        segment: 9000.0,
+        ..OPTIONS
+    };
+    assert!((Sender::new(jumbo, Some(1_000 * MS), 0).rate() - 18_000.0).abs() < 1e-6);
+}
+
+#[test]
+fn silence_halves_the_rate() {
+    let mut sender = Sender::new(OPTIONS, None, 0);
+    sender.on_sent(0, S as u32, true);
+    sender.on_nofeedback(2_000 * MS);
+    assert_eq!(sender.rate(), S / 2.0);
+    // Idle since: RFC 5348 halves only what was in use.
+    sender.on_nofeedback(4_000 * MS);
+    assert_eq!(sender.rate(), S / 2.0);
+
+    let (mut sender, _) = channel(40 * MS, 20_000 * MS, false, |n| n % 100 == 99);
+    let mut now = 20_000 * MS;
+    for _ in 0..8 {
+        let before = sender.rate();
+        now = sender.nofeedback();
+        sender.on_sent(now, S as u32, true);
+        sender.on_nofeedback(now);
+        assert!(
+            (sender.rate() / before - 0.5).abs() < 0.02,
+            "{before} -> {}",
+            sender.rate()
+        );
+    }
+    assert!(sender.nofeedback() > now);
+}
+
+#[test]
+fn it_never_falls_below_a_packet_in_64_seconds() {
+    let (mut sender, _) = channel(40 * MS, 20_000 * MS, false, |n| n % 100 == 99);
+    for _ in 0..100 {
+        let now = sender.nofeedback();
+        sender.on_sent(now, S as u32, true);
+        sender.on_nofeedback(now);
+    }
+    assert!((sender.rate() - S / 64.0).abs() < 1.0, "{}", sender.rate());
+}
+
+#[test]
+fn a_low_receive_rate_limits_unless_there_was_nothing_to_send() {
+    let mut sender = Sender::new(OPTIONS, Some(100 * MS), 0);
+    sender.on_feedback(&feedback(0, 0.0, 0.0), 100 * MS);
+    let mut now = 100 * MS;
+    // Fully used for a second, 5000 bytes/s arrive: X falls to twice that.
+    for _ in 0..10 {
+        now += 100 * MS;
+        sender.on_sent(now - 100 * MS, S as u32, true);
+        sender.on_feedback(&feedback(now - 100 * MS, 5_000.0, 1e-6), now);
+    }
+    assert!((sender.rate() - 10_000.0).abs() < 1.0, "{}", sender.rate());
+
+    // Data-limited: 5000 bytes/s arrive because no more was there.
+    let mut sender = Sender::new(OPTIONS, Some(100 * MS), 0);
+    sender.on_feedback(&feedback(0, 0.0, 1e-6), 100 * MS);
+    sender.on_sent(101 * MS, S as u32, false);
+    sender.on_feedback(&feedback(101 * MS, 80_000.0, 1e-6), 201 * MS);
+    for n in 3..20 {
+        sender.on_sent(n * 100 * MS, S as u32, false);
+        sender.on_feedback(&feedback(n * 100 * MS, 5_000.0, 1e-6), (n + 1) * 100 * MS);
+    }
+    assert!((sender.rate() - 160_000.0).abs() < 1.0, "{}", sender.rate());
+    // ... until a loss comes: 0.85 · X_recv, or half of the best.
+    let lossy = Feedback {
+        new_loss: true,
+        ..feedback(2_000 * MS, 5_000.0, 1e-6)
+    };
+    sender.on_feedback(&lossy, 2_100 * MS);
+    assert!((sender.rate() - 40_000.0).abs() < 1.0, "{}", sender.rate());
+}
+
+#[test]
+fn the_round_trip_is_smoothed() {
+    let mut sender = Sender::new(OPTIONS, None, 0);
+    sender.on_sent(0, S as u32, true);
+    sender.on_feedback(&feedback(0, 0.0, 0.0), 100 * MS);
+    assert_eq!(sender.rtt(), 100 * MS);
+    assert!((sender.rate() - 40_000.0).abs() < 1e-6);
+    let delayed = Feedback {
+        delay: 30 * MS,
+        ..feedback(100 * MS, 1e6, 0.0)
+    };
+    // 330 − 30 − 100 = 200 ms: 0.9·100 + 0.1·200.
+    sender.on_feedback(&delayed, 330 * MS);
+    assert_eq!(sender.rtt() / 1000, 110_000);
+}
+
+proptest! {
+    #[test]
+    fn random_loss_stays_near_the_equation(seed in any::<u64>(), one_in in 20u64..200) {
+        // A generator of its own (splitmix64), so that the loss of packet n is fixed.
+        let lost = move |n: u64| {
+            let mut z = seed.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            (z ^ (z >> 31)) % one_in == 0
+        };
+        let (_, rate) = channel(40 * MS, 200_000 * MS, false, lost);
+        let expected = equation::rate(S, 0.08, 1.0 / one_in as f64);
+        // Losses within a round trip are one event, so it may be faster than 1/p.
+        prop_assert!(rate > 0.7 * expected && rate < 1.8 * expected, "{rate}, {expected}");
+    }
+}

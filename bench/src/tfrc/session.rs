@@ -1,0 +1,399 @@
+//! A TFRC sender on real sockets, with the queue where it is tried: in bestby, below
+//! the socket, or in user space, as DCCP's own transmit queue was.
+//!
+//! - [`Queueing::Bestby`]: every packet is sent when it is created, without blocking.
+//!   bestby holds it. The allowed rate goes to bestby as the session's rate, and half
+//!   the RTT as its one-way delay, by the unprivileged socket option `BB_SO_PEER`.
+//! - [`Queueing::Fifo`]: a FIFO of so many packets, paced in user space at X; what
+//!   arrives at a full one is refused. That is unmodified DCCP.
+//!
+//! Both number packets by what a packet socket sees leave the device, behind the
+//! qdisc: SFDPS, too, dropped before DCCP numbered. A drop by the sender's own queue is
+//! therefore never taken for a loss in the network.
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddrV4, UdpSocket},
+    num::NonZeroU64,
+    os::{
+        fd::{AsRawFd as _, RawFd},
+        unix::net::UnixDatagram,
+    },
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bestby::{Peer, SocketOptions};
+
+use super::{
+    control::{Control, Departure, Sample},
+    reports::{self, Reporter},
+    sender::Options,
+};
+use crate::{
+    sniff::Sniffer,
+    sys::{self, MILLI, SECOND},
+    topology::{self, Path},
+    traffic::{
+        HEADERS, Packet, Schedule,
+        receiver::Arrival,
+        sender::{Marking, Sender, Sent},
+        wire::Record,
+    },
+};
+
+/// First of the three data ports.
+const PORT: u16 = 5004;
+/// The control loop wakes up at least so often, ns.
+const TICK: u64 = 20 * MILLI;
+
+/// Where packets wait for their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queueing {
+    /// In bestby, which is on the device already; marked so.
+    Bestby(Marking),
+    /// In a FIFO of so many packets in user space.
+    Fifo(usize),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// As the schedule was sent.
+    pub sent: Sent,
+    /// What arrived.
+    pub arrivals: Vec<Arrival>,
+    /// What left the host, in this order.
+    pub departures: Vec<Departure>,
+    /// Packets that the FIFO in user space refused.
+    pub refused: u64,
+    /// Losses that TFRC counted.
+    pub counted: u64,
+    /// The course of the allowed rate.
+    pub samples: Vec<Sample>,
+}
+
+/// Packets that wait in user space.
+#[derive(Debug, Default)]
+struct Fifo {
+    /// Position in the schedule and time of creation, ns.
+    waiting: VecDeque<(u32, u64)>,
+    refused: u64,
+}
+
+/// Sends `schedule` over `path` under TFRC.
+pub fn run(path: &Path, schedule: &Schedule, queueing: Queueing, damp: bool) -> Result<Outcome> {
+    let reporter = Reporter::new(path.receiver(), PORT)?;
+    let to = SocketAddrV4::new(topology::RECEIVER, PORT);
+    let sender = match queueing {
+        Queueing::Bestby(marking) => Some(Sender::new(path.sender(), to, marking)?),
+        Queueing::Fifo(_) => None,
+    };
+    let tap = Sniffer::new(path.sender(), topology::DEVICE)?;
+    let fifo = Mutex::new(Fifo::default());
+    let (wake, woken) = UnixDatagram::pair().context("a pair of sockets")?;
+    woken.set_nonblocking(true)?;
+    wake.set_nonblocking(true)?;
+    let (ended, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (result, arrivals) = thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            real_time(40);
+            reporter.run(&ended)
+        });
+        let result =
+            Loop::new(path, tap, woken, schedule, queueing, damp).and_then(|mut control| {
+                let start = sys::now() + 50 * MILLI;
+                let sending = scope.spawn({
+                    let (sender, fifo, wake) = (&sender, &fifo, &wake);
+                    move || {
+                        real_time(50);
+                        match (sender, queueing) {
+                            (Some(sender), _) => sender.run(schedule, start),
+                            (None, Queueing::Fifo(limit)) => {
+                                Ok(fill(schedule, start, limit, fifo, wake))
+                            }
+                            (None, Queueing::Bestby(_)) => bail!("no socket for bestby's queue"),
+                        }
+                    }
+                });
+                let controlling = scope.spawn({
+                    let (fifo, stop) = (&fifo, &stop);
+                    move || -> Result<Loop> {
+                        real_time(45);
+                        while !stop.load(Ordering::Acquire) {
+                            control.turn(fifo)?;
+                        }
+                        Ok(control)
+                    }
+                });
+                let sent = sending.join();
+                ended.store(sys::now(), Ordering::Release);
+                while !receiving.is_finished() && !controlling.is_finished() {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                stop.store(true, Ordering::Release);
+                match (sent, controlling.join()) {
+                    (Ok(sent), Ok(control)) => Ok((sent?, control?)),
+                    _ => bail!("the sending or the controlling thread panicked"),
+                }
+            });
+        // Wherever it failed: the reporter must come to its end.
+        ended.fetch_max(1, Ordering::AcqRel);
+        (result, receiving.join())
+    });
+    let (sent, control) = result?;
+    let arrivals = arrivals.map_err(|_| anyhow!("the receiving thread panicked"))??;
+    let refused = fifo
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .refused;
+    Ok(control.outcome(sent, arrivals, refused))
+}
+
+/// Puts the schedule's packets into the FIFO at their times.
+fn fill(
+    schedule: &Schedule,
+    start: u64,
+    limit: usize,
+    fifo: &Mutex<Fifo>,
+    wake: &UnixDatagram,
+) -> Sent {
+    let mut sent = Sent::default();
+    for (sequence, packet) in schedule.packets.iter().enumerate() {
+        let created = start + packet.at;
+        sys::sleep_until(created);
+        let began = sys::now();
+        sent.latest = sent.latest.max(began - created.min(began));
+        let mut fifo = fifo.lock().unwrap_or_else(PoisonError::into_inner);
+        if fifo.waiting.len() < limit {
+            fifo.waiting.push_back((sequence as u32, created));
+        } else {
+            fifo.refused += 1;
+        }
+        drop(fifo);
+        // Full: then the loop has been woken and has not come to it yet.
+        let _ = wake.send(&[0]);
+        sent.created.push(created);
+    }
+    sent
+}
+
+/// The thread that knows what left and what arrived.
+struct Loop<'a> {
+    tap: Sniffer,
+    offset: i64,
+    greeter: UdpSocket,
+    woken: UnixDatagram,
+    schedule: &'a Schedule,
+    control: Control,
+    departures: Vec<Departure>,
+    queueing: Queueing,
+    /// Of the FIFO in user space: sends the packets ...
+    data: Option<UdpSocket>,
+    /// ... the next not before, ns.
+    next: u64,
+    told: u64,
+}
+
+impl<'a> Loop<'a> {
+    fn new(
+        path: &Path,
+        tap: Sniffer,
+        woken: UnixDatagram,
+        schedule: &'a Schedule,
+        queueing: Queueing,
+        damp: bool,
+    ) -> Result<Self> {
+        let open = || -> Result<UdpSocket> {
+            let socket = UdpSocket::bind("0.0.0.0:0").context("binding a socket")?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let (greeter, data) = path.sender().enter(|| {
+            let greeter = open()?;
+            greeter
+                .connect((topology::RECEIVER, reports::PORT))
+                .context("connecting to the receiver's control port")?;
+            let data = match queueing {
+                Queueing::Fifo(_) => Some(open()?),
+                Queueing::Bestby(_) => None,
+            };
+            Ok((greeter, data))
+        })?;
+        let rtt = greet(&greeter)?;
+        let bytes: u64 = schedule
+            .packets
+            .iter()
+            .map(|p| u64::from(p.wire_bytes))
+            .sum();
+        let options = Options {
+            // RFC 5348 §4.1: the mean, where sizes vary.
+            segment: bytes as f64 / schedule.packets.len().max(1) as f64,
+            damp,
+        };
+        let mut new = Self {
+            tap,
+            offset: sys::realtime_offset(),
+            greeter,
+            woken,
+            schedule,
+            control: Control::new(options, rtt, sys::now()),
+            departures: Vec::new(),
+            queueing,
+            data,
+            next: 0,
+            told: 0,
+        };
+        new.tell()?;
+        Ok(new)
+    }
+
+    /// Waits for the next thing to happen and deals with it.
+    fn turn(&mut self, fifo: &Mutex<Fifo>) -> Result<()> {
+        let now = sys::now();
+        let mut until = self.control.due().min(now + TICK);
+        if self.next > now {
+            until = until.min(self.next);
+        }
+        let fds: [RawFd; 3] = [
+            self.tap.fd(),
+            self.greeter.as_raw_fd(),
+            self.woken.as_raw_fd(),
+        ];
+        sys::wait_readable_until(&fds, until)?;
+        while self.woken.recv(&mut [0]).is_ok() {}
+        // Departures first: a report is about packets that left long before.
+        while let Some(left) = self.tap.take(self.offset)? {
+            self.left(&left)?;
+        }
+        let mut buffer = [0; 2048];
+        while let Ok(length) = self.greeter.recv(&mut buffer) {
+            if let Some(entries) = reports::decode(&buffer[..length]) {
+                self.control.on_report(&entries, sys::now());
+            }
+        }
+        while self.control.due() <= sys::now() {
+            self.control.on_time(sys::now());
+        }
+        self.tell()?;
+        self.pace(fifo)
+    }
+
+    fn left(&mut self, left: &Arrival) -> Result<()> {
+        let packet = self
+            .schedule
+            .packets
+            .get(left.record.sequence as usize)
+            .with_context(|| format!("packet {} is not ours", left.record.sequence))?;
+        let departure = Departure {
+            sequence: left.record.sequence,
+            created: left.record.created,
+            at: left.at,
+            bytes: packet.wire_bytes,
+        };
+        self.control.on_departure(departure);
+        self.departures.push(departure);
+        Ok(())
+    }
+
+    /// Sets the session's rate and one-way delay in bestby, where they have changed.
+    fn tell(&mut self) -> Result<()> {
+        let rate = self.control.rate().min(1e12) as u64;
+        if !matches!(self.queueing, Queueing::Bestby(_)) || rate == self.told {
+            return Ok(());
+        }
+        self.told = rate;
+        let peer = Peer {
+            owd: Some(Duration::from_nanos(self.control.rtt() / 2)),
+            rate: NonZeroU64::new(rate.max(1)),
+        };
+        SocketOptions::of(&self.greeter)
+            .set_peer(IpAddr::V4(topology::RECEIVER), &peer)
+            .context("telling bestby the session's rate (BB_SO_PEER)")
+    }
+
+    /// Sends from the FIFO in user space what the rate allows.
+    fn pace(&mut self, fifo: &Mutex<Fifo>) -> Result<()> {
+        let Some(socket) = &self.data else {
+            return Ok(());
+        };
+        let mut buffer = [0; 2048];
+        loop {
+            let now = sys::now();
+            if self.next > now {
+                return Ok(());
+            }
+            let first = fifo
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .waiting
+                .pop_front();
+            let Some((sequence, created)) = first else {
+                return Ok(());
+            };
+            let packet = &self.schedule.packets[sequence as usize];
+            let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
+            record(packet, sequence, created).write(payload);
+            let port = PORT + packet.class as u16;
+            socket
+                .send_to(payload, (topology::RECEIVER, port))
+                .context("sending from the FIFO")?;
+            // A late wake-up may be made up for as far as bestby does: 1 ms.
+            let gap = (f64::from(packet.wire_bytes) / self.control.rate() * 1e9) as u64;
+            self.next = self.next.max(now.saturating_sub(MILLI)) + gap;
+        }
+    }
+
+    fn outcome(self, sent: Sent, arrivals: Vec<Arrival>, refused: u64) -> Outcome {
+        let [_, _, counted] = self.control.counts();
+        Outcome {
+            sent,
+            arrivals,
+            departures: self.departures,
+            refused,
+            counted,
+            samples: self.control.into_samples(),
+        }
+    }
+}
+
+fn record(packet: &Packet, sequence: u32, created: u64) -> Record {
+    Record {
+        class: packet.class,
+        stream: packet.stream,
+        last: packet.last,
+        sequence,
+        adu: packet.adu,
+        created,
+        deadline: created + packet.lifetime,
+    }
+}
+
+/// Greets the receiver, so that it knows where reports go, and takes the first RTT, ns,
+/// as DCCP does with its Request and Response.
+fn greet(socket: &UdpSocket) -> Result<u64> {
+    let mut buffer = [0; 64];
+    for _ in 0..10 {
+        let began = sys::now();
+        socket
+            .send(&reports::encode([].iter()))
+            .context("greeting the receiver")?;
+        sys::wait_readable_until(&[socket.as_raw_fd()], began + SECOND)?;
+        if let Ok(length) = socket.recv(&mut buffer)
+            && reports::decode(&buffer[..length]).is_some()
+        {
+            return Ok(sys::now() - began);
+        }
+    }
+    bail!("the receiver did not answer ten greetings: does the path lose everything?")
+}
+
+/// Precision is lost, not correctness, where real-time scheduling is not allowed.
+fn real_time(priority: i32) {
+    let _ = sys::realtime_thread(priority);
+}

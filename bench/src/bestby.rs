@@ -26,7 +26,7 @@ pub struct Agent {
 }
 
 /// A program of this workspace: beside the lab's own, as cargo puts them.
-fn program(name: &str) -> Result<PathBuf> {
+pub fn program(name: &str) -> Result<PathBuf> {
     let own = env::current_exe().context("where is this program?")?;
     // A test's program is in `deps`, one level further down.
     for directory in own.ancestors().skip(1).take(2) {

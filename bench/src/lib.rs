@@ -8,7 +8,7 @@
 //!   [`slip`], [`sniff`]: the path and what is tried on it;
 //! - [`tfrc`], [`dccp`], [`competing`], [`sfdps`]: the congestion control that SFDPS worked
 //!   on, the kernel's own, the TCP flows beside it, and its experiments;
-//! - [`measure`], [`report`]: what came of it;
+//! - [`measure`], [`records`], [`report`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
@@ -21,6 +21,7 @@ pub mod demo;
 pub mod measure;
 pub mod pktgen;
 pub mod queue;
+pub mod records;
 pub mod report;
 pub mod scenario;
 pub mod series;

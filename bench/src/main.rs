@@ -1,7 +1,7 @@
 //! `bestby-lab`: see `bestby-lab --help`.
 
 use anyhow::Result;
-use bestby_lab::{cleanup, core, sfdps};
+use bestby_lab::{cleanup, core, series, sfdps};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -21,6 +21,9 @@ enum Command {
     /// The experiments of SFDPS §5 on TFRC: with loss, and beside TCP. Run it in virtual
     /// time: `tests/vm/run --icount -- target/release/bestby-lab sfdps`.
     Sfdps(sfdps::Options),
+    /// Runs scenario files (see bench/scenarios) and writes raw records, a summary and a
+    /// report. Interrupted, it goes on where it stopped when it is started again.
+    Run(series::Options),
 }
 
 fn main() -> Result<()> {
@@ -29,5 +32,6 @@ fn main() -> Result<()> {
     match arguments.command {
         Command::Core(options) => core::run(&options),
         Command::Sfdps(options) => sfdps::run(&options),
+        Command::Run(options) => series::run(&options),
     }
 }

@@ -6,7 +6,7 @@
 //! (bestby may catch up 1 ms after a late wake-up; a larger bucket below a tiny FIFO
 //! would let several packets through at once and flatter it.)
 
-use std::{fmt, net::Ipv4Addr, str::FromStr};
+use std::{fmt, net::Ipv4Addr, rc::Rc, str::FromStr};
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -248,7 +248,7 @@ pub fn not_on_this_kernel(error: &anyhow::Error) -> Option<String> {
 pub struct Installed<'a> {
     ns: &'a Netns,
     device: String,
-    agent: Option<bestby::Agent>,
+    agent: Option<Rc<bestby::Agent>>,
 }
 
 impl<'a> Installed<'a> {
@@ -268,19 +268,28 @@ impl<'a> Installed<'a> {
             owd,
             receivers: &[receiver],
         };
-        Self::told(queue, ns, device, &told)
+        Self::told(queue, ns, device, &told, &mut None)
     }
 
-    /// The same with all that the queue is told.
-    pub fn told(queue: &Queue, ns: &'a Netns, device: &str, told: &Told<'_>) -> Result<Self> {
+    /// The same with all that the queue is told. bestby's agent is taken from `agent`,
+    /// or started and left there for the next run: starting costs far more than a run.
+    /// It must be of this namespace. Nothing of one run reaches the next: with the
+    /// interface its queue, its sessions and their counters go.
+    pub fn told(
+        queue: &Queue,
+        ns: &'a Netns,
+        device: &str,
+        told: &Told<'_>,
+        agent: &mut Option<Rc<bestby::Agent>>,
+    ) -> Result<Self> {
         let rate = told.rate;
         let (leaf, cake) = match queue {
             Queue::Bestby { method, limit } => {
                 let limit = limit.map_or(String::new(), |packets| format!(" --limit {packets}"));
                 let mode = format!("qdisc --method {method}{limit}");
-                return Self::bestby(ns, device, &mode, told);
+                return Self::bestby(ns, device, &mode, told, agent);
             }
-            Queue::BestbyTc => return Self::bestby(ns, device, "tc", told),
+            Queue::BestbyTc => return Self::bestby(ns, device, "tc", told, agent),
             Queue::CakeBesteffort => ("besteffort".into(), true),
             Queue::CakeDiffserv4 => ("diffserv4".into(), true),
             Queue::Pfifo(limit) => (format!("pfifo limit {limit}"), false),
@@ -311,8 +320,17 @@ impl<'a> Installed<'a> {
         Ok(installed)
     }
 
-    fn bestby(ns: &'a Netns, device: &str, mode: &str, told: &Told<'_>) -> Result<Self> {
-        let agent = bestby::Agent::start(ns, "lab")?;
+    fn bestby(
+        ns: &'a Netns,
+        device: &str,
+        mode: &str,
+        told: &Told<'_>,
+        running: &mut Option<Rc<bestby::Agent>>,
+    ) -> Result<Self> {
+        let agent = match running {
+            Some(agent) => Rc::clone(agent),
+            None => Rc::clone(running.insert(Rc::new(bestby::Agent::start(ns, "lab")?))),
+        };
         let rate = told.rate;
         agent.bestby(&format!(
             "iface attach {device} --mode {mode} --rate {rate}bit"
@@ -320,23 +338,23 @@ impl<'a> Installed<'a> {
         let installed = Self {
             ns,
             device: device.into(),
-            agent: Some(agent),
+            agent: Some(Rc::clone(&agent)),
         };
-        if let Some(agent) = &installed.agent {
-            let owd = told.owd.div_ceil(1000);
-            let rate = told
-                .session_rate
-                .map_or(String::new(), |rate| format!(" --rate {rate}bit"));
-            for receiver in told.receivers {
-                agent.bestby(&format!("session set {receiver} --owd {owd}us{rate}"))?;
-            }
+        let owd = told.owd.div_ceil(1000);
+        let rate = told
+            .session_rate
+            .map_or("none".to_owned(), |rate| format!("{rate}bit"));
+        for receiver in told.receivers {
+            agent.bestby(&format!(
+                "session set {receiver} --owd {owd}us --rate {rate}"
+            ))?;
         }
         Ok(installed)
     }
 
     /// bestby's own agent, when this is a queue of bestby.
     pub fn agent(&self) -> Option<&bestby::Agent> {
-        self.agent.as_ref()
+        self.agent.as_deref()
     }
 
     /// What the kernel says of the queue (`tc -s qdisc show`).

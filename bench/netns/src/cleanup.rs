@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -13,6 +13,7 @@ type Action = Box<dyn FnOnce() + Send>;
 
 static ACTIONS: Mutex<Vec<(u64, Action)>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 fn actions() -> MutexGuard<'static, Vec<(u64, Action)>> {
     // A panic inside `push` or `pop` cannot leave the list half changed.
@@ -42,6 +43,19 @@ impl Drop for Guard {
         if let Some(action) = action {
             action();
         }
+    }
+}
+
+/// Whether a signal is ending the lab. A thread whose devices vanish under it then has
+/// nothing to report and nothing to go on with: it should [`wait_for_the_end`].
+pub fn is_ending() -> bool {
+    ENDING.load(Ordering::Acquire)
+}
+
+/// Never returns: the thread that undoes everything ends the process.
+pub fn wait_for_the_end() -> ! {
+    loop {
+        std::thread::park();
     }
 }
 
@@ -77,6 +91,7 @@ pub fn on_signals() -> io::Result<()> {
             // SAFETY: both pointers are to live locals; the set was initialized above.
             if unsafe { libc::sigwait(&set, &mut signal) } == 0 {
                 eprintln!("\ninterrupted: removing namespaces and programs of this run");
+                ENDING.store(true, Ordering::Release);
                 undo_all();
                 std::process::exit(130);
             }

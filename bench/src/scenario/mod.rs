@@ -199,9 +199,21 @@ impl Scenario {
                 cell::slug(name)
             );
         }
-        Self::parse(name, &text)
+        Self::parse_file(path, name, &text)
+    }
+
+    /// The same of a file whose name is not that of the scenario: the copy beside its
+    /// results.
+    pub fn load_as(path: &Path, name: &str) -> Result<Self> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("reading the scenario {}", path.display()))?;
+        Self::parse_file(path, name, &text)
+    }
+
+    fn parse_file(path: &Path, name: &str, text: &str) -> Result<Self> {
+        Self::parse(name, text)
             .map_err(|Fault { at, message }| match at {
-                Some(at) => anyhow!("{}:{}: {message}", path.display(), line(&text, at)),
+                Some(at) => anyhow!("{}:{}: {message}", path.display(), line(text, at)),
                 None => anyhow!("{}: {message}", path.display()),
             })
             .context("this scenario cannot be run")

@@ -10,12 +10,22 @@
 //!       runs: one per repetition: seed, rate, owd, measures, path of its records
 //! ```
 
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use super::store::{self, Store};
 use crate::{
     measure::Measures,
     report::Provenance,
-    scenario::cell::{Coordinate, Point},
+    scenario::{
+        Scenario,
+        cell::{Coordinate, Point},
+    },
 };
 
 /// Version of this form; a reader refuses another one.
@@ -51,7 +61,7 @@ pub struct ScenarioSummary {
     pub discard_first: f64,
     /// Runs asked for in each cell.
     pub repetitions: u32,
-    /// The swept axes and the values of each, in the file's order. Queues are not among them.
+    /// The swept axes and the values of each. Queues are not among them.
     pub axes: Vec<Swept>,
     /// Names of the queues that were run, in the file's order.
     pub queues: Vec<String>,
@@ -71,7 +81,7 @@ pub struct Swept {
     pub axis: String,
     /// bit/s, ms, %; empty for a number without unit.
     pub unit: String,
-    /// As text, in the file's order.
+    /// As text, in the order of the file.
     pub values: Vec<String>,
 }
 
@@ -120,6 +130,83 @@ pub struct RunSummary {
     pub measures: Measures,
     /// Its per-packet records, relative to the results' directory.
     pub records: String,
-    /// Real time that the run took, s.
+    /// Time that the run took, s, by its own clock: with --vm in virtual time.
     pub took_s: f64,
+}
+
+/// Gathers everything below `root` into its summary; returns the summary's file.
+pub fn write(root: &Path) -> Result<PathBuf> {
+    let summary = gather(root)?;
+    let file = root.join(FILE);
+    store::put(&file, &summary)?;
+    Ok(file)
+}
+
+/// Everything below `root`.
+pub fn gather(root: &Path) -> Result<Summary> {
+    let entries = fs::read_dir(root)
+        .with_context(|| format!("reading the results' directory {}", root.display()))?;
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter(|entry| entry.path().is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort_unstable();
+    let mut scenarios = Vec::new();
+    for name in names {
+        if let Some(scenario) = gather_one(root, &name)? {
+            scenarios.push(scenario);
+        }
+    }
+    Ok(Summary {
+        format: FORMAT,
+        scenarios,
+    })
+}
+
+fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
+    let Some((store, series, file)) = Store::read(root, name)? else {
+        return Ok(None);
+    };
+    let scenario = Scenario::load_as(&file, name)?;
+    let mut cells = Vec::new();
+    let mut missing_runs = 0;
+    for cell in &scenario.cells {
+        let mut runs = Vec::new();
+        for number in 0..series.repetitions {
+            match store.run(&cell.id, number)? {
+                Some(run) => runs.push(run),
+                None => missing_runs += 1,
+            }
+        }
+        if !runs.is_empty() {
+            cells.push(CellSummary {
+                id: cell.id.clone(),
+                queue: cell.queue.name(),
+                point: cell.point.clone(),
+                axes: cell.axes.clone(),
+                runs,
+            });
+        }
+    }
+    let queues = scenario.queues.iter().map(|queue| queue.name());
+    Ok(Some(ScenarioSummary {
+        name: name.to_owned(),
+        queues: queues
+            .filter(|queue| cells.iter().any(|cell| cell.queue == *queue))
+            .collect(),
+        absent: store.absent()?,
+        provenance: Provenance {
+            seed: scenario.seed,
+            ..series.provenance
+        },
+        seconds: scenario.seconds as f64,
+        discard_first: scenario.discard_first,
+        repetitions: series.repetitions,
+        axes: scenario.axes,
+        title: scenario.title,
+        description: scenario.description,
+        missing_runs,
+        cells,
+    }))
 }

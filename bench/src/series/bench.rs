@@ -1,0 +1,180 @@
+//! One run on real namespaces: the path, the queue, the traffic, what came of it.
+
+use std::{rc::Rc, time::Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    job::{self, Job},
+    stalled,
+    summary::RunSummary,
+};
+use crate::{
+    bestby::Agent,
+    measure::{self, QueueCounters},
+    queue::{self, Installed, Told},
+    records::{self, Row},
+    scenario::cell::Bottleneck,
+    sys::SECOND,
+    topology::{self, Path, Shape},
+    traffic::{Schedule, receiver::Arrival, sender::Sent},
+};
+
+/// What came of a job.
+pub(super) enum Outcome {
+    /// The run, and its packets.
+    Done(Box<RunSummary>, Vec<Row>),
+    /// This kernel has no such queue: why.
+    Absent(String),
+}
+
+/// Makes runs. The series does not know how, so that its own tests need no namespaces.
+pub(super) trait Runner {
+    /// Makes one run.
+    fn run(&mut self, job: &Job<'_>) -> Result<Outcome>;
+}
+
+/// Makes runs in namespaces; keeps the path, and bestby's agent on it, from one run to
+/// the next.
+#[derive(Debug, Default)]
+pub(super) struct Bench {
+    /// In the path's namespace: ends first.
+    agent: Option<Rc<Agent>>,
+    path: Option<(Shape, Path)>,
+}
+
+/// What went over a path.
+pub(super) struct Passage {
+    pub(super) sent: Sent,
+    pub(super) arrivals: Vec<Arrival>,
+    /// Added to arrivals, ns.
+    pub(super) extra_delay: u64,
+    /// Of the idle path, ns.
+    pub(super) owd: u64,
+    pub(super) counters: Option<QueueCounters>,
+}
+
+impl Runner for Bench {
+    fn run(&mut self, job: &Job<'_>) -> Result<Outcome> {
+        let began = Instant::now();
+        let (scenario, point) = (job.scenario, &job.cell.point);
+        let schedule = point.schedule(scenario.seconds, job.seed())?;
+        let offered = schedule.load();
+        let rate = point.link.of(offered).0;
+        ensure!(
+            (8_000..=10_000_000_000).contains(&rate),
+            "load {} of {offered:.0} bit/s asks for a link of {rate} bit/s: possible are \
+             8 kbit/s to 10 Gbit/s",
+            point.link
+        );
+        let passage = match point.stall {
+            Some(stall) => stalled::pass(job, &schedule, rate, stall),
+            None => self.pass(job, &schedule, rate),
+        };
+        let passage = match passage {
+            Ok(passage) => passage,
+            Err(error) => {
+                // Whatever it is that failed, the next run has a new agent and a new path.
+                (self.agent, self.path) = (None, None);
+                return queue::not_on_this_kernel(&error)
+                    .map(Outcome::Absent)
+                    .ok_or(error);
+            }
+        };
+        let Passage {
+            sent,
+            arrivals,
+            extra_delay,
+            owd,
+            counters,
+        } = passage;
+        let discard = (scenario.discard_first * SECOND as f64).round() as u64;
+        let mut measures = measure::judge_after(&schedule, &sent, &arrivals, extra_delay, discard);
+        measures.queue = counters;
+        let rows = records::rows(&schedule, &sent, &arrivals, extra_delay)?;
+        let run = RunSummary {
+            number: job.number,
+            seed: job.seed(),
+            rate,
+            load: offered / rate as f64,
+            owd_ms: owd as f64 / 1e6,
+            delay_is_real: extra_delay == 0,
+            measures,
+            records: String::new(),
+            took_s: began.elapsed().as_secs_f64(),
+        };
+        Ok(Outcome::Done(Box::new(run), rows))
+    }
+}
+
+impl Bench {
+    fn build(&mut self, shape: Shape) -> Result<()> {
+        if self.path.as_ref().is_none_or(|(old, _)| *old != shape) {
+            // The old one first: both have namespaces of the same names.
+            self.agent = None;
+            self.path = None;
+            let path = Path::build(shape).context("building the path")?;
+            self.path = Some((shape, path));
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, job: &Job<'_>, schedule: &Schedule, rate: u64) -> Result<Passage> {
+        let (queue, point) = (&job.cell.queue, &job.cell.point);
+        self.build(job::shape(point))?;
+        let (_, path) = self.path.as_ref().context("the path is gone")?;
+        if let Some(packets) = point.router_queue {
+            path.set_router(rate, packets)?;
+        }
+        let relays = point.model()?.is_relay();
+        let receivers = if relays {
+            topology::clients(schedule.streams())
+        } else {
+            vec![topology::RECEIVER]
+        };
+        let owd = (path.owd as f64 * (1.0 + point.rtt_error.0)).round() as u64;
+        let wrong = 1.0 + point.rate_error.0;
+        let told = match point.bottleneck {
+            Bottleneck::Sender => Told {
+                rate,
+                session_rate: (point.rate_error.0 != 0.0)
+                    .then(|| (rate as f64 * wrong / receivers.len() as f64).round() as u64),
+                owd,
+                receivers: &receivers,
+            },
+            Bottleneck::Router => Told {
+                rate: (rate as f64 * wrong).round() as u64,
+                session_rate: None,
+                owd,
+                receivers: &receivers,
+            },
+        };
+        let ns = path.sender();
+        let installed = Installed::told(queue, ns, topology::DEVICE, &told, &mut self.agent)
+            .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
+        let marking = queue.marking(owd);
+        let (sent, arrivals) = if relays {
+            path.relay(schedule, marking)?
+        } else {
+            path.run(schedule, marking)?
+        };
+        Ok(Passage {
+            sent,
+            arrivals,
+            extra_delay: path.extra_delay,
+            owd: path.owd,
+            counters: counters(&installed, topology::DEVICE)?,
+        })
+    }
+}
+
+/// What bestby counted on `device`; `None` for a queue that is not bestby.
+pub(super) fn counters(installed: &Installed<'_>, device: &str) -> Result<Option<QueueCounters>> {
+    let Some(agent) = installed.agent() else {
+        return Ok(None);
+    };
+    let stats = agent.json("stats")?;
+    let counters = QueueCounters::from_stats(&stats, device)
+        .with_context(|| format!("`bestby --json stats` has no counters of {device}: {stats}"))?;
+    Ok(Some(counters))
+}

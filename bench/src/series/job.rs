@@ -1,0 +1,63 @@
+//! The runs of a scenario, in the order in which they are made.
+
+use crate::{
+    scenario::{
+        Scenario,
+        cell::{Bottleneck, Cell, Point},
+    },
+    topology::Shape,
+};
+
+/// One run that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job<'a> {
+    /// Of this scenario.
+    pub(super) scenario: &'a Scenario,
+    /// Of this cell.
+    pub(super) cell: &'a Cell,
+    /// Repetition, from 0.
+    pub(super) number: u32,
+}
+
+impl Job<'_> {
+    /// Seed of its traffic.
+    pub(super) fn seed(&self) -> u64 {
+        self.scenario.seed + u64::from(self.number)
+    }
+}
+
+/// The path that a point needs.
+pub(super) fn shape(point: &Point) -> Shape {
+    Shape {
+        delay: point.owd_ms.ns(),
+        loss: point.loss_percent.0,
+        router: point.bottleneck == Bottleneck::Router,
+    }
+}
+
+/// `repetitions` runs of every cell that contains one of the words `only` (all without
+/// words). Cells with one path follow each other, so that it is built once; within
+/// them every cell gets its first run before any gets its second, so that an
+/// interrupted series compares all of them.
+pub(super) fn jobs<'a>(scenario: &'a Scenario, repetitions: u32, only: &[String]) -> Vec<Job<'a>> {
+    let wanted = |cell: &&Cell| {
+        let name = cell.queue.name();
+        only.is_empty()
+            || only
+                .iter()
+                .any(|word| cell.id.contains(word.as_str()) || name.contains(word.as_str()))
+    };
+    let cells: Vec<&Cell> = scenario.cells.iter().filter(wanted).collect();
+    cells
+        .chunk_by(|a, b| shape(&a.point) == shape(&b.point))
+        .flat_map(|cells| {
+            (0..repetitions).flat_map(move |number| {
+                cells.iter().map(move |&cell| Job {
+                    scenario,
+                    cell,
+                    number,
+                })
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,144 @@
+//! A run over a link that stands still for a while: the SLIP line of `slip`.
+//!
+//! What leaves the queue is watched, and arrives the path's delay later by
+//! arithmetic. What left while the line stood waited in the device's own buffer (a
+//! packet or two) and arrives that much after the line's return.
+
+use std::{
+    net::{Ipv4Addr, SocketAddrV4},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use super::{
+    bench::{self, Passage},
+    job::Job,
+};
+use crate::{
+    netns::Netns,
+    queue::{Installed, Told},
+    scenario::cell::Stall,
+    slip::Slip,
+    sniff::Sniffer,
+    sys::{self, MILLI, SECOND},
+    traffic::{Schedule, receiver::Arrival, sender::Sender},
+};
+
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 2);
+
+/// Sends `schedule` over a line of `rate` bit/s that stands still during `stall`.
+pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) -> Result<Passage> {
+    let (queue, point) = (&job.cell.queue, &job.cell.point);
+    ensure!(
+        !point.model()?.is_relay(),
+        "a line that stalls has one receiver: choose a traffic model with one"
+    );
+    let owd = point.owd_ms.ns();
+    let told_owd = (owd as f64 * (1.0 + point.rtt_error.0)).round() as u64;
+    let ns = Netns::new("st")?;
+    let link = Slip::new(&ns, "10.80.0.1", &FAR.to_string())?;
+    let told = Told {
+        rate,
+        session_rate: (point.rate_error.0 != 0.0)
+            .then(|| (rate as f64 * (1.0 + point.rate_error.0)).round() as u64),
+        owd: told_owd,
+        receivers: &[FAR],
+    };
+    let installed = Installed::told(queue, &ns, link.name(), &told, &mut None)
+        .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
+    let sender = Sender::new(&ns, SocketAddrV4::new(FAR, 5004), queue.marking(told_owd))?;
+    let sniffer = Sniffer::new(&ns, link.name())?;
+    let (stalled, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let start = sys::now() + 100 * MILLI;
+
+    let (sent, departures, stood, back) = thread::scope(|scope| -> Result<_> {
+        let carrying = scope.spawn(|| {
+            let _ = sys::realtime_thread(45);
+            link.carry(&stalled, &stop)
+        });
+        let watching = scope.spawn(|| sniffer.watch(&stop));
+        let sending = scope.spawn(|| {
+            let _ = sys::realtime_thread(50);
+            sender.run(schedule, start)
+        });
+        sys::sleep_until(start + stall.at.ns());
+        stalled.store(true, Ordering::Release);
+        let stood = sys::now();
+        sys::sleep_until(stood + stall.length.ns());
+        stalled.store(false, Ordering::Release);
+        let back = sys::now();
+        let sent = sending.join();
+        drain(&ns, link.name(), schedule, rate);
+        stop.store(true, Ordering::Release);
+        let panicked = |_| anyhow!("a thread of the stalled run panicked");
+        carrying.join().map_err(panicked)??;
+        let departures = watching.join().map_err(panicked)??;
+        Ok((sent.map_err(panicked)??, departures, stood, back))
+    })?;
+    let arrivals = departures
+        .into_iter()
+        .map(|departure| Arrival {
+            at: arrival(departure.at, stood, back),
+            ..departure
+        })
+        .collect();
+    Ok(Passage {
+        sent,
+        arrivals,
+        extra_delay: owd,
+        owd,
+        counters: bench::counters(&installed, link.name())?,
+    })
+}
+
+/// When a packet that left the queue at `left` was really on its way.
+fn arrival(left: u64, stood: u64, back: u64) -> u64 {
+    if (stood..back).contains(&left) {
+        back
+    } else {
+        left
+    }
+}
+
+/// Waits until the device has sent nothing for a while, at most as long as all the
+/// traffic would take.
+fn drain(ns: &Netns, device: &str, schedule: &Schedule, rate: u64) {
+    let bits = schedule.load() * schedule.duration as f64 / 1e9;
+    let limit = sys::now() + SECOND + (bits / rate as f64 * 1e9) as u64;
+    let sent = || {
+        ns.enter(|| {
+            let file = "/proc/thread-self/net/dev";
+            let text = std::fs::read_to_string(file).context(file)?;
+            Ok(text
+                .lines()
+                .find(|line| line.trim_start().starts_with(device))
+                .map(str::to_owned))
+        })
+        .ok()
+        .flatten()
+    };
+    let mut before = sent();
+    while sys::now() < limit {
+        sys::sleep_until(sys::now() + SECOND);
+        let now = sent();
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_while_the_line_stood_arrives_after_its_return() {
+        assert_eq!(arrival(99, 100, 200), 99);
+        assert_eq!(arrival(100, 100, 200), 200);
+        assert_eq!(arrival(199, 100, 200), 200);
+        assert_eq!(arrival(200, 100, 200), 200);
+    }
+}

@@ -1,0 +1,205 @@
+//! `--vm`: the same runs inside one guest after the other, in virtual time.
+//!
+//! The lab starts itself in the VM and passes on what it prints. A guest that dies
+//! is replaced as long as each of them finishes a run.
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{Options, all_jobs, job::Job, progress::Progress, repetitions};
+use crate::{cleanup, run, scenario::Scenario};
+
+/// Real seconds that one guest may take; the next one goes on.
+const GUEST_SECONDS: u32 = 6 * 3600;
+
+/// Makes all runs in guests.
+pub(super) fn run(options: &Options, scenarios: &[Scenario]) -> Result<()> {
+    let script = script()?;
+    let tree = script
+        .ancestors()
+        .nth(3)
+        .context("tests/vm/run stands in no source tree")?;
+    let out = fs::canonicalize(&options.out)?;
+    ensure!(
+        out.starts_with(tree),
+        "a guest can write below {} only, which {} is not: give another --out",
+        tree.display(),
+        out.display()
+    );
+    let jobs = all_jobs(scenarios, options)?;
+    let mut count = finished(&out, &jobs);
+    let mut if_changed = options.if_changed;
+    loop {
+        let mut command = command(options, &script, &out, if_changed)?;
+        let status = guest(&mut command, scenarios, options)?;
+        let now = finished(&out, &jobs);
+        match status {
+            Some(0) => return Ok(()),
+            // tests/vm/run: still running after the time given, or ended without a status.
+            Some(code @ (124 | 125)) if now > count => {
+                eprintln!(
+                    "the guest ended (status {code}) after {} runs: the next one goes on",
+                    now - count
+                );
+                count = now;
+                // What is there now was made by this very series.
+                if_changed = super::IfChanged::Refuse;
+            }
+            Some(124 | 125) => bail!(
+                "the guest ended before it had finished one run: the words above are its \
+                 last, and `{}` starts it alone",
+                run::line(&command)
+            ),
+            Some(code) => bail!("the series in the VM failed (status {code}), see above"),
+            None => bail!("the VM was ended by a signal"),
+        }
+    }
+}
+
+/// `tests/vm/run` of the tree that this program, or the current directory, is in.
+fn script() -> Result<PathBuf> {
+    let own = env::current_exe().context("where is this program?")?;
+    let here = env::current_dir().context("the current directory")?;
+    for start in [own, here] {
+        for directory in start.ancestors() {
+            let script = directory.join("tests/vm/run");
+            if script.is_file() {
+                return Ok(fs::canonicalize(script)?);
+            }
+        }
+    }
+    bail!(
+        "--vm needs tests/vm/run of bestby's source tree: neither this program nor the current directory is in one"
+    )
+}
+
+fn command(
+    options: &Options,
+    script: &Path,
+    out: &Path,
+    if_changed: super::IfChanged,
+) -> Result<Command> {
+    let mut command = Command::new(script);
+    command
+        .args(["--icount", "--kernel", &options.kernel])
+        .args(["--timeout", &GUEST_SECONDS.to_string()])
+        .arg("--")
+        .arg(env::current_exe().context("where is this program?")?)
+        .args(["run", "--inner", "--if-changed"])
+        .arg(match if_changed {
+            super::IfChanged::Refuse => "refuse",
+            super::IfChanged::Anew => "anew",
+        })
+        .arg("--out")
+        .arg(out);
+    if let Some(runs) = options.runs {
+        command.arg("--runs").arg(runs.to_string());
+    }
+    if !options.only.is_empty() {
+        command.arg("--only").arg(options.only.join(","));
+    }
+    for scenario in &options.scenarios {
+        let scenario = fs::canonicalize(scenario)?;
+        ensure!(
+            !scenario.starts_with("/tmp"),
+            "{}: a guest has a /tmp of its own and cannot read this file: put it elsewhere",
+            scenario.display()
+        );
+        command.arg(scenario);
+    }
+    Ok(command)
+}
+
+/// Runs one guest to its end; its exit status.
+fn guest(command: &mut Command, scenarios: &[Scenario], options: &Options) -> Result<Option<i32>> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let line = run::line(command);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    let output = child.stdout.take().context("no pipe from the VM")?;
+    // On Ctrl-C the script ends QEMU; without it the guest would go on.
+    let pid = Arc::new(Mutex::new(Some(child.id())));
+    let _guard = cleanup::on_exit({
+        let pid = Arc::clone(&pid);
+        move || {
+            if let Some(pid) = *pid.lock().unwrap_or_else(PoisonError::into_inner) {
+                // SAFETY: plain integers; the child has not been waited for while its id is here.
+                unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+            }
+        }
+    });
+    let mut clock = Clock::new(scenarios, options);
+    for line in BufReader::new(output).lines() {
+        println!(
+            "{}",
+            clock.line(&line.context("reading what the VM prints")?)
+        );
+    }
+    let status = child.wait()?;
+    *pid.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    if cleanup::is_ending() {
+        cleanup::wait_for_the_end();
+    }
+    Ok(status.code())
+}
+
+/// The guest's clock skips idle time, so its estimates are of no use: they are made
+/// anew out here.
+struct Clock {
+    progress: Progress,
+    first: bool,
+}
+
+impl Clock {
+    fn new(scenarios: &[Scenario], options: &Options) -> Self {
+        let total = scenarios
+            .iter()
+            .map(|s| super::jobs(s, repetitions(s, options), &options.only).len())
+            .sum();
+        Self {
+            progress: Progress::new(total, 0),
+            first: true,
+        }
+    }
+
+    /// A line of the guest with the time that is really left.
+    fn line(&mut self, line: &str) -> String {
+        let position = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'))
+            .and_then(|(position, rest)| {
+                let at: usize = position.split(['/', ',']).next()?.parse().ok()?;
+                Some((at, rest))
+            });
+        let Some((at, rest)) = position else {
+            return line.to_owned();
+        };
+        if self.first {
+            // Only the guest knows which runs it took for finished.
+            self.progress.resume_at(at.saturating_sub(1));
+            self.first = false;
+        }
+        format!("{}{rest}", self.progress.count())
+    }
+}
+
+/// How many of these runs are there.
+fn finished(out: &Path, jobs: &[Job<'_>]) -> usize {
+    jobs.iter()
+        .filter(|job| {
+            let run = format!(
+                "{}/{}/run-{}.json",
+                job.scenario.name, job.cell.id, job.number
+            );
+            out.join(run).exists()
+        })
+        .count()
+}

@@ -1,7 +1,9 @@
 //! `bestby-lab`: see `bestby-lab --help`.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
-use bestby_lab::{cleanup, core, series, sfdps};
+use bestby_lab::{cleanup, core, report, series, sfdps};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -24,6 +26,12 @@ enum Command {
     /// Runs scenario files (see bench/scenarios) and writes raw records, a summary and a
     /// report. Interrupted, it goes on where it stopped when it is started again.
     Run(series::Options),
+    /// Makes summary and report anew from the runs in a results' directory, finished or not.
+    Report {
+        /// What `run` was given as --out.
+        #[arg(default_value = "target/bench")]
+        dir: PathBuf,
+    },
 }
 
 fn main() -> Result<()> {
@@ -33,5 +41,10 @@ fn main() -> Result<()> {
         Command::Core(options) => core::run(&options),
         Command::Sfdps(options) => sfdps::run(&options),
         Command::Run(options) => series::run(&options),
+        Command::Report { dir } => {
+            series::summary::write(&dir)?;
+            println!("{}", report::html::write(&dir)?.display());
+            Ok(())
+        }
     }
 }

@@ -24,7 +24,11 @@ use self::{
     store::{Series, Store},
     summary::Absent,
 };
-use crate::{cleanup, records, report::Provenance, scenario::Scenario};
+use crate::{
+    cleanup, records,
+    report::{self, Provenance},
+    scenario::Scenario,
+};
 
 /// Options of `bestby-lab run`.
 #[derive(Clone, Debug, Args)]
@@ -81,7 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
         return made;
     }
     // What is there is worth a report, whatever came of the rest.
-    let written = summary::write(&options.out);
+    let written = summary::write(&options.out).and_then(|_| report::html::write(&options.out));
     made?;
     println!("{}", written?.display());
     Ok(())

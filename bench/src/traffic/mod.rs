@@ -6,6 +6,7 @@ pub mod conference;
 pub mod gop;
 pub mod lpd;
 mod model;
+pub mod pcap;
 pub mod receiver;
 pub mod sender;
 pub mod sfu;

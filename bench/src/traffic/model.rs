@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Packet, Schedule, build, conference, gop, lpd, sfu};
+use super::{Packet, Schedule, build, conference, gop, lpd, pcap, sfu};
 
 /// One of the models; in TOML `model = "gop"` and its parameters beside it. Parameters
 /// that are not given have the model's defaults, unknown ones are refused.
@@ -20,6 +20,8 @@ pub enum Model {
     Cbr(lpd::Cbr),
     /// LPD's data objects.
     Onoff(lpd::OnOff),
+    /// Replay of a captured file.
+    Pcap(pcap::Parameters),
     /// Several models at once.
     Mix(Mix),
 }
@@ -63,6 +65,7 @@ impl Model {
             Self::Sfu(parameters) => sfu::schedule(parameters, seconds, seed),
             Self::Cbr(parameters) => parameters.schedule(seconds, seed),
             Self::Onoff(parameters) => parameters.schedule(seconds, seed),
+            Self::Pcap(parameters) => pcap::schedule(parameters, seconds, seed),
             Self::Mix(mix) => mix.schedule(seconds, seed),
         }
     }
@@ -75,6 +78,7 @@ impl Model {
             Self::Sfu(_) => "sfu",
             Self::Cbr(_) => "cbr",
             Self::Onoff(_) => "onoff",
+            Self::Pcap(_) => "pcap",
             Self::Mix(_) => "mix",
         }
     }
@@ -86,6 +90,7 @@ impl Model {
             Self::Sfu(_) => true,
             Self::Cbr(cbr) => cbr.streams > 1,
             Self::Onoff(on_off) => on_off.streams > 1,
+            Self::Pcap(parameters) => parameters.by_destination,
             Self::Mix(mix) => mix.separate || mix.parts.iter().any(Self::is_relay),
             Self::Conference(_) | Self::Gop(_) => false,
         }

@@ -1,0 +1,217 @@
+//! The RTP packets of a capture file, pcap or pcapng.
+
+use std::{fs::File, net::IpAddr, path::Path};
+
+use anyhow::{Context as _, Result, bail};
+use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
+
+use crate::sys::SECOND;
+
+/// Bytes of an Ethernet header, which every packet is counted with.
+const MAC: u32 = 14;
+/// Largest block that a reader must hold: a pcapng block of one jumbo or GSO packet.
+const BUFFER: usize = 1 << 20;
+
+/// One RTP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rtp {
+    /// When it was captured, ns since 1970.
+    pub(super) at: u64,
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    /// UDP destination port.
+    pub(super) port: u16,
+    pub(super) payload_type: u8,
+    pub(super) timestamp: u32,
+    pub(super) ssrc: u32,
+    /// Bytes it had on an Ethernet, whatever part of it was captured.
+    pub(super) wire_bytes: u32,
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) packets: u64,
+    pub(super) udp: u64,
+    pub(super) rtp: Vec<Rtp>,
+}
+
+impl Found {
+    fn packet(&mut self, link: Linktype, at: u64, data: &[u8]) -> Result<()> {
+        self.packets += 1;
+        let Some(sliced) = slice(link, data)? else {
+            return Ok(());
+        };
+        let Some(TransportSlice::Udp(udp)) = &sliced.transport else {
+            return Ok(());
+        };
+        self.udp += 1;
+        let (source, destination, ip_bytes) = match &sliced.net {
+            Some(LaxNetSlice::Ipv4(ip)) => {
+                let header = ip.header();
+                (
+                    IpAddr::from(header.source_addr()),
+                    IpAddr::from(header.destination_addr()),
+                    u32::from(header.total_len()),
+                )
+            }
+            Some(LaxNetSlice::Ipv6(ip)) => {
+                let header = ip.header();
+                (
+                    IpAddr::from(header.source_addr()),
+                    IpAddr::from(header.destination_addr()),
+                    40 + u32::from(header.payload_length()),
+                )
+            }
+            _ => return Ok(()),
+        };
+        let Some((payload_type, timestamp, ssrc)) = rtp(udp.payload()) else {
+            return Ok(());
+        };
+        self.rtp.push(Rtp {
+            at,
+            source,
+            destination,
+            port: udp.destination_port(),
+            payload_type,
+            timestamp,
+            ssrc,
+            wire_bytes: MAC + ip_bytes,
+        });
+        Ok(())
+    }
+}
+
+/// Parses from the link's header on; a packet may be cut short. `None`: not IP.
+fn slice(link: Linktype, data: &[u8]) -> Result<Option<LaxSlicedPacket<'_>>> {
+    // Where the IP header begins: BSD loopback has 4 bytes in front of it, Linux "any"
+    // devices 16, or 20 in the second form.
+    let skip = match link {
+        Linktype::ETHERNET => return Ok(LaxSlicedPacket::from_ethernet(data).ok()),
+        Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => 0,
+        Linktype::NULL | Linktype::LOOP => 4,
+        Linktype::LINUX_SLL => 16,
+        Linktype(276) => 20,
+        // BSD's and OpenBSD's numbers of raw IP.
+        Linktype(12 | 14) => 0,
+        other => bail!(
+            "link type {} is not one of Ethernet, raw IP, loopback, Linux cooked (1 and 2)",
+            other.0
+        ),
+    };
+    Ok(data
+        .get(skip..)
+        .and_then(|ip| LaxSlicedPacket::from_ip(ip).ok()))
+}
+
+/// Payload type, timestamp and SSRC of an RTP header (RFC 3550 §5.1). `None` for other
+/// versions and for RTCP on the same port (RFC 5761 §4: its second byte is 192..=223).
+fn rtp(payload: &[u8]) -> Option<(u8, u32, u32)> {
+    let header: &[u8; 12] = payload.first_chunk()?;
+    if header[0] >> 6 != 2 || (192..=223).contains(&header[1]) {
+        return None;
+    }
+    let word = |at: usize| {
+        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    Some((header[1] & 0x7f, word(4), word(8)))
+}
+
+/// One interface of a pcapng section.
+#[derive(Clone, Copy)]
+struct Interface {
+    link: Linktype,
+    /// Units of a timestamp per second.
+    resolution: u64,
+    /// Added to timestamps, s.
+    offset: i64,
+}
+
+/// Reads all of `file`.
+pub(super) fn read(file: &Path) -> Result<Found> {
+    parse(file).with_context(|| format!("reading the capture {}", file.display()))
+}
+
+fn parse(file: &Path) -> Result<Found> {
+    let mut reader = match create_reader(BUFFER, File::open(file)?) {
+        Ok(reader) => reader,
+        Err(_) => bail!("it is neither pcap nor pcapng"),
+    };
+    let mut found = Found::default();
+    let mut link = Linktype::NULL;
+    // Units of a pcap's fraction of a second, in ns.
+    let mut unit = 1000;
+    let mut interfaces: Vec<Interface> = Vec::new();
+    // Bytes that no refill made a whole block of: the buffer is full.
+    let mut waiting = usize::MAX;
+    loop {
+        match reader.next() {
+            Ok((length, block)) => {
+                match block {
+                    PcapBlockOwned::LegacyHeader(header) => {
+                        link = header.network;
+                        unit = if header.is_nanosecond_precision() {
+                            1
+                        } else {
+                            1000
+                        };
+                    }
+                    PcapBlockOwned::Legacy(packet) => {
+                        let at =
+                            u64::from(packet.ts_sec) * SECOND + u64::from(packet.ts_usec) * unit;
+                        found.packet(link, at, packet.data)?;
+                    }
+                    PcapBlockOwned::NG(Block::SectionHeader(_)) => interfaces.clear(),
+                    PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                        interfaces.push(Interface {
+                            link: interface.linktype,
+                            resolution: interface
+                                .ts_resolution()
+                                .context("an interface's time resolution cannot be")?,
+                            offset: interface.ts_offset(),
+                        });
+                    }
+                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                        let interface =
+                            *interfaces.get(packet.if_id as usize).with_context(|| {
+                                format!("interface {} is not described", packet.if_id)
+                            })?;
+                        let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+                        let resolution = interface.resolution.max(1);
+                        let at = ticks / resolution * SECOND
+                            + (u128::from(ticks % resolution) * u128::from(SECOND)
+                                / u128::from(resolution)) as u64;
+                        let offset = interface.offset.saturating_mul(SECOND as i64);
+                        let at = at.saturating_add_signed(offset);
+                        // Padding to 4 bytes is behind what was captured.
+                        let data = packet.data.get(..packet.caplen as usize);
+                        found.packet(interface.link, at, data.unwrap_or(packet.data))?;
+                    }
+                    PcapBlockOwned::NG(Block::SimplePacket(_)) => {
+                        bail!("its packets have no times (simple packet blocks)")
+                    }
+                    PcapBlockOwned::NG(_) => {}
+                }
+                reader.consume(length);
+                waiting = usize::MAX;
+            }
+            Err(PcapError::Eof) => return Ok(found),
+            Err(PcapError::Incomplete(_)) => {
+                let have = reader.data().len();
+                if have == waiting {
+                    bail!("packet {} is longer than {BUFFER} bytes", found.packets + 1);
+                }
+                waiting = have;
+                if reader.refill().is_err() {
+                    bail!("reading stopped after {} packets", found.packets);
+                }
+            }
+            Err(PcapError::UnexpectedEof) => bail!(
+                "it ends in the middle of a packet, after {} packets",
+                found.packets
+            ),
+            Err(error) => bail!("packet {}: {error:?}", found.packets + 1),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+use std::fs;
+
+use super::*;
+use crate::traffic::tests::adus;
+
+/// A UDP packet on an Ethernet from 10.0.0.1 to 10.0.0.`to`.
+fn ethernet(to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
+    let udp = 8 + payload.len() as u16;
+    let mut packet = vec![0; 12];
+    packet.extend([8, 0]);
+    packet.extend([0x45, 0]);
+    packet.extend((20 + udp).to_be_bytes());
+    packet.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, to]);
+    packet.extend(5000u16.to_be_bytes());
+    packet.extend(port.to_be_bytes());
+    packet.extend(udp.to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    packet
+}
+
+fn rtp(payload_type: u8, timestamp: u32, ssrc: u32, bytes: usize) -> Vec<u8> {
+    let mut packet = vec![0x80, payload_type, 0, 1];
+    packet.extend(timestamp.to_be_bytes());
+    packet.extend(ssrc.to_be_bytes());
+    packet.resize(12 + bytes, 7);
+    packet
+}
+
+/// A pcap of µs, little-endian, of (µs, packet); `snap` bytes of each are kept.
+fn pcap(packets: &[(u64, Vec<u8>)], snap: usize) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for (at, packet) in packets {
+        let kept = packet.len().min(snap);
+        for word in [
+            1_700_000_000 + (at / 1_000_000) as u32,
+            (at % 1_000_000) as u32,
+            kept as u32,
+            packet.len() as u32,
+        ] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(&packet[..kept]);
+    }
+    file
+}
+
+/// The same as pcapng with ns.
+fn pcapng(packets: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let length = (12 + body.len().next_multiple_of(4)) as u32;
+        let mut block = Vec::new();
+        block.extend(kind.to_le_bytes());
+        block.extend(length.to_le_bytes());
+        block.extend(body);
+        block.resize(length as usize - 4, 0);
+        block.extend(length.to_le_bytes());
+        block
+    };
+    let mut section = vec![0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0];
+    section.extend([0xff; 8]);
+    let mut file = block(0x0a0d_0d0a, &section);
+    // Ethernet, no limit, if_tsresol 10^-9, end of options.
+    let interface = [1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+    file.extend(block(1, &interface));
+    for (at, packet) in packets {
+        let at = (1_700_000_000_000_000 + at) * 1000;
+        let mut body = vec![0; 4];
+        body.extend(((at >> 32) as u32).to_le_bytes());
+        body.extend((at as u32).to_le_bytes());
+        body.extend((packet.len() as u32).to_le_bytes());
+        body.extend((packet.len() as u32).to_le_bytes());
+        body.extend(packet);
+        file.extend(block(6, &body));
+    }
+    file
+}
+
+/// 100 ms of a call: audio each 20 ms, two frames of two packets, and what is no RTP.
+fn call() -> Vec<(u64, Vec<u8>)> {
+    let mut packets = vec![
+        (5_000, ethernet(2, 53, b"not RTP at all, a question")),
+        (6_000, ethernet(2, 5006, &rtp(72, 1, 2, 40))), // RTCP: 200
+    ];
+    packets[1].1[43] = 200;
+    for i in 0..5u32 {
+        let packet = ethernet(2, 5004, &rtp(111, 960 * i, 0xa, 100));
+        packets.push((10_000 + 20_000 * u64::from(i), packet));
+    }
+    for i in 0..2u32 {
+        for part in 0..2 {
+            let packet = ethernet(2, 5006, &rtp(96, 3000 * i, 0xb, 1000 - 500 * part));
+            packets.push((15_000 + 50_000 * u64::from(i) + 2_000 * part as u64, packet));
+        }
+    }
+    packets
+}
+
+fn parameters(content: &[u8]) -> (tempfile::TempDir, Parameters) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("call.pcap");
+    fs::write(&file, content).expect("writing");
+    let parameters = Parameters {
+        from_start: true,
+        ..Parameters::of(file)
+    };
+    (directory, parameters)
+}
+
+#[test]
+fn rtp_becomes_adus_at_the_times_of_the_capture() {
+    let (_directory, parameters) = parameters(&pcap(&call(), 65_535));
+    let schedule = schedule(&parameters, 1, 1).expect("a schedule");
+    let first: Vec<_> = schedule
+        .packets
+        .iter()
+        .take(5)
+        .map(|p| (p.at, p.class, p.adu, p.last, p.wire_bytes))
+        .collect();
+    assert_eq!(
+        first,
+        [
+            (0, Class::Audio, 0, true, 154),
+            (5 * MILLI, Class::Video, 1, false, 1054),
+            (7 * MILLI, Class::Video, 1, true, 554),
+            (20 * MILLI, Class::Audio, 2, true, 154),
+            (40 * MILLI, Class::Audio, 3, true, 154),
+        ]
+    );
+    assert_eq!(schedule.packets[2].lifetime, 198 * MILLI);
+    // 80 ms and a mean gap of 10 ms, then again.
+    assert_eq!(schedule.packets[9].at, 90 * MILLI);
+    assert_eq!(adus(&schedule).len(), schedule.packets.len() * 7 / 9);
+}
+
+#[test]
+fn pcapng_and_short_captures_say_the_same() {
+    let (_a, whole) = parameters(&pcap(&call(), 65_535));
+    let (_b, ng) = parameters(&pcapng(&call()));
+    let (_c, short) = parameters(&pcap(&call(), 60));
+    let expected = schedule(&whole, 2, 1).expect("a schedule");
+    assert_eq!(schedule(&ng, 2, 1).expect("pcapng"), expected);
+    assert_eq!(schedule(&short, 2, 1).expect("60 bytes each"), expected);
+}
+
+#[test]
+fn the_seed_draws_where_a_run_begins() {
+    let (_directory, mut parameters) = parameters(&pcap(&call(), 65_535));
+    parameters.from_start = false;
+    let of = |seed| schedule(&parameters, 1, seed).expect("a schedule");
+    assert_eq!(of(1), of(1));
+    let starts: std::collections::BTreeSet<Vec<u64>> = (0..20)
+        .map(|seed| of(seed).packets.iter().take(4).map(|p| p.at).collect())
+        .collect();
+    assert!(starts.len() > 3, "{starts:?}");
+    for seed in 0..20 {
+        let schedule = of(seed);
+        assert_eq!(schedule.packets[0].at, 0);
+        // As many packets as in any second of it.
+        assert!(
+            (96..=104).contains(&schedule.packets.len()),
+            "{seed}: {}",
+            schedule.packets.len()
+        );
+        adus(&schedule);
+    }
+}
+
+#[test]
+fn destinations_ports_and_sources_select() {
+    let mut packets = call();
+    for (at, packet) in call() {
+        let mut copy = packet.clone();
+        copy[33] = 3;
+        packets.push((at + 100, copy));
+    }
+    let (_directory, mut parameters) = parameters(&pcap(&packets, 65_535));
+    let all = schedule(&parameters, 1, 1).expect("a schedule");
+    assert_eq!(all.streams(), 1);
+    parameters.by_destination = true;
+    let streams = schedule(&parameters, 1, 1).expect("a schedule");
+    assert_eq!(streams.streams(), 2);
+    let of = |stream| adus(&streams).iter().filter(|a| a.stream == stream).count();
+    assert_eq!(of(0), of(1));
+    parameters.ports = vec![5004];
+    let audio = schedule(&parameters, 1, 1).expect("a schedule");
+    assert!(audio.packets.iter().all(|p| p.class == Class::Audio));
+    parameters.audio_types = Vec::new();
+    parameters.data_types = vec![111];
+    let data = schedule(&parameters, 1, 1).expect("a schedule");
+    assert!(data.packets.iter().all(|p| p.class == Class::Data));
+    parameters.source = Some([10, 0, 0, 9].into());
+    let error = format!(
+        "{:#}",
+        schedule(&parameters, 1, 1).expect_err("no such source")
+    );
+    assert!(
+        error.contains("22 packets") && error.contains("18 of RTP"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_adu_ends_with_its_life_even_if_its_timestamp_stays() {
+    let packets: Vec<_> = (0..3)
+        .map(|i| (i * 150_000, ethernet(2, 5006, &rtp(96, 7, 0xb, 100))))
+        .collect();
+    let (_directory, parameters) = parameters(&pcap(&packets, 65_535));
+    let schedule = schedule(&parameters, 1, 1).expect("a schedule");
+    let numbers: Vec<u32> = schedule.packets.iter().take(3).map(|p| p.adu).collect();
+    assert_eq!(numbers, [0, 0, 1]);
+}
+
+#[test]
+fn what_is_no_capture_is_refused_with_a_reason() {
+    let reason = |content: &[u8]| {
+        let (_directory, parameters) = parameters(content);
+        format!("{:#}", schedule(&parameters, 1, 1).expect_err("no capture"))
+    };
+    let text = reason(b"once upon a time, there was a file");
+    assert!(text.contains("neither pcap nor pcapng"), "{text}");
+    assert!(reason(&pcap(&[], 9)).contains("0 packets"));
+    let mut cut = pcap(&call(), 65_535);
+    cut.truncate(cut.len() - 3);
+    assert!(
+        reason(&cut).contains("in the middle of a packet"),
+        "{}",
+        reason(&cut)
+    );
+    let mut giant = call();
+    giant.push((1, ethernet(2, 5006, &rtp(96, 1, 0xb, 1500))));
+    assert!(reason(&pcap(&giant, 65_535)).contains("GSO"));
+    let mut wifi = pcap(&call(), 65_535);
+    wifi[20] = 105;
+    assert!(reason(&wifi).contains("link type 105"));
+    let missing = Parameters::of("/no/such/file.pcap");
+    assert!(
+        format!("{:#}", schedule(&missing, 1, 1).expect_err("missing"))
+            .contains("/no/such/file.pcap")
+    );
+}

@@ -268,14 +268,19 @@ impl<'a> Installed<'a> {
             owd,
             receivers: &[receiver],
         };
-        Self::told(queue, ns, device, &told, &mut None)
+        Self::told(queue, ns, device, &told)
     }
 
-    /// The same with all that the queue is told. bestby's agent is taken from `agent`,
+    /// The same with all that the queue is told.
+    pub fn told(queue: &Queue, ns: &'a Netns, device: &str, told: &Told<'_>) -> Result<Self> {
+        Self::sharing(queue, ns, device, told, &mut None)
+    }
+
+    /// The same for one run after the other. bestby's agent is taken from `agent`,
     /// or started and left there for the next run: starting costs far more than a run.
     /// It must be of this namespace. Nothing of one run reaches the next: with the
     /// interface its queue, its sessions and their counters go.
-    pub fn told(
+    pub fn sharing(
         queue: &Queue,
         ns: &'a Netns,
         device: &str,

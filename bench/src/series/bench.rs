@@ -150,7 +150,7 @@ impl Bench {
             },
         };
         let ns = path.sender();
-        let installed = Installed::told(queue, ns, topology::DEVICE, &told, &mut self.agent)
+        let installed = Installed::sharing(queue, ns, topology::DEVICE, &told, &mut self.agent)
             .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
         let marking = queue.marking(owd);
         let (sent, arrivals) = if relays {

@@ -46,7 +46,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         owd: told_owd,
         receivers: &[FAR],
     };
-    let installed = Installed::told(queue, &ns, link.name(), &told, &mut None)
+    let installed = Installed::told(queue, &ns, link.name(), &told)
         .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
     let sender = Sender::new(&ns, SocketAddrV4::new(FAR, 5004), queue.marking(told_owd))?;
     let sniffer = Sniffer::new(&ns, link.name())?;

@@ -8,12 +8,14 @@
 //!   [`slip`], [`sniff`]: the path and what is tried on it;
 //! - [`tfrc`], [`dccp`], [`competing`], [`sfdps`]: the congestion control that SFDPS worked
 //!   on, the kernel's own, the TCP flows beside it, and its experiments;
+//! - [`bound`]: what no queue can beat, and schedulers without a kernel;
 //! - [`measure`], [`records`], [`report`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
 
 pub mod bestby;
+pub mod bound;
 pub mod competing;
 pub mod core;
 pub mod dccp;

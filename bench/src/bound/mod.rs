@@ -1,0 +1,187 @@
+//! The limit: what no schedule can beat, even one that knows the future.
+//!
+//! [`of`] gives the clairvoyant bound of a schedule on a link: as many audio packets
+//! as possible on time, then as many complete video frames, then as many complete data
+//! objects. [`false_drops`] counts what was given up although it would have fitted.
+//!
+//! **Model.** An ADU is a job: released when its first packet is created, due at
+//! deadline − owd, as long as its bytes take on the link. Jobs may be interrupted
+//! anywhere (a relaxation: packets may not), so a set of jobs can be on time exactly
+//! if in every window the work released and due inside it fits (the demand criterion
+//! of EDF scheduling). What is a bound here holds for every real queue.
+//!
+//! **Departure.** A shaper hands a packet over when its *first* bit would leave, and
+//! keeps the link busy afterwards; the path then delays it by the owd. So the last
+//! packet of an ADU may start as late as deadline − owd: see [`Departure`].
+
+mod demand;
+mod dp;
+mod drops;
+mod jobs;
+#[cfg(test)]
+mod tests;
+
+pub use drops::{FalseDrops, false_drops};
+use serde::{Deserialize, Serialize};
+
+use self::{dp::Limit, jobs::Jobs};
+use crate::{
+    sys::MILLI,
+    traffic::{Class, Schedule},
+};
+
+/// When a packet counts as departed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Departure {
+    /// When its transmission begins: what a shaping qdisc in front of a fast device
+    /// does (bestby, TBF, HTB, cake), so what the lab's path does.
+    #[default]
+    FirstBit,
+    /// When its transmission ends: a real serial line.
+    LastBit,
+}
+
+/// A link whose rate is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// bit/s of bytes on the wire, at least 1.
+    pub rate: u64,
+    /// One-way delay behind the queue, ns.
+    pub owd: u64,
+    /// What departure means here.
+    pub departure: Departure,
+    /// How far the shaper may run ahead of its rate after an idle time, ns of the link
+    /// (BB_PACE_CREDIT_NS in bestby).
+    pub burst: u64,
+}
+
+impl Link {
+    /// The lab's path: first-bit departure, bestby's credit of 1 ms.
+    pub fn of_path(rate: u64, owd: u64) -> Self {
+        Self {
+            rate: rate.max(1),
+            owd,
+            departure: Departure::FirstBit,
+            burst: MILLI,
+        }
+    }
+
+    /// ns that `bytes` occupy the link, rounded down: the bound stays a bound.
+    pub fn transmission(&self, bytes: u64) -> u64 {
+        (u128::from(bytes) * 8_000_000_000 / u128::from(self.rate)) as u64
+    }
+}
+
+/// The bound for one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassBound {
+    /// ADUs offered.
+    pub adus_offered: u64,
+    /// ADUs that could not be on time even with the link to themselves.
+    pub adus_impossible: u64,
+    /// No schedule that does its best for the more important classes has more
+    /// complete ADUs of this one on time.
+    pub adus: u64,
+    /// Packets offered.
+    pub packets_offered: u64,
+    /// The same for packets, complete ADU or not.
+    pub packets: u64,
+    /// Whether `adus` is the exact optimum of the model above. Otherwise it is a bound
+    /// still, but a looser one: lifetimes differ within the class, or not all of a more
+    /// important class fits and its choice was left open.
+    pub exact: bool,
+}
+
+/// The clairvoyant bound of one schedule on one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// The link it holds for.
+    pub link: Link,
+    /// An audio packet is an ADU by itself.
+    pub audio: ClassBound,
+    /// Video frames, all that audio leaves.
+    pub video: ClassBound,
+    /// Data objects, what both leave.
+    pub data: ClassBound,
+}
+
+impl Bound {
+    /// The bound of one class.
+    pub fn class(&self, class: Class) -> &ClassBound {
+        match class {
+            Class::Audio => &self.audio,
+            Class::Video => &self.video,
+            Class::Data => &self.data,
+        }
+    }
+}
+
+/// The clairvoyant bound on the lab's path: `rate` in bit/s on wire bytes, `owd` in ns.
+pub fn of(schedule: &Schedule, rate: u64, owd: u64) -> Bound {
+    on(schedule, Link::of_path(rate, owd))
+}
+
+/// The same for any link.
+pub fn on(schedule: &Schedule, link: Link) -> Bound {
+    let [audio, video, data] = class_bounds(schedule, &link);
+    Bound {
+        link,
+        audio,
+        video,
+        data,
+    }
+}
+
+/// Packets beyond which their own bound (not that of ADUs) falls back to the number
+/// of packets that fit alone: the program grows with the square.
+const MANY_PACKETS: usize = 20_000;
+
+fn class_bounds(schedule: &Schedule, link: &Link) -> [ClassBound; 3] {
+    let mut bounds = [ClassBound::default(); 3];
+    // Everything of these classes that can be on time alone is on time together.
+    let mut forced: Vec<Jobs> = Vec::new();
+    // One class of which only a number is known, not which.
+    let mut open: Option<(Jobs, usize)> = None;
+    let mut blurred = false;
+    for class in Class::ALL {
+        let bound = &mut bounds[class as usize];
+        let adus = Jobs::adus(schedule, class, link);
+        bound.adus_offered = adus.len() as u64;
+        let adus = adus.possible();
+        bound.adus_impossible = bound.adus_offered - adus.len() as u64;
+        let packets = Jobs::packets(schedule, class, link);
+        bound.packets_offered = packets.len() as u64;
+        let packets = packets.possible();
+        if adus.is_empty() && packets.is_empty() {
+            bound.exact = true;
+            continue;
+        }
+
+        let (ordered, agreeable) = adus.agreeable();
+        let limit = Limit::new(&forced, &ordered);
+        let (rejected, alone) = match &open {
+            Some((rival, lost)) => dp::rejected_beside(&ordered, rival, *lost),
+            None => (limit.rejected(&ordered), limit.complete),
+        };
+        bound.adus = (ordered.len() - rejected) as u64;
+        bound.exact = agreeable && alone && !blurred;
+
+        let (ordered, _) = packets.agreeable();
+        bound.packets = if ordered.len() > MANY_PACKETS || open.is_some() {
+            ordered.len() as u64
+        } else {
+            let limit = Limit::new(&forced, &ordered);
+            (ordered.len() - limit.rejected(&ordered)) as u64
+        };
+
+        if rejected == 0 && open.is_none() {
+            forced.push(adus);
+        } else if open.is_none() && forced.is_empty() {
+            open = Some((adus, rejected));
+        } else {
+            blurred = true;
+        }
+    }
+    bounds
+}

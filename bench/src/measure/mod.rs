@@ -3,10 +3,12 @@
 mod counters;
 pub mod fairness;
 mod judge;
+mod limit;
 pub mod statistics;
 
 pub use counters::{Dropped, QueueCounters};
 pub use judge::{judge, judge_after};
+pub use limit::Limit;
 use serde::{Deserialize, Serialize};
 
 /// Delay from creation to arrival, ms.
@@ -73,6 +75,9 @@ pub struct Measures {
     pub worst_stream: Option<f64>,
     /// What the queue says of itself over the whole run; bestby's only.
     pub queue: Option<QueueCounters>,
+    /// What no queue can beat; where the link is known and does not stand still.
+    #[serde(default)]
+    pub limit: Option<Limit>,
     /// Part of the bytes delivered that was TCP's, where TCP flows competed.
     pub tcp_share: Option<f64>,
     /// Packets that the sender's own socket refused (never offered to the queue).

@@ -11,14 +11,15 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
     compare::{self, Verdict},
-    metric, section,
+    limits, metric, section,
 };
 use crate::series::summary::{self, ScenarioSummary, Summary};
 
 /// Name of the page below the results' directory.
 pub const FILE: &str = "report.html";
 
-/// Reads `dir/summary.json` and writes `dir/report.html`, whose path it returns.
+/// Reads `dir/summary.json`, adds to it what no queue can beat, and writes
+/// `dir/report.html`, whose path it returns.
 pub fn write(dir: &Path) -> Result<PathBuf> {
     let file = dir.join(summary::FILE);
     let text = fs::read_to_string(&file).with_context(|| {
@@ -27,7 +28,7 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
             file.display()
         )
     })?;
-    let summary: Summary = serde_json::from_str(&text)
+    let mut summary: Summary = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a summary of this lab", file.display()))?;
     ensure!(
         summary.format == summary::FORMAT,
@@ -36,17 +37,20 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
         summary.format,
         summary::FORMAT
     );
-    let page = page(&summary)?.into_string();
+    if limits::fill(&mut summary, dir)? {
+        summary::save(dir, &summary)?;
+    }
+    let page = page(&summary, dir)?.into_string();
     let file = dir.join(FILE);
     fs::write(&file, page).with_context(|| format!("writing {}", file.display()))?;
     Ok(file)
 }
 
-/// The page of `summary`.
-pub fn page(summary: &Summary) -> Result<Markup> {
+/// The page of `summary`; records are looked for below `dir`.
+pub fn page(summary: &Summary, dir: &Path) -> Result<Markup> {
     let mut sections = Vec::new();
     for scenario in &summary.scenarios {
-        let section = section::render(scenario)
+        let section = section::render(scenario, dir)
             .with_context(|| format!("rendering the scenario `{}`", scenario.name))?;
         sections.push(section);
     }
@@ -181,7 +185,7 @@ pub(super) mod tests {
                 loss_percent: Percent(0.0),
                 router_queue: None,
                 lifetime: None,
-                traffic: Default::default(),
+                traffic: [("model".to_owned(), "conference".into())].into(),
                 rtt_error: Error(0.0),
                 rate_error: Error(0.0),
                 stall: None,
@@ -314,7 +318,11 @@ pub(super) mod tests {
 
     #[test]
     fn cells_that_others_lead_are_named() {
-        let page = |summary: &Summary| page(summary).expect("a page").into_string();
+        let page = |summary: &Summary| {
+            page(summary, Path::new("/nowhere"))
+                .expect("a page")
+                .into_string()
+        };
         // At load 2 fq has 61 and bestby 45.5, at load 1 30.5 and 91.
         let mut summary = summary();
         let text = page(&summary);

@@ -42,6 +42,14 @@ pub(super) const FRAMES: Metric = Metric {
     of: |run| share(run.measures.frames),
 };
 
+/// Video frames on time beside what is possible.
+pub(super) const FRAMES_OF_BOUND: Metric = Metric {
+    label: "frames of bound %",
+    meaning: "complete frames on time in percent of the clairvoyant bound when as much audio as possible is on time; more than 100 for a queue that pays for frames with audio",
+    digits: 1,
+    of: |run| run.measures.frames_of_limit(),
+};
+
 /// Data objects on time.
 pub(super) const OBJECTS: Metric = Metric {
     label: "objects %",
@@ -56,6 +64,25 @@ pub(super) const COLUMNS: &[Metric] = &[
     AUDIO,
     FRAMES,
     OBJECTS,
+    Metric {
+        label: "audio of bound %",
+        meaning: "audio on time in percent of the clairvoyant bound: what a schedule that knows the future could do",
+        digits: 1,
+        of: |run| run.measures.audio_of_limit(),
+    },
+    FRAMES_OF_BOUND,
+    Metric {
+        label: "objects of bound %",
+        meaning: "complete data objects on time in percent of the clairvoyant bound when as many audio packets and frames as possible are on time",
+        digits: 1,
+        of: |run| run.measures.objects_of_limit(),
+    },
+    Metric {
+        label: "false drops %",
+        meaning: "ADUs given up although there was room for them beside all that arrived on time, in percent of those offered",
+        digits: 2,
+        of: |run| run.measures.false_drop_percent(),
+    },
     Metric {
         label: "useful kbit/s",
         meaning: "bytes of the ADUs that were complete on time, per second of the time that was judged",

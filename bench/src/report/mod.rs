@@ -2,7 +2,9 @@
 //! result must carry to be believed.
 
 pub mod compare;
+mod delays;
 pub mod html;
+pub mod limits;
 mod metric;
 mod plot;
 mod provenance;

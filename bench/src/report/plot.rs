@@ -58,6 +58,21 @@ pub(super) struct Panel {
     pub(super) lines: Vec<Line>,
 }
 
+/// A share that grows over x, a queue each.
+#[derive(Clone, Debug)]
+pub(super) struct Curves {
+    /// Above the plot.
+    pub(super) title: String,
+    /// Below it.
+    pub(super) x_label: String,
+    /// Range of x.
+    pub(super) x: Range<f64>,
+    /// A vertical line, with its words.
+    pub(super) limit: (f64, String),
+    /// Style and (x, percent) of each queue, x ascending.
+    pub(super) curves: Vec<(usize, Vec<(f64, f64)>)>,
+}
+
 /// From data to px.
 struct Frame {
     left: i32,
@@ -173,6 +188,48 @@ pub(super) fn lines(panel: &Panel) -> Result<String> {
                     area.draw(&PathElement::new([low, high], colour.stroke_width(1)))?;
                 }
                 mark(area, at, line.style)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Cumulative shares.
+pub(super) fn curves(panel: &Curves) -> Result<String> {
+    svg(PANEL, &panel.title, |area| {
+        let frame = Frame::new(panel.x.clone(), 0.0..100.0);
+        frame.draw(area, &panel.title, &panel.x_label)?;
+        let step = step(panel.x.end - panel.x.start);
+        let mut x = panel.x.start;
+        while x <= panel.x.end + step * 1e-9 {
+            frame.x_tick(area, x, format!("{x:.0}"))?;
+            x += step;
+        }
+        let (limit, words) = &panel.limit;
+        let (foot, head) = (frame.at(*limit, 0.0), frame.at(*limit, 100.0));
+        area.draw(&PathElement::new([foot, head], FAINT.stroke_width(1)))?;
+        area.draw(&Text::new(
+            words.clone(),
+            (head.0 + 4, foot.1 - 4),
+            text(12, FAINT, HPos::Left, VPos::Bottom),
+        ))?;
+        for (style, points) in panel.curves.iter().rev() {
+            let colour = SERIES[style % SERIES.len()];
+            let width = if *style == 0 { 3 } else { 1 };
+            let path: Vec<(i32, i32)> = points
+                .iter()
+                .filter(|(x, _)| panel.x.contains(x))
+                .map(|&(x, y)| frame.at(x, y))
+                .collect();
+            let marks: Vec<(i32, i32)> = path
+                .iter()
+                .skip(path.len() / 8)
+                .step_by((path.len() / 4).max(1))
+                .copied()
+                .collect();
+            area.draw(&PathElement::new(path, colour.stroke_width(width)))?;
+            for at in marks {
+                mark(area, at, *style)?;
             }
         }
         Ok(())
@@ -301,5 +358,23 @@ mod tests {
         assert_eq!(of("#0072B2"), 1 + 1);
         assert_eq!(of("#D55E00"), 1 + 1);
         assert!(!svg.contains("http") && !svg.contains("NaN"));
+    }
+
+    #[test]
+    fn curves_end_where_the_plot_ends() {
+        let panel = Curves {
+            title: "t".into(),
+            x_label: "ms".into(),
+            x: 0.0..100.0,
+            limit: (50.0, "lifetime".into()),
+            curves: vec![(0, vec![(0.0, 0.0), (60.0, 80.0), (400.0, 90.0)])],
+        };
+        let svg = curves(&panel).expect("a plot");
+        assert!(svg.contains("lifetime") && svg.contains("#0072B2"));
+        assert!(
+            legend(&[(0, "bestby"), (9, "x & y")])
+                .expect("a legend")
+                .contains("x &amp; y")
+        );
     }
 }

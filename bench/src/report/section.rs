@@ -1,10 +1,12 @@
 //! One scenario on the page: where it comes from, its plots, its table.
 
+use std::path::Path;
+
 use anyhow::Result;
 use maud::{Markup, PreEscaped, html};
 
 use super::{
-    compare,
+    compare, delays,
     metric::{self, Metric},
     plot::{self, Line, Panel},
 };
@@ -16,17 +18,23 @@ use crate::{
 /// Axes that are drawn from left to right, the first that sweeps; others make panels.
 const ACROSS: [&str; 5] = ["load", "rate", "rate_error", "rtt_error", "owd"];
 
-/// Renders `scenario`.
-pub(super) fn render(scenario: &ScenarioSummary) -> Result<Markup> {
+/// Renders `scenario`; its records are looked for below `dir`.
+pub(super) fn render(scenario: &ScenarioSummary, dir: &Path) -> Result<Markup> {
     let styles = styles(scenario);
     let mut plots = Vec::new();
-    for metric in [metric::ADUS, metric::AUDIO, metric::FRAMES] {
+    for metric in [
+        metric::ADUS,
+        metric::AUDIO,
+        metric::FRAMES,
+        metric::FRAMES_OF_BOUND,
+    ] {
         let panels = panels(scenario, &metric, &styles)?;
         if !panels.is_empty() {
             plots.push((metric, panels));
         }
     }
     let legend = plot::legend(&styles)?;
+    let delays = delays::render(scenario, dir, &styles)?;
     let provenance = &scenario.provenance;
     Ok(html! {
         h2 id=(scenario.name) { (scenario.title) }
@@ -48,6 +56,7 @@ pub(super) fn render(scenario: &ScenarioSummary) -> Result<Markup> {
             h3 { (metric.label) ": " (metric.meaning) }
             div.panels { @for panel in panels { (PreEscaped(panel)) } }
         }
+        (delays)
         (table(scenario))
     })
 }
@@ -98,7 +107,7 @@ fn panels(
                 Some(axis) => (axis.values.clone(), named(&axis.axis, &axis.unit)),
                 None => (vec![String::new()], String::new()),
             };
-            let lines = styles
+            let lines: Vec<Line> = styles
                 .iter()
                 .map(|&(style, queue)| Line {
                     style,
@@ -115,15 +124,26 @@ fn panels(
                         .collect(),
                 })
                 .collect();
+            // A queue that pays with audio exceeds the bound; the scale has to hold it.
+            let top = highest(&lines).max(100.0);
             plot::lines(&Panel {
                 title: place(scenario, rest),
                 x_label,
                 x,
-                y: 0.0..100.0,
+                y: 0.0..(top / 20.0).ceil() * 20.0,
                 lines,
             })
         })
         .collect()
+}
+
+/// The largest value of a panel.
+fn highest(lines: &[Line]) -> f64 {
+    lines
+        .iter()
+        .flat_map(|line| line.points.iter().flatten())
+        .map(|estimate| estimate.mean)
+        .fold(0.0, f64::max)
 }
 
 fn at<'a>(cell: &'a CellSummary, axis: &str) -> Option<&'a String> {

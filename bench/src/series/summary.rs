@@ -136,9 +136,13 @@ pub struct RunSummary {
 
 /// Gathers everything below `root` into its summary; returns the summary's file.
 pub fn write(root: &Path) -> Result<PathBuf> {
-    let summary = gather(root)?;
+    save(root, &gather(root)?)
+}
+
+/// Writes `summary` below `root`, as a whole or not at all; returns the file.
+pub fn save(root: &Path, summary: &Summary) -> Result<PathBuf> {
     let file = root.join(FILE);
-    store::put(&file, &summary)?;
+    store::put(&file, summary)?;
     Ok(file)
 }
 

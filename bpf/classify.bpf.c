@@ -25,6 +25,7 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 #include "bb_count.bpf.h"
+#include "bb_flow.bpf.h"
 #include "bb_kernel.bpf.h"
 #include "bb_meta.bpf.h"
 #include "bb_parse.bpf.h"
@@ -151,11 +152,11 @@ static __always_inline __u64 bb_socket_rate(struct __sk_buff *skb, __u8 proto)
 }
 
 /*
- * The session of a packet with metadata, its owd and rate renewed every
- * BB_REFRESH_NS. Where one session has many destinations (PREFIX, INTERFACE)
- * its owd stays 0 and the destination's own is left in w->owd_ns.
+ * The session of a packet with metadata: found once per flow, its owd and rate
+ * renewed every BB_REFRESH_NS. Where one session has many destinations (PREFIX,
+ * INTERFACE) its owd stays 0 and the destination's own is left in w->owd_ns.
  */
-__noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
+__noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				const struct bb_iface *iface)
 {
 	struct bb_session_key key __attribute__((aligned(8))) = {};
@@ -222,6 +223,41 @@ __noinline int bb_media_session(struct __sk_buff *skb, struct bb_work *w, struct
 		session->refreshed_ns = w->now;
 	}
 	return 0;
+}
+
+/*
+ * Session, and is the packet stale already? Takes the destination's own owd off
+ * the deadline where the session has many.
+ */
+static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
+				     const struct bb_iface *iface)
+{
+	struct bb_session *session = bb_cached_session(flow->session, flow->session_gen);
+	__u64 own;
+
+	/* A session that was renewed lately has one destination: only then is it set. */
+	if (session && w->now - session->refreshed_ns < BB_REFRESH_NS &&
+	    iface->session_kind <= BB_SESSION_FLOW) {
+		w->session = flow->session;
+		bb_touch(session, w->now);
+	} else {
+		bb_renew_session(skb, w, flow, iface);
+		session = bb_session_at(w->session);
+		if (w->meta.deadline && !w->owd_ns && session && !session->owd_ns)
+			bb_global_inc(BB_G_NO_RTT);
+	}
+	own = w->owd_ns;
+	if (!own && session)
+		w->owd_ns = session->owd_ns;
+	if (!w->meta.deadline)
+		return;
+	w->stale = bb_stale(w->now, w->owd_ns, w->meta.deadline);
+	if (w->stale)
+		bb_global_inc(BB_G_PAST_DEADLINE);
+	if (own) {
+		w->meta.deadline = bb_latest_departure(own, w->meta.deadline);
+		w->owd_ns = 0;
+	}
 }
 
 /* ---- fragments ---- */
@@ -381,6 +417,40 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, const struct bb_work *w,
 
 /* ---- the packet's way ---- */
 
+/*
+ * Looks for the flow's rule, under the rules of this generation. The ADUs under
+ * way keep their deadlines.
+ */
+__noinline int bb_renew_flow(struct __sk_buff *skb, struct bb_flow *flow, __u32 rule_gen,
+			     __u32 slot)
+{
+	struct bb_flow_key key;
+	struct bb_rule *rule;
+	__u32 index;
+
+	if (!flow)
+		return 0;
+	key = flow->key; /* another CPU may hand the way on meanwhile */
+	index = bb_find_rule(skb, &key);
+	flow->lifetime_ns = 0;
+	flow->priority = BB_PRIORITY_NONE;
+	flow->treatment = BB_TREAT_DEFAULT;
+	rule = index ? bpf_map_lookup_elem(&bb_rules, &index) : 0;
+	if (rule) {
+		if (rule->flags & BB_RULE_LIFETIME)
+			flow->lifetime_ns = rule->lifetime_ns;
+		if (rule->flags & BB_RULE_PRIORITY)
+			flow->priority = rule->priority;
+		flow->treatment = rule->treatment;
+	}
+	flow->rule = index;
+	flow->iface = slot;
+	flow->session = flow->plain_session = ~0U;
+	flow->refreshed_ns = 0;
+	flow->rule_gen = rule_gen;
+	return 0;
+}
+
 /* No metadata: plain or control. */
 static __always_inline void bb_make_plain(struct bb_work *w, struct bb_flow *flow)
 {
@@ -397,24 +467,16 @@ static __always_inline void bb_make_plain(struct bb_work *w, struct bb_flow *flo
 
 /* Rule fields that nothing before gave; the tables and defaults for what is still open. */
 static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w,
-					const struct bb_config *config)
+					const struct bb_flow *flow, const struct bb_config *config)
 {
 	struct bb_meta *meta = &w->meta;
-	__u32 index = w->rule;
-	struct bb_rule *rule;
 
-	if (index) {
-		rule = bpf_map_lookup_elem(&bb_rules, &index);
-		if (rule) {
-			if ((rule->flags & BB_RULE_LIFETIME) && !meta->deadline &&
-			    !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE))
-				meta->lifetime = rule->lifetime_ns;
-			if ((rule->flags & BB_RULE_PRIORITY) && meta->priority == BB_PRIORITY_NONE)
-				meta->priority = rule->priority;
-			if (!meta->treatment)
-				meta->treatment = rule->treatment;
-		}
-	}
+	if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE))
+		meta->lifetime = flow->lifetime_ns;
+	if (meta->priority == BB_PRIORITY_NONE)
+		meta->priority = flow->priority;
+	if (!meta->treatment)
+		meta->treatment = flow->treatment;
 	if (meta->priority == BB_PRIORITY_NONE)
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	if (meta->priority >= BB_PRIORITIES)
@@ -426,27 +488,6 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		meta->treatment = BB_TREAT_FORWARD;
 }
 
-/* Is it stale already? Takes the destination's own owd off a deadline in a shared session. */
-static __always_inline void bb_judge(struct bb_work *w)
-{
-	struct bb_session *session = bb_session_at(w->session);
-	__u64 own = w->owd_ns;
-
-	if (!w->owd_ns && session)
-		w->owd_ns = session->owd_ns;
-	if (!w->meta.deadline)
-		return;
-	if (!w->owd_ns)
-		bb_global_inc(BB_G_NO_RTT);
-	w->stale = bb_stale(w->now, w->owd_ns, w->meta.deadline);
-	if (w->stale)
-		bb_global_inc(BB_G_PAST_DEADLINE);
-	if (own) {
-		w->meta.deadline = bb_latest_departure(own, w->meta.deadline);
-		w->owd_ns = 0;
-	}
-}
-
 SEC("classifier")
 int bb_classify(struct __sk_buff *skb)
 {
@@ -456,6 +497,7 @@ int bb_classify(struct __sk_buff *skb)
 	struct bb_iface *iface;
 	struct bb_flow *flow = 0;
 	__u32 zero = 0, slot;
+	__u64 hash;
 	int joined = 0;
 
 	hint = bb_iface_hint(skb->ifindex);
@@ -483,6 +525,8 @@ int bb_classify(struct __sk_buff *skb)
 	w.adu_slot = ~0U;
 	w.slot = slot;
 	w.packet.key.ifindex = skb->ifindex;
+	if (hint->ethernet && bb_parse_usual(skb, &w.packet))
+		goto parsed;
 	if (bb_parse(skb, &w.packet, hint->ethernet) == BB_PULL) {
 		__u32 pull = w.packet.pull;
 
@@ -505,6 +549,7 @@ int bb_classify(struct __sk_buff *skb)
 	if (w.packet.flags & BB_P_FRAG_LATER)
 		joined = bb_join_fragment(&w.packet, 0);
 
+parsed:
 	if (bb_is_ours(config, skb->mark)) {
 		bb_read_mark(&w.meta, config, skb->mark, w.now);
 	} else {
@@ -514,27 +559,22 @@ int bb_classify(struct __sk_buff *skb)
 			bb_global_inc(BB_G_FOREIGN_MARK);
 	}
 
-	flow = bpf_map_lookup_elem(&bb_flows, &w.packet.key);
-	if (!flow || flow->rule_gen != config->rule_gen || flow->iface != slot) {
-		__u32 rule = bb_find_rule(skb, &w.packet.key);
+	hash = bb_flow_hash(&w.packet.key);
+	flow = bb_find_flow(&w.packet.key, hash);
+	if (!flow) {
+		int at = bb_add_flow(&w.packet.key, hash, w.now);
 
-		if (!flow) {
-			bpf_map_update_elem(&bb_flows, &w.packet.key, &bb_fresh_flow, BPF_ANY);
-			flow = bpf_map_lookup_elem(&bb_flows, &w.packet.key);
-			if (!flow)
-				goto plain; /* no memory for it: plain this time */
-			flow->hash = bb_hash_words((const __u32 *)&w.packet.key,
-						   sizeof(w.packet.key) / 4, 0);
-		}
-		/* Under other rules, too, the ADUs under way keep their deadlines. */
-		flow->rule = rule;
-		flow->iface = slot;
-		flow->session = flow->plain_session = ~0U;
-		flow->refreshed_ns = 0;
-		flow->rule_gen = config->rule_gen;
+		if (at >= 0)
+			flow = bb_flow_way(at / BB_FLOW_WAYS, at);
+		if (!flow)
+			goto plain; /* no room for it just now */
 	}
+	flow->used_ns = w.now;
+	if (flow->rule_gen != config->rule_gen || flow->iface != slot)
+		bb_renew_flow(skb, flow, config->rule_gen, slot);
+
 	/* One packet may look like RTP by chance; a stream of it names its SSRC again. */
-	if (w.packet.flags & BB_P_RTP)
+	if ((w.packet.flags & BB_P_RTP) && !(flow->flags & BB_FLOW_RTP))
 		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
 			if (flow->adu[i].first_ns && flow->adu[i].stream == w.packet.ssrc)
 				flow->flags |= BB_FLOW_RTP;
@@ -544,12 +584,11 @@ int bb_classify(struct __sk_buff *skb)
 			w.meta.priority =
 				bb_table_priority(config, skb->priority, w.packet.key.dscp);
 
-	w.control = (w.packet.flags & BB_P_CONTROL) ||
-		    ((w.packet.flags & BB_P_MAYBE_DTLS) && (flow->flags & BB_FLOW_RTP));
-	if (w.meta.flags & BB_M_EXPLICIT)
-		w.control = 0;
-	if (w.control)
-		goto plain;
+	if (w.packet.flags & (BB_P_CONTROL | BB_P_MAYBE_DTLS) && !(w.meta.flags & BB_M_EXPLICIT)) {
+		w.control = w.packet.flags & BB_P_CONTROL || flow->flags & BB_FLOW_RTP;
+		if (w.control)
+			goto plain;
+	}
 
 	if (skb->sk)
 		bb_read_socket(skb, &w.meta);
@@ -559,7 +598,7 @@ int bb_classify(struct __sk_buff *skb)
 			bb_remember_fragment(&w.packet, &w.meta);
 		goto plain;
 	}
-	bb_complete(skb, &w, config);
+	bb_complete(skb, &w, flow, config);
 
 	if (joined) {
 		bb_join_fragment(&w.packet, &w.meta);
@@ -574,8 +613,7 @@ int bb_classify(struct __sk_buff *skb)
 	if (w.packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w.packet, &w.meta);
 
-	bb_media_session(skb, &w, flow, iface);
-	bb_judge(&w);
+	bb_judge(skb, &w, flow, iface);
 	w.class_ = w.meta.priority | w.meta.treatment << 4;
 	goto out;
 plain:

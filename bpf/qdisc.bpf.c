@@ -44,9 +44,6 @@ char _license[] SEC("license") = "GPL";
 #define NET_XMIT_DROP 1
 #define TC_H_ROOT 0xFFFFFFFFU
 
-/* When the interface's link is free again; all transmit queues share it. */
-__u64 bbq_link_next;
-
 /* Sessions looked at for the longest queue when the interface is full. */
 #define BBQ_FATTEST 8
 
@@ -197,7 +194,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		session = BB_SESSION_SHARED;
 	ses = bbq_session(session);
 	q = bbq_queue_at(inst, session);
-	s = bbq_slot_take(inst, in, &idx);
+	s = bbq_slot_take(in, &idx);
 	if (!ses || !q || !s)
 		goto out;
 
@@ -263,15 +260,16 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now);
 	}
 insert:
-	newest = bbq_insert(inst, q, s, idx, list);
+	newest = bbq_insert(q, s, idx, list);
 	if (iface->method == BB_TRIAGE && rate && deadline && !(iface->flags & BB_IFACE_OBSERVE)) {
 		__u64 start = now;
 
 		if (ses->rate && q->next_ns > start)
 			start = q->next_ns;
-		if (iface->rate && bbq_link_next > start)
-			start = bbq_link_next;
-		bbq_triage(inst, session, start, newest);
+		if (iface->rate && iface->link_next > start)
+			start = iface->link_next;
+		if (!bbq_all_in_time(in, iface, q, ses, start, s, idx))
+			bbq_triage(inst, session, start, newest);
 	}
 	bbq_tell(in, sch, qlen, bytes);
 	return NET_XMIT_SUCCESS;
@@ -288,47 +286,59 @@ out:
 }
 
 /* Keeps `bytes` of the shared link busy from now on, or from when it is free. */
-bb_inline void bbq_link_use(__u64 now, __u64 bytes, __u64 rate)
+bb_inline void bbq_link_use(struct bb_iface *iface, __u64 now, __u64 bytes)
 {
-	__u64 next = bbq_link_next;
+	__u64 next = iface->link_next;
 
 	if (next + BB_PACE_CREDIT_NS < now)
-		__sync_val_compare_and_swap(&bbq_link_next, next, now - BB_PACE_CREDIT_NS);
-	__sync_fetch_and_add(&bbq_link_next, bb_tx_time(bytes, rate));
+		__sync_val_compare_and_swap(&iface->link_next, next, now - BB_PACE_CREDIT_NS);
+	__sync_fetch_and_add(&iface->link_next, bb_tx_time(bytes, iface->rate));
+}
+
+/* What goes next: a packet, its session and that session's queue. s = 0: nothing. */
+struct bbq_pick {
+	struct bbq_slot *s;
+	struct bbq_queue *q;
+	struct bb_session *ses;
+	__u32 idx;
+	__u32 session;
+};
+
+bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
+{
+	pick->s = bbq_slot_at(pick->idx);
+	pick->q = bbq_queue_at(inst, pick->session);
+	pick->ses = bbq_session(pick->session);
 }
 
 /*
  * The packet to send now if nothing stands in the way: it is the head of the
- * session whose turn it is, fresh, and nobody waits to be released. 0 = look
- * closer (bbq_next).
+ * session whose turn it is, fresh, and nobody waits to be released. Returns 0
+ * where one must look closer (bbq_next).
  */
-bb_inline __u32 bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, __u32 *session)
+bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, struct bbq_pick *pick)
 {
-	struct bb_session *ses;
-	struct bbq_queue *q;
-	struct bbq_slot *s;
-	__u32 idx;
-
-	*session = in->new_head ?: in->old_head;
-	if (!*session || (in->throttled && now >= in->wake_ns))
-		return BBQ_NONE;
-	q = bbq_queue_at(inst, *session);
-	ses = bbq_session(*session);
-	if (!q || !ses || q->deficit <= 0 || !q->nonempty || (ses->rate && q->next_ns > now))
-		return BBQ_NONE;
-	if (q->nonempty & 1) {
-		idx = q->head[0];
+	pick->session = in->new_head ?: in->old_head;
+	if (!pick->session || (in->throttled && now >= in->wake_ns))
+		return 0;
+	pick->q = bbq_queue_at(inst, pick->session);
+	pick->ses = bbq_session(pick->session);
+	if (!pick->q || !pick->ses)
+		return 0;
+	if (pick->q->deficit <= 0 || !pick->q->nonempty ||
+	    (pick->ses->rate && pick->q->next_ns > now))
+		return 0;
+	if (pick->q->nonempty & 1) {
+		pick->idx = pick->q->head[0];
 	} else {
-		__u32 l = bbq_lowest(q->nonempty);
+		__u32 l = bbq_lowest(pick->q->nonempty);
 
 		if (l >= BBQ_LISTS)
-			return BBQ_NONE;
-		idx = q->head[l];
+			return 0;
+		pick->idx = pick->q->head[l];
 	}
-	s = bbq_slot_at(inst, idx);
-	if (!s || bb_stale(now, ses->owd_ns, s->deadline))
-		return BBQ_NONE;
-	return idx;
+	pick->s = bbq_slot_at(pick->idx);
+	return pick->s && !bb_stale(now, pick->ses->owd_ns, pick->s->deadline);
 }
 
 /* The session and packet to send now: session << 32 | slot, or 0. */
@@ -378,8 +388,9 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 SEC("struct_ops/bestby_dequeue")
 struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 {
-	__u32 inst = bbq_instance_of(sch), session, idx, qlen, rule;
+	__u32 inst = bbq_instance_of(sch), qlen, rule;
 	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_pick pick = {};
 	struct bb_iface *iface;
 	struct sk_buff *skb = 0;
 	struct bb_counters *c;
@@ -387,7 +398,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	struct bbq_queue *q;
 	struct bbq_slot *s;
 	__u64 now, bytes;
-	int stale;
+	int stale = 0;
 
 	if (!in || !in->qlen)
 		return 0;
@@ -395,22 +406,24 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (!iface)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (iface->rate && bbq_link_next > now) {
-		bpf_qdisc_watchdog_schedule(sch, bbq_link_next, 0);
+	if (iface->rate && iface->link_next > now) {
+		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
 		return 0;
 	}
 	qlen = in->qlen;
 	bytes = in->bytes;
-	idx = bbq_next_plain(inst, in, now, &session);
-	if (!idx) {
-		__u64 pick = bbq_next(inst, now);
+	if (!bbq_next_plain(inst, in, now, &pick)) {
+		__u64 next = bbq_next(inst, now);
 
-		idx = (__u32)pick;
-		session = pick >> 32;
+		pick.idx = (__u32)next;
+		pick.session = next >> 32;
+		bbq_look_up(inst, &pick);
+		if (pick.s && pick.ses)
+			stale = bb_stale(now, pick.ses->owd_ns, pick.s->deadline);
 	}
-	s = bbq_slot_at(inst, idx);
-	q = bbq_queue_at(inst, session);
-	ses = bbq_session(session);
+	s = pick.s;
+	q = pick.q;
+	ses = pick.ses;
 	if (!s || !q || !ses) {
 		if (in->throttled)
 			bpf_qdisc_watchdog_schedule(sch, in->wake_ns, 0);
@@ -418,7 +431,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 		return 0;
 	}
 
-	bbq_pop(inst, q, s);
+	bbq_pop(q, s);
 	skb = bpf_kptr_xchg(&s->skb, 0);
 	q->qlen--;
 	q->bytes -= s->len;
@@ -428,9 +441,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (ses->rate)
 		q->next_ns = bb_pace(q->next_ns, now, s->len, ses->rate);
 	if (iface->rate)
-		bbq_link_use(now, s->len, iface->rate);
+		bbq_link_use(iface, now, s->len);
 
-	stale = bb_stale(now, ses->owd_ns, s->deadline);
 	rule = s->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
@@ -442,9 +454,9 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 		if (c)
 			bb_count_sent(c, s->pkt_len, stale);
 	}
-	bbq_slot_return(in, s, idx);
+	bbq_slot_return(in, s, pick.idx);
 	if (!q->nonempty)
-		bbq_turn_over(inst, in, q, session);
+		bbq_turn_over(inst, in, q, pick.session);
 	bbq_tell(in, sch, qlen, bytes);
 	if (skb)
 		bpf_qdisc_bstats_update(sch, skb);
@@ -454,13 +466,16 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 SEC("struct_ops/bestby_init")
 int BPF_PROG(bestby_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack *extack)
 {
-	struct bbq_instance *in = bbq_instance(bbq_instance_of(sch));
+	__u32 inst = bbq_instance_of(sch);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 
 	if (!in || !iface)
 		return -22; /* EINVAL */
-	if (!in->fresh)
-		in->fresh = 1; /* slot 0 is "none" */
+	if (!in->fresh) {
+		in->fresh = inst * bbq_slots_n + 1; /* slot 0 is "none" */
+		in->slots_end = (inst + 1) * bbq_slots_n;
+	}
 	in->owner = (__u64)sch;
 	sch->limit = iface->limit;
 	return 0;
@@ -476,8 +491,8 @@ __noinline int bbq_clear(__u32 inst)
 
 	if (!in || !w)
 		return 0;
-	bpf_for(i, 1, in->fresh) {
-		struct bbq_slot *s = bbq_slot_at(inst, i);
+	bpf_for(i, inst * bbq_slots_n + 1, in->fresh) {
+		struct bbq_slot *s = bbq_slot_at(i);
 
 		if (s && s->skb)
 			bbq_free(inst, i, BB_DROP_EVICTED, now);
@@ -498,7 +513,7 @@ __noinline int bbq_clear(__u32 inst)
 	in->active = 0;
 	in->throttled = 0;
 	in->free = BBQ_NONE;
-	in->fresh = 1;
+	in->fresh = inst * bbq_slots_n + 1;
 	return 0;
 }
 

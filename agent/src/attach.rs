@@ -181,7 +181,7 @@ impl IfaceTable {
         Ok(Self { base, length })
     }
 
-    /// Writes everything but the counters of one slot; `ifindex`, which says whether the slot is used, last.
+    /// Writes the settings of one slot, not what the data path keeps there; `ifindex`, which says whether the slot is used, last.
     pub fn write(&mut self, slot: u32, settings: &abi::bb_iface) {
         let (slot, settings_length) =
             (slot as usize, std::mem::offset_of!(abi::bb_iface, counters));

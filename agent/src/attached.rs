@@ -116,6 +116,7 @@ impl Attached {
             // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
             limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),
             counters: abi::bb_counters::default(),
+            link_next: 0,
         }
     }
 }

@@ -236,7 +236,7 @@ impl Datapath {
                 ));
             }
             if g.no_rtt > 0 {
-                checks.push(check("delay", CheckStatus::Warn, format!("{} deadlines were judged without a known delay to the receiver (as if it were 0)", g.no_rtt), "bestby session set ADDR --owd T, or owd in the flow rule"));
+                checks.push(check("delay", CheckStatus::Warn, format!("{} times the delay to a receiver was looked for and not known: deadlines are judged as if it were 0", g.no_rtt), "bestby session set ADDR --owd T, or owd in the flow rule"));
             }
         }
     }

@@ -53,18 +53,17 @@ fn from_mark(mark: u32, magic_mask: u32, now: u64) -> Given {
     }
 }
 
-/// The classifier's hash of a flow (bb_core.h), which names its session.
+/// The classifier's hash of a flow (bb_hash64 in bb_core.h), which names its session.
 fn flow_hash(key: &abi::bb_flow_key) -> u32 {
-    let mix = |hash: u32, word: u32| {
-        let hash = (hash ^ word).wrapping_mul(0x9E37_79B1);
-        hash ^ (hash >> 15)
+    let mix = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash ^ (hash >> 32)
     };
     let words = key
         .as_bytes()
-        .chunks_exact(4)
-        .map(|w| w.first_chunk().map_or(0, |w| u32::from_ne_bytes(*w)));
-    let hash = words.fold(0, mix).wrapping_mul(0x85EB_CA6B);
-    hash ^ (hash >> 13)
+        .chunks_exact(8)
+        .map(|w| w.first_chunk().map_or(0, |w| u64::from_ne_bytes(*w)));
+    words.fold(0, mix) as u32
 }
 
 fn network(addr: IpAddr, bits: u8) -> (IpAddr, u8) {

@@ -124,7 +124,7 @@ pub fn text(stats: &Stats, interfaces: &[InterfaceInfo]) -> Result<String> {
         ),
         (
             "no_rtt",
-            "Deadlines judged without a known delay to the receiver",
+            "Times that the delay to a receiver was looked for and not known",
             global.no_rtt,
         ),
         (

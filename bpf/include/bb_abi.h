@@ -137,7 +137,8 @@ struct bb_counters {
 #define BB_MAX_IFACES 64 /* attached at once */
 #define BB_MAX_SESSIONS 16384 /* power of two, at most 65536 */
 #define BB_SESSION_WAYS 8
-#define BB_MAX_FLOWS 32768
+#define BB_FLOW_SETS 8192 /* power of two */
+#define BB_FLOW_WAYS 4
 #define BB_MAX_PEERS 16384
 #define BB_MAX_SOCK_PEERS 8192
 
@@ -231,7 +232,9 @@ struct bb_iface {
 	__u32 limit; /* packets queued on the interface (per transmit queue below mq) */
 	__u32 session_limit; /* packets queued in one session */
 	__u64 limit_bytes;
+	/* From here on the data path writes. */
 	struct bb_counters counters; /* mode tc; in mode qdisc see bbq_instances */
+	__u64 link_next; /* mode qdisc: when the link is free again; all transmit queues share it */
 };
 
 /* ---- sessions: 8-way set associative table ---- */
@@ -260,7 +263,7 @@ struct bb_session {
 	struct bb_counters counters;
 };
 
-/* ---- flow cache ---- */
+/* ---- flow cache: 4-way set associative, two sets for each flow ---- */
 
 struct bb_flow_key {
 	__u8 src[16];
@@ -285,7 +288,6 @@ struct bb_flow_adu {
 	__u32 stream; /* RTP SSRC; else one of the classifier's constants */
 	__u32 source; /* RTP timestamp, the mark's adu bits, fragment id or explicit deadline */
 	__u64 first_ns; /* when its first packet was seen; 0 = slot free */
-	__u64 deadline; /* shared by its packets; 0 = none */
 	__u32 id;
 	__u32 bytes; /* of this ADU so far */
 	__u32 avg_bytes; /* running mean of the stream's ADUs; 0 = not known */
@@ -295,20 +297,29 @@ struct bb_flow_adu {
 #define BB_FLOW_RTP 0x01 /* carried RTP: first bytes 20..63 are DTLS here (RFC 7983) */
 
 struct bb_flow {
-	__u32 rule_gen;
+	struct bb_flow_key key;
+	__u64 used_ns; /* the least recently used way makes room */
+	__u32 rule_gen; /* of the answers below, up to plain_gen */
 	__u16 rule; /* 0 = none */
 	__u16 iface; /* slot in bb_ifaces */
+	__u64 lifetime_ns; /* the rule's; 0 = none */
+	__u8 priority; /* the rule's; 255 = it says none */
+	__u8 treatment; /* the rule's */
+	__u8 flags; /* BB_FLOW_* */
+	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
+	__u32 hash; /* of the key: low half of bb_hash64 */
 	__u32 session;
 	__u32 session_gen;
 	__u32 plain_session; /* session for packets of this flow without metadata */
 	__u32 plain_gen;
-	__u32 hash; /* of the flow key */
-	__u8 flags; /* BB_FLOW_* */
-	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
-	__u16 pad;
 	__u64 owd_ns; /* to this destination */
 	__u64 refreshed_ns; /* when owd_ns was looked up; 0 = never */
 	struct bb_flow_adu adu[BB_FLOW_ADUS];
+};
+
+struct bb_flow_set {
+	__u32 tag[BB_FLOW_WAYS]; /* hash | 1; 0 = way free */
+	struct bb_flow way[BB_FLOW_WAYS];
 };
 
 /* ---- RTT and peers: key = 16-byte address ---- */
@@ -382,7 +393,8 @@ enum bb_global_counter {
 	BB_G_NO_METADATA = 0,
 	BB_G_MALFORMED = 1, /* headers that end early or never */
 	BB_G_FOREIGN_MARK = 2, /* a mark without our magic */
-	BB_G_NO_RTT = 3, /* a deadline was judged with owd 0 */
+	BB_G_NO_RTT =
+		3, /* a session's owd was looked for, every 10 ms at most, and is not known: 0 */
 	BB_G_SESSIONS_FULL = 4, /* no free way: packet went to the plain session of its interface */
 	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
 	BB_G_PAST_DEADLINE = 6, /* stale already when classified */

@@ -182,7 +182,7 @@ __noinline int bb_read_socket(struct __sk_buff *skb, struct bb_meta *meta)
 __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 			   struct bb_meta *meta, __u64 now, __u32 bytes)
 {
-	__u32 stream, source, own = BB_FLOW_ADUS, last = 0, known = 0, slot = 0, spare = 0;
+	__u32 stream, source, last = 0, known = 0, slot = 0, avg_bytes = 0;
 	__u64 oldest = ~0ULL, eldest = ~0ULL, newest = 0, max_age;
 	struct bb_flow_adu *adu;
 
@@ -209,14 +209,15 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 	}
 
 	max_age = 2 * meta->lifetime > BB_ADU_MAX_AGE_NS ? 2 * meta->lifetime : BB_ADU_MAX_AGE_NS;
+#pragma unroll
 	for (__u32 i = 0; i < BB_FLOW_ADUS; i++) {
 		adu = &flow->adu[i];
-		if (adu->first_ns < oldest) {
-			oldest = adu->first_ns;
-			spare = i;
-		}
-		if (!adu->first_ns || adu->stream != stream)
+		if (adu->stream != stream || !adu->first_ns)
 			continue;
+		if (adu->source == source && now - adu->first_ns < max_age) {
+			slot = i;
+			goto found;
+		}
 		known++;
 		if (adu->first_ns >= newest) {
 			newest = adu->first_ns;
@@ -226,39 +227,35 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 			eldest = adu->first_ns;
 			slot = i;
 		}
-		if (adu->source == source && now - adu->first_ns < max_age)
-			own = i;
 	}
-	if (own < BB_FLOW_ADUS) {
-		slot = own;
-		adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
-	} else {
-		__u32 avg_bytes = 0;
-
-		if (known) {
-			adu = &flow->adu[last & (BB_FLOW_ADUS - 1)];
-			avg_bytes = adu->bytes;
-			if (adu->avg_bytes)
-				avg_bytes = (3 * (__u64)adu->avg_bytes + avg_bytes) / 4;
-		}
-		if (known < BB_STREAM_ADUS)
-			slot = spare;
-		adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
-		adu->avg_bytes = avg_bytes;
-		adu->stream = stream;
-		adu->source = source;
-		adu->first_ns = now;
-		adu->bytes = 0;
-		adu->dead = 0;
-		/* The mark's three bits come round again: the time makes the id its own. */
-		if (stream == BB_STREAM_MARK && !meta->deadline)
-			source = bb_mix(source, now);
-		adu->id = bb_mix(bb_mix(flow->hash, stream), source) | 1;
+	if (known) {
+		adu = &flow->adu[last & (BB_FLOW_ADUS - 1)];
+		avg_bytes = adu->bytes;
+		if (adu->avg_bytes)
+			avg_bytes = (3 * (__u64)adu->avg_bytes + avg_bytes) / 4;
 	}
+	if (known < BB_STREAM_ADUS)
+		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
+			if (flow->adu[i].first_ns < oldest) {
+				oldest = flow->adu[i].first_ns;
+				slot = i;
+			}
+	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
+	adu->avg_bytes = avg_bytes;
+	adu->stream = stream;
+	adu->source = source;
+	adu->first_ns = now;
+	adu->bytes = 0;
+	adu->dead = 0;
+	/* The mark's three bits come round again: the time makes the id its own. */
+	if (stream == BB_STREAM_MARK && !meta->deadline)
+		source = bb_mix(source, now);
+	adu->id = bb_mix(bb_mix(flow->hash, stream), source) | 1;
+found:
+	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
 	adu->bytes += bytes;
 	if (meta->lifetime)
 		meta->deadline = adu->first_ns + meta->lifetime;
-	adu->deadline = meta->deadline;
 	meta->adu = adu->id;
 	meta->avg_bytes = adu->avg_bytes;
 	return slot & (BB_FLOW_ADUS - 1);

@@ -133,11 +133,4 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 	return rule < BB_MAX_RULES ? rule : 0;
 }
 
-/* A flow before its rule is known; never a current one, whatever config says. */
-static const struct bb_flow bb_fresh_flow = {
-	.rule_gen = ~0U,
-	.session = ~0U, /* no slot: looked up with the first packet */
-	.plain_session = ~0U,
-};
-
 #endif /* BB_RULES_BPF_H */

@@ -74,7 +74,7 @@ suppressed:
 __noinline int bbq_would_drop(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(inst, idx);
+	struct bbq_slot *s = bbq_slot_at(idx);
 	struct bb_counters *c;
 	struct bb_session *ses;
 	__u32 rule;
@@ -102,7 +102,7 @@ __noinline int bbq_would_drop(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(inst, idx);
+	struct bbq_slot *s = bbq_slot_at(idx);
 	struct bb_counters *c, *sc = 0;
 	struct bb_session *ses;
 	struct bbq_queue *q;
@@ -166,7 +166,7 @@ bb_inline int bbq_adu_dead(struct bbq_queue *q, __u32 adu)
  */
 __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 {
-	struct bbq_slot *s = bbq_slot_at(inst, idx);
+	struct bbq_slot *s = bbq_slot_at(idx);
 	struct bbq_queue *q;
 	int freed = 0;
 
@@ -176,7 +176,7 @@ __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	if (!q)
 		return 0;
 	bbq_adu_kill(q, s->adu);
-	bbq_unlink(inst, q, s);
+	bbq_unlink(q, s);
 	while (s && bb_can_loop) {
 		__u32 next = s->chain;
 
@@ -185,7 +185,7 @@ __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 		if (reason == BB_DROP_STALE)
 			reason = BB_DROP_ADU;
 		idx = next;
-		s = bbq_slot_at(inst, idx);
+		s = bbq_slot_at(idx);
 	}
 	return freed;
 }

@@ -34,19 +34,25 @@ bb_inline __u64 bbq_inverse(__u64 rate)
 	return (BB_NSEC_PER_SEC << BBQ_INV_SHIFT) / (rate > 1000 ? rate : 1000);
 }
 
+/* What a plan of one session reckons with. An inverse of 0: that rate is not known. */
+struct bbq_plan {
+	__u64 inv_link; /* of the interface's rate */
+	__u64 inv_session; /* of the session's own, where that is lower */
+	__u64 other_bytes; /* queued in the other sessions ... */
+	__u32 others; /* ... of which there are so many */
+};
+
 /*
  * ns until `own` bytes of a session have left. The link takes turns: meanwhile
- * each of the `others` sessions sends as much, but all of them no more than the
- * `other_bytes` they hold now (a lone TCP segment must not count as a full
- * share). An inverse of 0 = that rate is not known.
+ * each of the other sessions sends as much, but all of them no more than they
+ * hold now (a lone TCP segment must not count as a full share).
  */
-bb_inline __u64 bbq_until(__u64 own, __u64 other_bytes, __u32 others, __u64 inv_link,
-			  __u64 inv_session)
+bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
 {
-	__u64 turns = own * others, link, session;
+	__u64 turns = own * plan->others, link, session;
 
-	link = (own + (turns < other_bytes ? turns : other_bytes)) * inv_link;
-	session = own * inv_session;
+	link = (own + (turns < plan->other_bytes ? turns : plan->other_bytes)) * plan->inv_link;
+	session = own * plan->inv_session;
 	return (link > session ? link : session) >> BBQ_INV_SHIFT;
 }
 
@@ -81,7 +87,7 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		if (l >= BBQ_LISTS)
 			break;
 		idx = q->head[l];
-		s = bbq_slot_at(inst, idx);
+		s = bbq_slot_at(idx);
 		if (!s)
 			break;
 		if (!bb_stale(now, ses->owd_ns, s->deadline))
@@ -89,8 +95,8 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		if (iface->method == BB_LAZY && l != BBQ_STALE_LIST) {
 			__u32 last = q->tail[BBQ_STALE_LIST];
 
-			bbq_unlink(inst, q, s);
-			bbq_link(inst, q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(inst, last));
+			bbq_unlink(q, s);
+			bbq_link(q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(last));
 			continue;
 		}
 		if (!bbq_may_drop(iface, q, s, rate))
@@ -124,7 +130,7 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		if (l >= BBQ_LISTS)
 			break;
 		idx = q->head[l];
-		s = bbq_slot_at(inst, idx);
+		s = bbq_slot_at(idx);
 		if (s && bb_stale(now, ses->owd_ns, s->deadline) && bbq_may_drop(iface, q, s, rate))
 			bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
 		else
@@ -161,7 +167,7 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
 
 	idx = q->head[0];
 	for (__u32 n = bb_zero; n < BBQ_TRIAGE_WALK && bb_can_loop; n++) {
-		struct bbq_slot *s = bbq_slot_at(inst, idx);
+		struct bbq_slot *s = bbq_slot_at(idx);
 		__u64 weight;
 
 		if (!s)
@@ -180,42 +186,72 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
 	return victim;
 }
 
+bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struct bb_iface *iface,
+			   struct bbq_queue *q, struct bb_session *ses)
+{
+	plan->inv_link = 0;
+	plan->inv_session = 0;
+	if (iface->rate) {
+		if (in->inv_of != iface->rate) {
+			in->inv_of = iface->rate;
+			in->inv = bbq_inverse(iface->rate);
+		}
+		plan->inv_link = in->inv;
+	}
+	if (ses->rate && (!iface->rate || ses->rate < iface->rate))
+		plan->inv_session = bbq_inverse(ses->rate);
+	/* q->bytes has the overhead, in->bytes has not. */
+	plan->other_bytes = in->bytes > q->bytes ? in->bytes - q->bytes : 0;
+	plan->others = in->active > 1 ? in->active - 1 : 0;
+}
+
+/*
+ * Everything queued in the session, sent from `start` on, is out before the
+ * first of its deadlines: there is nothing to decide. s (slot idx) is the
+ * packet that came last.
+ */
+bb_inline int bbq_all_in_time(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q,
+			      struct bb_session *ses, __u64 start, struct bbq_slot *s, __u32 idx)
+{
+	struct bbq_plan plan;
+
+	if (q->head[0] != idx)
+		s = bbq_slot_at(q->head[0]);
+	if (!s || !s->deadline)
+		return 0;
+	bbq_plan_of(&plan, in, iface, q, ses);
+	return !bb_stale(start + BBQ_TRIAGE_MARGIN_NS + bbq_until(&plan, q->bytes), ses->owd_ns,
+			 s->deadline);
+}
+
 /*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
  * deadline, are sent from `start` on; if one would end too late, the
  * least important of those due no later (among equals, the one with the most
  * bytes left) is given up, until the rest is feasible. `newest` is the ADU that
- * grew. Returns 1 if that one was given up.
+ * grew.
  */
 __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
-	struct bbq_slot *s = bbq_slot_at(inst, newest);
-	__u64 inv_link = 0, inv_session = 0, other_bytes, owd, now = start;
+	struct bbq_slot *s = bbq_slot_at(newest);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	__u32 others;
-	int lost = 0;
+	__u64 owd, now = start;
+	struct bbq_plan plan;
 
 	if (!q || !ses || !s || !in || !iface)
 		return 0;
-	if (iface->rate)
-		inv_link = bbq_inverse(iface->rate);
-	if (ses->rate && (!iface->rate || ses->rate < iface->rate))
-		inv_session = bbq_inverse(ses->rate);
-	/* q->bytes has the overhead, in->bytes has not. */
-	other_bytes = in->bytes > q->bytes ? in->bytes - q->bytes : 0;
-	others = in->active > 1 ? in->active - 1 : 0;
+	bbq_plan_of(&plan, in, iface, q, ses);
 	owd = ses->owd_ns;
 	start += BBQ_TRIAGE_MARGIN_NS;
 
 	/* Not even alone: nothing else must suffer for it. */
 	if (s->deadline && s->treatment != BB_TREAT_FORWARD &&
-	    bb_stale(start + bbq_until(s->adu_bytes, other_bytes, others, inv_link, inv_session),
-		     owd, s->deadline)) {
+	    bb_stale(start + bbq_until(&plan, s->adu_bytes), owd, s->deadline)) {
 		bbq_drop_adu(inst, newest, BB_DROP_ADU, now);
-		return 1;
+		return 0;
 	}
 
 	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
@@ -223,16 +259,10 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 		__u64 bytes = 0, worst = 0;
 		int late = 0;
 
-		/* Everything ends before the first deadline: nothing to decide. */
-		s = bbq_slot_at(inst, at);
-		if (!s || !bb_stale(start + bbq_until(q->bytes, other_bytes, others, inv_link,
-						      inv_session),
-				    owd, s->deadline))
-			break;
 		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
 			__u64 weight;
 
-			s = bbq_slot_at(inst, at);
+			s = bbq_slot_at(at);
 			if (!s)
 				break;
 			bytes += s->adu_bytes;
@@ -242,9 +272,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 					worst = weight;
 					victim = at;
 				}
-				if (bb_stale(start + bbq_until(bytes, other_bytes, others, inv_link,
-							       inv_session),
-					     owd, s->deadline)) {
+				if (bb_stale(start + bbq_until(&plan, bytes), owd, s->deadline)) {
 					late = 1;
 					break;
 				}
@@ -254,11 +282,9 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 		}
 		if (!late || victim == BBQ_NONE)
 			break;
-		if (victim == newest)
-			lost = 1;
 		bbq_drop_adu(inst, victim, BB_DROP_ADU, now);
 	}
-	return lost;
+	return 0;
 }
 
 #endif /* BBQ_METHOD_BPF_H */

@@ -21,15 +21,14 @@
 /* A walk longer than this means that no finger stood near: take another one. */
 #define BBQ_FINGER_STEPS 8
 
-bb_inline void bbq_finger_set(__u32 inst, struct bbq_queue *q, __u32 f, struct bbq_slot *s,
-			      __u32 idx)
+bb_inline void bbq_finger_set(struct bbq_queue *q, __u32 f, struct bbq_slot *s, __u32 idx)
 {
 	struct bbq_slot *old;
 
 	f &= BBQ_FINGERS - 1;
 	if (s->finger) /* an older finger may point here already: one is enough */
 		return;
-	old = bbq_slot_at(inst, q->finger[f]);
+	old = bbq_slot_at(q->finger[f]);
 	if (old && old->finger == f + 1)
 		old->finger = 0;
 	q->finger[f] = idx;
@@ -66,8 +65,8 @@ bb_inline __u32 bbq_behind(struct bbq_queue *q, __u32 l, struct bbq_slot *a)
 }
 
 /* Puts ADU `idx` behind `after` (BBQ_NONE: in front) of list l. */
-bb_inline void bbq_link(__u32 inst, struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_slot *s,
-			__u32 after, struct bbq_slot *a)
+bb_inline void bbq_link(struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_slot *s, __u32 after,
+			struct bbq_slot *a)
 {
 	struct bbq_slot *n;
 	__u32 next = bbq_behind(q, l, a);
@@ -79,7 +78,7 @@ bb_inline void bbq_link(__u32 inst, struct bbq_queue *q, __u32 l, __u32 idx, str
 		a->next = idx;
 	else
 		q->head[l] = idx;
-	n = bbq_slot_at(inst, next);
+	n = bbq_slot_at(next);
 	if (n)
 		n->prev = idx;
 	else
@@ -88,10 +87,10 @@ bb_inline void bbq_link(__u32 inst, struct bbq_queue *q, __u32 l, __u32 idx, str
 }
 
 /* Takes ADU s out of its list; its chain is the caller's. */
-bb_inline void bbq_unlink(__u32 inst, struct bbq_queue *q, struct bbq_slot *s)
+bb_inline void bbq_unlink(struct bbq_queue *q, struct bbq_slot *s)
 {
-	struct bbq_slot *p = bbq_slot_at(inst, s->prev);
-	struct bbq_slot *n = bbq_slot_at(inst, s->next);
+	struct bbq_slot *p = bbq_slot_at(s->prev);
+	struct bbq_slot *n = bbq_slot_at(s->next);
 	__u32 l = s->list;
 
 	if (l >= BBQ_LISTS)
@@ -110,15 +109,15 @@ bb_inline void bbq_unlink(__u32 inst, struct bbq_queue *q, struct bbq_slot *s)
 }
 
 /* Takes the first packet of ADU s out; the next packet of the ADU inherits its place. */
-bb_inline void bbq_pop(__u32 inst, struct bbq_queue *q, struct bbq_slot *s)
+bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
 {
-	struct bbq_slot *h = bbq_slot_at(inst, s->chain);
+	struct bbq_slot *h = bbq_slot_at(s->chain);
 	struct bbq_slot *p, *n;
 	__u32 idx = s->chain;
 	__u32 l = s->list;
 
 	if (!h) {
-		bbq_unlink(inst, q, s);
+		bbq_unlink(q, s);
 		return;
 	}
 	if (l >= BBQ_LISTS)
@@ -130,12 +129,12 @@ bb_inline void bbq_pop(__u32 inst, struct bbq_queue *q, struct bbq_slot *s)
 	h->next = s->next;
 	h->prev = s->prev;
 	bbq_finger_clear(q, s, h, idx);
-	p = bbq_slot_at(inst, s->prev);
+	p = bbq_slot_at(s->prev);
 	if (p)
 		p->next = idx;
 	else
 		q->head[l] = idx;
-	n = bbq_slot_at(inst, s->next);
+	n = bbq_slot_at(s->next);
 	if (n)
 		n->prev = idx;
 	else
@@ -143,9 +142,9 @@ bb_inline void bbq_pop(__u32 inst, struct bbq_queue *q, struct bbq_slot *s)
 }
 
 /* s joins the ADU whose first packet is a. */
-bb_inline void bbq_join(__u32 inst, struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u32 idx)
+bb_inline void bbq_join(struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u32 idx)
 {
-	struct bbq_slot *last = bbq_slot_at(inst, a->chain_tail);
+	struct bbq_slot *last = bbq_slot_at(a->chain_tail);
 
 	if (last && a->chain_tail != a_idx)
 		last->chain = idx;
@@ -159,7 +158,7 @@ bb_inline void bbq_join(__u32 inst, struct bbq_slot *a, __u32 a_idx, struct bbq_
  * Inserts the filled slot idx into list l of the session's queue.
  * Returns the first packet of its ADU (idx itself, if it is alone).
  */
-bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, __u32 idx, __u32 l)
+bb_inline __u32 bbq_insert(struct bbq_queue *q, struct bbq_slot *s, __u32 idx, __u32 l)
 {
 	struct bbq_slot *at, *step;
 	__u32 here = BBQ_NONE, best = BBQ_FINGERS, steps = bb_zero;
@@ -175,10 +174,10 @@ bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, 
 
 	/* The last ADU with a key not above ours: first from the tail ... */
 	here = q->tail[l];
-	at = bbq_slot_at(inst, here);
+	at = bbq_slot_at(here);
 	while (at && at->key > key && steps < BBQ_TAIL_STEPS && bb_can_loop) {
 		here = at->prev;
-		at = bbq_slot_at(inst, here);
+		at = bbq_slot_at(here);
 		steps++;
 	}
 
@@ -194,7 +193,7 @@ bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, 
 		}
 		if (best < BBQ_FINGERS) {
 			here = q->finger[best & (BBQ_FINGERS - 1)];
-			at = bbq_slot_at(inst, here);
+			at = bbq_slot_at(here);
 		} else {
 			here = BBQ_NONE;
 			at = 0;
@@ -203,7 +202,7 @@ bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, 
 		while (bb_can_loop) {
 			__u32 next = bbq_behind(q, l, at);
 
-			step = bbq_slot_at(inst, next);
+			step = bbq_slot_at(next);
 			if (!step || step->key > key)
 				break;
 			here = next;
@@ -230,17 +229,17 @@ bb_inline __u32 bbq_insert(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, 
 
 		for (step = at; step && step->key == key && bb_can_loop;) {
 			if (step->adu == s->adu) {
-				bbq_join(inst, step, i, s, idx);
+				bbq_join(step, i, s, idx);
 				return i;
 			}
 			i = step->prev;
-			step = bbq_slot_at(inst, i);
+			step = bbq_slot_at(i);
 		}
 	}
 
-	bbq_link(inst, q, l, idx, s, here, at);
+	bbq_link(q, l, idx, s, here, at);
 	if (best > BBQ_FINGERS)
-		bbq_finger_set(inst, q, steps, s, idx);
+		bbq_finger_set(q, steps, s, idx);
 	return idx;
 }
 

@@ -4,7 +4,7 @@
  *
  * Everything here is guarded by the root lock of the Qdisc that the instance
  * belongs to: one instance per transmit queue, no sharing between instances.
- * Slot 0 of every instance means "none"; indices are relative to the instance.
+ * Slot 0 means "none"; instance n uses the slots from n * bbq_slots_n + 1 on.
  *
  * A slot owns its skb (kptr) from enqueue until dequeue or free. Slots, lists
  * and sessions outlive the Qdisc and the programs (the maps are pinned): that
@@ -98,7 +98,8 @@ struct bbq_instance {
 	__u64 event_window_ns;
 	__u32 qlen;
 	__u32 free; /* list of slots that were used before */
-	__u32 fresh; /* slots never used yet start here; 0 = not initialised */
+	__u32 fresh; /* slots never used yet start here; 0 = not initialised ... */
+	__u32 slots_end; /* ... and end before this one */
 	__u32 new_head;
 	__u32 new_tail;
 	__u32 old_head;
@@ -111,6 +112,8 @@ struct bbq_instance {
 	__u32 dropped; /* since the last operation that told the Qdisc */
 	__u64 owner; /* address of the Qdisc in charge; 0 = none */
 	__u64 synced; /* address of the Qdisc whose qlen includes what it inherited */
+	__u64 inv; /* ns per byte (bbq_inverse) at ... */
+	__u64 inv_of; /* ... this rate of the interface */
 };
 
 /* ---- timing wheel of throttled sessions ---- */
@@ -143,14 +146,9 @@ bb_inline struct bbq_instance *bbq_instance(__u32 inst)
 	return bpf_map_lookup_elem(&bbq_instances, &inst);
 }
 
-bb_inline struct bbq_slot *bbq_slot_at(__u32 inst, __u32 idx)
+bb_inline struct bbq_slot *bbq_slot_at(__u32 idx)
 {
-	__u32 key;
-
-	if (idx == BBQ_NONE || idx >= bbq_slots_n)
-		return 0;
-	key = inst * bbq_slots_n + idx;
-	return bpf_map_lookup_elem(&bbq_slots, &key);
+	return idx == BBQ_NONE ? 0 : bpf_map_lookup_elem(&bbq_slots, &idx);
 }
 
 bb_inline struct bbq_queue *bbq_queue_at(__u32 inst, __u32 session)
@@ -173,12 +171,17 @@ bb_inline struct bb_iface *bbq_iface(void)
 }
 
 /* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */
-bb_inline struct bbq_slot *bbq_slot_take(__u32 inst, struct bbq_instance *in, __u32 *idx)
+bb_inline struct bbq_slot *bbq_slot_take(struct bbq_instance *in, __u32 *idx)
 {
 	struct bbq_slot *s;
 
-	*idx = in->free ?: in->fresh;
-	s = bbq_slot_at(inst, *idx);
+	*idx = in->free;
+	if (*idx == BBQ_NONE) {
+		if (in->fresh >= in->slots_end)
+			return 0;
+		*idx = in->fresh;
+	}
+	s = bbq_slot_at(*idx);
 	if (!s)
 		return 0;
 	if (in->free)

@@ -26,7 +26,8 @@ pub const BB_MAX_SHAPES: u32 = 128;
 pub const BB_MAX_IFACES: u32 = 64;
 pub const BB_MAX_SESSIONS: u32 = 16384;
 pub const BB_SESSION_WAYS: u32 = 8;
-pub const BB_MAX_FLOWS: u32 = 32768;
+pub const BB_FLOW_SETS: u32 = 8192;
+pub const BB_FLOW_WAYS: u32 = 4;
 pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_RULE_LIFETIME: u32 = 1;
@@ -412,10 +413,11 @@ pub struct bb_iface {
     pub session_limit: __u32,
     pub limit_bytes: __u64,
     pub counters: bb_counters,
+    pub link_next: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 168usize];
+    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 176usize];
     ["Alignment of bb_iface"][::std::mem::align_of::<bb_iface>() - 8usize];
     ["Offset of field: bb_iface::ifindex"][::std::mem::offset_of!(bb_iface, ifindex) - 0usize];
     ["Offset of field: bb_iface::mode"][::std::mem::offset_of!(bb_iface, mode) - 4usize];
@@ -434,6 +436,8 @@ const _: () = {
     ["Offset of field: bb_iface::limit_bytes"]
         [::std::mem::offset_of!(bb_iface, limit_bytes) - 32usize];
     ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 40usize];
+    ["Offset of field: bb_iface::link_next"]
+        [::std::mem::offset_of!(bb_iface, link_next) - 168usize];
 };
 #[repr(C)]
 #[derive(
@@ -571,7 +575,6 @@ pub struct bb_flow_adu {
     pub stream: __u32,
     pub source: __u32,
     pub first_ns: __u64,
-    pub deadline: __u64,
     pub id: __u32,
     pub bytes: __u32,
     pub avg_bytes: __u32,
@@ -579,19 +582,17 @@ pub struct bb_flow_adu {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow_adu"][::std::mem::size_of::<bb_flow_adu>() - 40usize];
+    ["Size of bb_flow_adu"][::std::mem::size_of::<bb_flow_adu>() - 32usize];
     ["Alignment of bb_flow_adu"][::std::mem::align_of::<bb_flow_adu>() - 8usize];
     ["Offset of field: bb_flow_adu::stream"][::std::mem::offset_of!(bb_flow_adu, stream) - 0usize];
     ["Offset of field: bb_flow_adu::source"][::std::mem::offset_of!(bb_flow_adu, source) - 4usize];
     ["Offset of field: bb_flow_adu::first_ns"]
         [::std::mem::offset_of!(bb_flow_adu, first_ns) - 8usize];
-    ["Offset of field: bb_flow_adu::deadline"]
-        [::std::mem::offset_of!(bb_flow_adu, deadline) - 16usize];
-    ["Offset of field: bb_flow_adu::id"][::std::mem::offset_of!(bb_flow_adu, id) - 24usize];
-    ["Offset of field: bb_flow_adu::bytes"][::std::mem::offset_of!(bb_flow_adu, bytes) - 28usize];
+    ["Offset of field: bb_flow_adu::id"][::std::mem::offset_of!(bb_flow_adu, id) - 16usize];
+    ["Offset of field: bb_flow_adu::bytes"][::std::mem::offset_of!(bb_flow_adu, bytes) - 20usize];
     ["Offset of field: bb_flow_adu::avg_bytes"]
-        [::std::mem::offset_of!(bb_flow_adu, avg_bytes) - 32usize];
-    ["Offset of field: bb_flow_adu::dead"][::std::mem::offset_of!(bb_flow_adu, dead) - 36usize];
+        [::std::mem::offset_of!(bb_flow_adu, avg_bytes) - 24usize];
+    ["Offset of field: bb_flow_adu::dead"][::std::mem::offset_of!(bb_flow_adu, dead) - 28usize];
 };
 #[repr(C)]
 #[derive(
@@ -607,42 +608,75 @@ const _: () = {
     zerocopy :: KnownLayout,
 )]
 pub struct bb_flow {
+    pub key: bb_flow_key,
+    pub used_ns: __u64,
     pub rule_gen: __u32,
     pub rule: __u16,
     pub iface: __u16,
+    pub lifetime_ns: __u64,
+    pub priority: __u8,
+    pub treatment: __u8,
+    pub flags: __u8,
+    pub leaf: __u8,
+    pub hash: __u32,
     pub session: __u32,
     pub session_gen: __u32,
     pub plain_session: __u32,
     pub plain_gen: __u32,
-    pub hash: __u32,
-    pub flags: __u8,
-    pub leaf: __u8,
-    pub pad: __u16,
     pub owd_ns: __u64,
     pub refreshed_ns: __u64,
     pub adu: [bb_flow_adu; 4usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 208usize];
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 240usize];
     ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
-    ["Offset of field: bb_flow::rule_gen"][::std::mem::offset_of!(bb_flow, rule_gen) - 0usize];
-    ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 4usize];
-    ["Offset of field: bb_flow::iface"][::std::mem::offset_of!(bb_flow, iface) - 6usize];
-    ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 8usize];
+    ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 0usize];
+    ["Offset of field: bb_flow::used_ns"][::std::mem::offset_of!(bb_flow, used_ns) - 48usize];
+    ["Offset of field: bb_flow::rule_gen"][::std::mem::offset_of!(bb_flow, rule_gen) - 56usize];
+    ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 60usize];
+    ["Offset of field: bb_flow::iface"][::std::mem::offset_of!(bb_flow, iface) - 62usize];
+    ["Offset of field: bb_flow::lifetime_ns"]
+        [::std::mem::offset_of!(bb_flow, lifetime_ns) - 64usize];
+    ["Offset of field: bb_flow::priority"][::std::mem::offset_of!(bb_flow, priority) - 72usize];
+    ["Offset of field: bb_flow::treatment"][::std::mem::offset_of!(bb_flow, treatment) - 73usize];
+    ["Offset of field: bb_flow::flags"][::std::mem::offset_of!(bb_flow, flags) - 74usize];
+    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 75usize];
+    ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 76usize];
+    ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 80usize];
     ["Offset of field: bb_flow::session_gen"]
-        [::std::mem::offset_of!(bb_flow, session_gen) - 12usize];
+        [::std::mem::offset_of!(bb_flow, session_gen) - 84usize];
     ["Offset of field: bb_flow::plain_session"]
-        [::std::mem::offset_of!(bb_flow, plain_session) - 16usize];
-    ["Offset of field: bb_flow::plain_gen"][::std::mem::offset_of!(bb_flow, plain_gen) - 20usize];
-    ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 24usize];
-    ["Offset of field: bb_flow::flags"][::std::mem::offset_of!(bb_flow, flags) - 28usize];
-    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 29usize];
-    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 30usize];
-    ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 32usize];
+        [::std::mem::offset_of!(bb_flow, plain_session) - 88usize];
+    ["Offset of field: bb_flow::plain_gen"][::std::mem::offset_of!(bb_flow, plain_gen) - 92usize];
+    ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 96usize];
     ["Offset of field: bb_flow::refreshed_ns"]
-        [::std::mem::offset_of!(bb_flow, refreshed_ns) - 40usize];
-    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 48usize];
+        [::std::mem::offset_of!(bb_flow, refreshed_ns) - 104usize];
+    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 112usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_flow_set {
+    pub tag: [__u32; 4usize],
+    pub way: [bb_flow; 4usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_flow_set"][::std::mem::size_of::<bb_flow_set>() - 976usize];
+    ["Alignment of bb_flow_set"][::std::mem::align_of::<bb_flow_set>() - 8usize];
+    ["Offset of field: bb_flow_set::tag"][::std::mem::offset_of!(bb_flow_set, tag) - 0usize];
+    ["Offset of field: bb_flow_set::way"][::std::mem::offset_of!(bb_flow_set, way) - 16usize];
 };
 #[repr(C)]
 #[derive(

@@ -120,7 +120,7 @@ fn global(g: &GlobalCounters) -> String {
         (
             "no RTT",
             g.no_rtt,
-            "deadlines judged without knowing the delay to the receiver",
+            "look-ups of a delay to a receiver that is not known: taken as 0",
         ),
         (
             "sessions full",

@@ -5,7 +5,7 @@
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, Rule, SkBuff},
+    bpf::{Lab, PASS, Rule, SkBuff},
     classify::*,
     clock::MS,
     frame::*,
@@ -238,6 +238,71 @@ fn control_traffic_is_known_and_wins_over_rules() {
     ];
     for (what, packet) in &cases {
         assert_eq!(lab.run(packet).cb.rule, 1, "{what}");
+    }
+}
+
+/// What most packets look like is read by a shorter way (`bb_parse_usual`), which an
+/// option or a tag rules out: nothing else may depend on which way was taken.
+#[test]
+fn the_short_way_says_what_the_long_one_says() {
+    let lab = lab();
+    let mut payloads = vec![vec![0; 0]; 0];
+    for first in [
+        0x80, 0x8f, 0x90, 0xbe, 0x00, 0x03, 20, 22, 40, 63, 64, 0x7f, 0xff,
+    ] {
+        for second in [0, 96, 0x80 | 96, 191, 192, 200, 223, 224, 0xfe] {
+            for length in [
+                0, 1, 7, 8, 11, 12, 13, 16, 19, 20, 21, 28, 29, 72, 76, 80, 172,
+            ] {
+                let mut payload = vec![first, second, 0, 4, 0x21, 0x12, 0xa4, 0x42, 1, 2, 3, 4];
+                payload.resize(length, 9);
+                payloads.push(payload);
+            }
+        }
+    }
+    for payload in payloads {
+        let datagram = udp(PORT, &payload);
+        let mut cut = datagram.clone();
+        let inner = ip4(17, &datagram);
+        let mut trailing = ethernet(0x0800, &inner);
+        trailing.extend([0; 6]);
+        // A length that leaves bytes over, and one that is too long: both ways must cope.
+        let kinds: Vec<_> = [0i32, -3, 5]
+            .into_iter()
+            .filter_map(|by| {
+                let length = u16::try_from(i32::try_from(datagram.len()).unwrap() + by).unwrap();
+                cut[4..6].copy_from_slice(&length.to_be_bytes());
+                let say = |options: &[u8], tagged: bool| {
+                    let packet = ip4_with(17, &cut, 0, options, DST4);
+                    let frame = if tagged {
+                        ethernet(0x8100, &tag(5, 0x0800, &packet))
+                    } else {
+                        ethernet(0x0800, &packet)
+                    };
+                    let out = lab.run(&frame);
+                    let cb = out.cb;
+                    (
+                        out.verdict,
+                        cb.rule,
+                        cb.class_,
+                        cb.flags,
+                        cb.session,
+                        cb.adu,
+                    )
+                };
+                let usual = say(&[], false);
+                // NOP, NOP, NOP, end of options.
+                assert_eq!(usual, say(&[1, 1, 1, 0], false), "{by}: {payload:x?}");
+                assert_eq!(usual, say(&[], true), "tagged, {by}: {payload:x?}");
+                (by == 0).then_some(usual)
+            })
+            .collect();
+        let out = lab.run(&trailing).cb;
+        assert_eq!(
+            kinds,
+            [(PASS, out.rule, out.class_, out.flags, out.session, out.adu)],
+            "bytes behind the packet: {payload:x?}"
+        );
     }
 }
 

@@ -269,6 +269,34 @@ fn owd_and_rate_come_from_the_best_source() {
 }
 
 #[test]
+fn flows_beyond_the_cache_find_their_rules_and_a_busy_one_keeps_its_place() {
+    let lab = Lab::new();
+    lab.rules(&[
+        Rule::new().dport(PORT).lifetime(20 * SECOND).priority(1),
+        Rule::new().dport(PORT + 1).lifetime(SECOND).priority(2),
+    ]);
+    let frame = |i: u32| {
+        let ([_, b, c, d], other) = (i.to_be_bytes(), (i % 3) as u16);
+        udp4_to([10, b, c, d], PORT + other, b"x")
+    };
+    // One frame of video, of which a packet is sent now and then, among ever new flows.
+    let busy = udp4_to([203, 0, 113, 9], PORT, &rtp(7, 1234, false));
+    let first = lab.run(&busy);
+    for i in 0..2 * BB_FLOW_SETS * BB_FLOW_WAYS {
+        let out = lab.run(&frame(i));
+        assert_eq!(out.cb.rule, [1, 2, 0][i as usize % 3], "flow {i}");
+        if i % 500 == 0 {
+            let again = lab.run(&busy);
+            assert_eq!(again.deadline(), first.deadline(), "after {i} new flows");
+            assert_eq!(again.cb.adu, first.cb.adu, "after {i} new flows");
+        }
+    }
+    // Others have its place now: the same flow once more is like a new one.
+    let again = lab.run(&frame(0));
+    assert_eq!(again.cb.rule, 1);
+}
+
+#[test]
 fn full_table_overflows_to_plain_and_idle_slots_change_hands() {
     let lab = lab();
     let frame = |i: u32| {

@@ -227,10 +227,9 @@ fn payload_outside_the_linear_part_is_read() {
         let flows = lab.map("bb_flows");
         let followed = libbpf_rs::MapCore::keys(&flows).any(|key| {
             let value = libbpf_rs::MapCore::lookup(&flows, &key, libbpf_rs::MapFlags::ANY);
-            let flow = bb_flow::read_from_bytes(&value.unwrap().unwrap()).unwrap();
-            flow.adu
-                .iter()
-                .any(|a| a.stream == 0xfeed_beef && a.source == 1234)
+            let set = bb_flow_set::read_from_bytes(&value.unwrap().unwrap()).unwrap();
+            let mut adus = set.way.iter().flat_map(|flow| flow.adu);
+            adus.any(|a| a.stream == 0xfeed_beef && a.source == 1234)
         });
         assert!(followed, "the RTP header was not seen");
         assert_eq!(lab.global(BB_G_MALFORMED), 0);

@@ -304,16 +304,7 @@ fn triage_gives_up_the_least_important_adu_that_stands_in_the_way() {
     // The link opens in one second; then 100 kB/s, 10 us per byte.
     lab.shut_link();
     let opens = now_ns() + SECOND;
-    lab.queue
-        .as_mut()
-        .unwrap()
-        .skel
-        .maps
-        .bss_data
-        .as_deref_mut()
-        .unwrap()
-        .bbq_link_next = opens;
-    lab.set_iface(|iface| iface.rate = 100_000);
+    lab.set_iface(|iface| (iface.rate, iface.link_next) = (100_000, opens));
     let due = |ms: u64| opens + ms * MS;
     let send = |priority, adu, due, len| {
         lab.send(&Packet {

@@ -90,7 +90,7 @@ pub struct GlobalCounters {
     pub malformed: u64,
     /// Packets with a mark that is not bestby's.
     pub foreign_mark: u64,
-    /// Deadlines judged without a known delay to the receiver.
+    /// Times that the delay to a receiver was looked for (every 10 ms at most) and not known.
     pub no_rtt: u64,
     /// Packets that found the session table full and went best effort.
     pub sessions_full: u64,

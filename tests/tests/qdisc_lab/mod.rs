@@ -391,26 +391,14 @@ impl Lab {
 
     /// Nothing leaves the interface until `open_link` (or one minute).
     pub(crate) fn shut_link(&mut self) {
-        self.set_link_next(now_ns() + 60_000_000_000);
+        let opens = now_ns() + 60_000_000_000;
         // A rate makes the queue look at the link; fast enough to change nothing else.
-        self.set_iface(|iface| iface.rate = 1 << 40);
-    }
-
-    fn set_link_next(&mut self, at: u64) {
-        let queue = self.queue.as_mut().unwrap();
-        queue
-            .skel
-            .maps
-            .bss_data
-            .as_deref_mut()
-            .unwrap()
-            .bbq_link_next = at;
+        self.set_iface(|iface| (iface.rate, iface.link_next) = (1 << 40, opens));
     }
 
     /// Opens the link and sends `kick`, which makes the Qdisc run.
     pub(crate) fn open_link(&mut self, kick: &Packet) -> u32 {
-        self.set_link_next(0);
-        self.set_iface(|iface| iface.rate = 0);
+        self.set_iface(|iface| (iface.rate, iface.link_next) = (0, 0));
         self.send(kick)
     }
 

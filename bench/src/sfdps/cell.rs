@@ -2,7 +2,7 @@
 
 use std::{fmt, thread};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::Options;
@@ -152,6 +152,10 @@ pub struct Run {
     pub tcp_kbit: f64,
     /// Packets that left but never arrived, % of those that left (0 for DCCP: not seen).
     pub lost: f64,
+    /// Packets of the whole run that left the host (0 for DCCP).
+    pub left: u64,
+    /// Packets of the whole run that TFRC counted as lost in the network (0 for DCCP).
+    pub counted: u64,
     /// Mean of TFRC's RTT, ms (0 for DCCP).
     pub rtt_ms: f64,
 }
@@ -282,10 +286,18 @@ fn tfrc(path: &Path, schedule: &Schedule, queueing: Queueing, options: &Options)
     }
     let left = outcome.departures.len() as u64;
     let lost = left.saturating_sub(outcome.arrivals.len() as u64);
+    // Nothing here reorders, so every loss counted is one that the network made.
+    ensure!(
+        outcome.counted <= lost,
+        "TFRC counted {} losses, but of {left} packets that left only {lost} did not arrive",
+        outcome.counted
+    );
     let rtts = outcome.samples.iter().map(|sample| sample.rtt as f64);
     let rtt_ms = rtts.sum::<f64>() / outcome.samples.len().max(1) as f64 / 1e6;
     let run = Run {
         lost: percent([left, lost]),
+        left,
+        counted: outcome.counted,
         rtt_ms,
         ..Run::default()
     };

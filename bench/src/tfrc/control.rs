@@ -149,6 +149,11 @@ impl Control {
         self.sender.rate()
     }
 
+    /// Mean size of what left, bytes (s).
+    pub fn segment(&self) -> f64 {
+        self.sender.segment()
+    }
+
     /// Smoothed round trip, ns.
     pub fn rtt(&self) -> u64 {
         self.sender.rtt()

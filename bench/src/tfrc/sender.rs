@@ -80,6 +80,11 @@ impl Sender {
         }
     }
 
+    /// Mean size of what left over about 64 packets, bytes (s, §4.1).
+    pub fn segment(&self) -> f64 {
+        self.size
+    }
+
     /// Smoothed round trip in ns, 0 before the first.
     pub fn rtt(&self) -> u64 {
         self.rtt.map_or(0, |r| (r * 1e9) as u64)

@@ -343,8 +343,10 @@ impl<'a> Loop<'a> {
             socket
                 .send_to(payload, (topology::RECEIVER, port))
                 .context("sending from the FIFO")?;
-            // A late wake-up may be made up for as far as bestby does: 1 ms.
-            let gap = (f64::from(packet.wire_bytes) / self.control.rate() * 1e9) as u64;
+            // RFC 5348 §4.6: s/X between any two packets, large or small, as CCID3 has it
+            // (bestby counts bytes). A late wake-up may be made up for as far as bestby
+            // does: 1 ms.
+            let gap = (self.control.segment() / self.control.rate() * 1e9) as u64;
             self.next = self.next.max(now.saturating_sub(MILLI)) + gap;
         }
     }

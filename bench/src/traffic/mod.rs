@@ -5,6 +5,7 @@ mod build;
 pub mod conference;
 pub mod gop;
 pub mod lpd;
+pub mod media;
 mod model;
 pub mod pcap;
 pub mod receiver;

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Packet, Schedule, build, conference, gop, lpd, pcap, sfu};
+use super::{Packet, Schedule, build, conference, gop, lpd, media, pcap, sfu};
 
 /// One of the models; in TOML `model = "gop"` and its parameters beside it. Parameters
 /// that are not given have the model's defaults, unknown ones are refused.
@@ -22,6 +22,8 @@ pub enum Model {
     Onoff(lpd::OnOff),
     /// Replay of a captured file.
     Pcap(pcap::Parameters),
+    /// Real media of ffmpeg.
+    Media(media::Parameters),
     /// Several models at once.
     Mix(Mix),
 }
@@ -66,7 +68,20 @@ impl Model {
             Self::Cbr(parameters) => parameters.schedule(seconds, seed),
             Self::Onoff(parameters) => parameters.schedule(seconds, seed),
             Self::Pcap(parameters) => pcap::schedule(parameters, seconds, seed),
+            Self::Media(parameters) => media::schedule(parameters, seconds, seed),
             Self::Mix(mix) => mix.schedule(seconds, seed),
+        }
+    }
+
+    /// Does beforehand what a run should not: encodes media. Otherwise `schedule` does,
+    /// which takes long in a VM that emulates its processor.
+    pub fn prepare(&self, seconds: u64, seed: u64) -> Result<()> {
+        match self {
+            Self::Media(parameters) => media::prepare(parameters, seconds, seed),
+            Self::Mix(mix) => (0..)
+                .zip(&mix.parts)
+                .try_for_each(|(index, part)| part.prepare(seconds, mix_seed(seed, index))),
+            _ => Ok(()),
         }
     }
 
@@ -79,6 +94,7 @@ impl Model {
             Self::Cbr(_) => "cbr",
             Self::Onoff(_) => "onoff",
             Self::Pcap(_) => "pcap",
+            Self::Media(_) => "media",
             Self::Mix(_) => "mix",
         }
     }
@@ -92,9 +108,14 @@ impl Model {
             Self::Onoff(on_off) => on_off.streams > 1,
             Self::Pcap(parameters) => parameters.by_destination,
             Self::Mix(mix) => mix.separate || mix.parts.iter().any(Self::is_relay),
-            Self::Conference(_) | Self::Gop(_) => false,
+            Self::Conference(_) | Self::Gop(_) | Self::Media(_) => false,
         }
     }
+}
+
+/// Seed of a part: far from the seeds of other repetitions, which count up from `seed`.
+fn mix_seed(seed: u64, index: u64) -> u64 {
+    seed.wrapping_add(index << 32)
 }
 
 impl Mix {
@@ -103,8 +124,7 @@ impl Mix {
         let mut packets: Vec<Packet> = Vec::new();
         let (mut adus, mut streams, mut duration) = (0, 0, 0);
         for (part, index) in self.parts.iter().zip(0..) {
-            // Far from the seeds of other repetitions, which count up from `seed`.
-            let schedule = part.schedule(seconds, seed.wrapping_add(index << 32))?;
+            let schedule = part.schedule(seconds, mix_seed(seed, index))?;
             packets.extend(schedule.packets.iter().map(|p| Packet {
                 adu: p.adu + adus,
                 stream: p.stream + streams,

@@ -14,27 +14,31 @@ const MAC: u32 = 14;
 const BUFFER: usize = 1 << 20;
 
 /// One RTP packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rtp {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::traffic) struct Rtp {
     /// When it was captured, ns since 1970.
-    pub(super) at: u64,
-    pub(super) source: IpAddr,
-    pub(super) destination: IpAddr,
+    pub(in crate::traffic) at: u64,
+    pub(in crate::traffic) source: IpAddr,
+    pub(in crate::traffic) destination: IpAddr,
     /// UDP destination port.
-    pub(super) port: u16,
-    pub(super) payload_type: u8,
-    pub(super) timestamp: u32,
-    pub(super) ssrc: u32,
+    pub(in crate::traffic) port: u16,
+    pub(in crate::traffic) payload_type: u8,
+    pub(in crate::traffic) timestamp: u32,
+    pub(in crate::traffic) ssrc: u32,
     /// Bytes it had on an Ethernet, whatever part of it was captured.
-    pub(super) wire_bytes: u32,
+    pub(in crate::traffic) wire_bytes: u32,
+    /// The RTP packet as far as it was captured; empty unless asked for.
+    pub(in crate::traffic) content: Vec<u8>,
 }
 
 /// What a file holds.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) packets: u64,
-    pub(super) udp: u64,
-    pub(super) rtp: Vec<Rtp>,
+pub(in crate::traffic) struct Found {
+    pub(in crate::traffic) packets: u64,
+    pub(in crate::traffic) udp: u64,
+    pub(in crate::traffic) rtp: Vec<Rtp>,
+    /// Whether to keep what packets contain.
+    keep: bool,
 }
 
 impl Found {
@@ -78,6 +82,11 @@ impl Found {
             timestamp,
             ssrc,
             wire_bytes: MAC + ip_bytes,
+            content: if self.keep {
+                udp.payload().to_vec()
+            } else {
+                Vec::new()
+            },
         });
         Ok(())
     }
@@ -128,17 +137,20 @@ struct Interface {
     offset: i64,
 }
 
-/// Reads all of `file`.
-pub(super) fn read(file: &Path) -> Result<Found> {
-    parse(file).with_context(|| format!("reading the capture {}", file.display()))
+/// Reads all of `file`; what the packets contain only if `keep`.
+pub(in crate::traffic) fn read(file: &Path, keep: bool) -> Result<Found> {
+    parse(file, keep).with_context(|| format!("reading the capture {}", file.display()))
 }
 
-fn parse(file: &Path) -> Result<Found> {
+fn parse(file: &Path, keep: bool) -> Result<Found> {
     let mut reader = match create_reader(BUFFER, File::open(file)?) {
         Ok(reader) => reader,
         Err(_) => bail!("it is neither pcap nor pcapng"),
     };
-    let mut found = Found::default();
+    let mut found = Found {
+        keep,
+        ..Found::default()
+    };
     let mut link = Linktype::NULL;
     // Units of a pcap's fraction of a second, in ns.
     let mut unit = 1000;

@@ -8,7 +8,7 @@
 //! A run begins at an ADU that the seed draws and goes round where the capture ends, so
 //! that repetitions differ. Sizes count an Ethernet header and no VLAN tag.
 
-mod capture;
+pub(super) mod capture;
 
 use std::{collections::HashMap, net::IpAddr, path::PathBuf};
 
@@ -131,7 +131,7 @@ pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Sche
     ] {
         check_lifetime(name, ms)?;
     }
-    let found = capture::read(&parameters.file)?;
+    let found = capture::read(&parameters.file, false)?;
     let packets = select(parameters, &found)?;
     let adus = group(parameters, &packets)?;
     Ok(replay(parameters, &packets, &adus, seconds, seed))

@@ -1,0 +1,203 @@
+//! Real media: what ffmpeg makes of moving test pictures and a chord, H.264 and Opus.
+//!
+//! The media are encoded once for each seed and packed into RTP by ffmpeg; the packets
+//! are kept in a capture file (any tool that reads pcap shows them). Their times are
+//! those of a live encoder: a frame's packets leave together, one frame after another in
+//! decoding order at the frame rate, audio by its own clock. Every queue gets the same
+//! packets at the same times. What arrives is judged by a decoder: [`judge`].
+//!
+//! Video: a key frame at an interval, then reference frames with disposable ones in
+//! between, which no other frame refers to (in the place of the temporal layers of a
+//! conference's encoder).
+
+mod picture;
+mod record;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+pub use picture::{Picture, judge};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, MIN_WIRE, Packet, Schedule,
+    build::{self, check_lifetime},
+    pcap::capture::{self, Rtp},
+};
+use crate::sys::{MILLI, SECOND};
+
+/// RTP payload types of the recording.
+const VIDEO_TYPE: u8 = 96;
+const AUDIO_TYPE: u8 = 111;
+/// RTP clocks in Hz: RFC 6184 §5.1 and RFC 7587 §4.1.
+const VIDEO_CLOCK: u64 = 90_000;
+const AUDIO_CLOCK: u64 = 48_000;
+
+/// What can be chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Pixels, 64..=1920, even.
+    pub width: u32,
+    /// Pixels, 64..=1080, even.
+    pub height: u32,
+    /// Frames per second, one of 10, 15, 24, 25, 30, 50, 60.
+    pub fps: u32,
+    /// Rate that the encoder aims at, kbit/s without any headers, 50..=20000.
+    pub video_kbit: u32,
+    /// Frames from one key frame to the next, 1..=600.
+    pub key_frames_every: u32,
+    /// Disposable frames between two that others refer to, 0..=4.
+    pub disposable: u32,
+    /// Strength of the film grain, 0..=100: what makes sizes vary as a camera's do.
+    pub grain: u32,
+    /// Rate of the audio, kbit/s without any headers, 16..=256.
+    pub audio_kbit: u32,
+    /// Lifetime of a frame, ms.
+    pub video_lifetime_ms: u64,
+    /// Lifetime of an audio packet, ms.
+    pub audio_lifetime_ms: u64,
+    /// Where recordings are kept; relative to where the lab is started.
+    pub directory: PathBuf,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            width: 640,
+            height: 360,
+            fps: 30,
+            video_kbit: 1000,
+            key_frames_every: 60,
+            disposable: 1,
+            grain: 8,
+            audio_kbit: 64,
+            video_lifetime_ms: 200,
+            audio_lifetime_ms: 200,
+            directory: "target/media".into(),
+        }
+    }
+}
+
+impl Parameters {
+    fn check(&self) -> Result<()> {
+        let within = |name: &str, value: u32, range: std::ops::RangeInclusive<u32>| {
+            ensure!(
+                range.contains(&value),
+                "{name} = {value} is not within {range:?}"
+            );
+            Ok(())
+        };
+        within("width", self.width, 64..=1920)?;
+        within("height", self.height, 64..=1080)?;
+        within("video_kbit", self.video_kbit, 50..=20_000)?;
+        within("key_frames_every", self.key_frames_every, 1..=600)?;
+        within("disposable", self.disposable, 0..=4)?;
+        within("grain", self.grain, 0..=100)?;
+        within("audio_kbit", self.audio_kbit, 16..=256)?;
+        ensure!(
+            self.width.is_multiple_of(2) && self.height.is_multiple_of(2),
+            "width and height must be even: H.264 halves them for colour"
+        );
+        ensure!(
+            [10, 15, 24, 25, 30, 50, 60].contains(&self.fps),
+            "fps = {} is not one of 10, 15, 24, 25, 30, 50, 60",
+            self.fps
+        );
+        check_lifetime("video_lifetime_ms", self.video_lifetime_ms)?;
+        check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)
+    }
+
+    /// File of the recording: everything that the media depend on is in its name.
+    fn file(&self, seconds: u64, seed: u64) -> PathBuf {
+        self.directory.join(format!(
+            "{}x{}-{}fps-{}k-key{}-b{}-grain{}-audio{}k-{seconds}s-seed{seed}.pcap",
+            self.width,
+            self.height,
+            self.fps,
+            self.video_kbit,
+            self.key_frames_every,
+            self.disposable,
+            self.grain,
+            self.audio_kbit,
+        ))
+    }
+
+    fn lifetime(&self, class: Class) -> u64 {
+        MILLI
+            * match class {
+                Class::Audio => self.audio_lifetime_ms,
+                Class::Video | Class::Data => self.video_lifetime_ms,
+            }
+    }
+}
+
+/// Encodes and records the media of a run unless they are there.
+pub fn prepare(parameters: &Parameters, seconds: u64, seed: u64) -> Result<()> {
+    parameters.check()?;
+    let file = parameters.file(seconds, seed);
+    if file.is_file() {
+        return Ok(());
+    }
+    record::record(parameters, seconds, seed, &file)
+        .with_context(|| format!("recording real media as {}", file.display()))
+}
+
+/// The recorded packets in sending order, recorded now if they are not there.
+fn recording(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Vec<Rtp>> {
+    prepare(parameters, seconds, seed)?;
+    let file = parameters.file(seconds, seed);
+    let mut packets = capture::read(&file, true)?.rtp;
+    packets.sort_by_key(|packet| packet.at);
+    ensure!(
+        !packets.is_empty(),
+        "{} has no media: remove it, and it is recorded anew",
+        file.display()
+    );
+    Ok(packets)
+}
+
+fn class(packet: &Rtp) -> Class {
+    if packet.payload_type == AUDIO_TYPE {
+        Class::Audio
+    } else {
+        Class::Video
+    }
+}
+
+/// `seconds` of media; packet n of the schedule is packet n of the recording.
+pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Schedule> {
+    let recorded = recording(parameters, seconds, seed)?;
+    let mut packets: Vec<Packet> = Vec::with_capacity(recorded.len());
+    let mut numbers = std::collections::HashMap::new();
+    let mut last: std::collections::HashMap<u32, usize> = Default::default();
+    for (index, packet) in recorded.iter().enumerate() {
+        let next = numbers.len() as u32;
+        let adu = *numbers
+            .entry((packet.ssrc, packet.timestamp))
+            .or_insert(next);
+        last.insert(adu, index);
+        let class = class(packet);
+        packets.push(Packet {
+            at: packet.at,
+            // All packets of a frame are recorded with one time.
+            lifetime: parameters.lifetime(class),
+            class,
+            stream: 0,
+            adu,
+            last: false,
+            wire_bytes: packet.wire_bytes.max(MIN_WIRE),
+        });
+    }
+    for index in last.into_values() {
+        packets[index].last = true;
+    }
+    build::number(&mut packets);
+    Ok(Schedule {
+        packets,
+        duration: seconds * SECOND,
+    })
+}
+
+#[cfg(test)]
+mod tests;

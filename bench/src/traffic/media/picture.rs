@@ -1,0 +1,285 @@
+//! What a decoder makes of the frames that arrived in time, and how like the source it is.
+//!
+//! The frames go to ffmpeg in an IVF container, which gives each its place in time and
+//! asks for nothing else (32 bytes of header, 12 before each frame). The decoded stream
+//! is laid beside the source: a picture that is missing is the last one before it, as a
+//! player shows it; before the first one there is nothing, and the likeness is 0.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::Path,
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{Class, Parameters, class, record, recording};
+use crate::{
+    demo::{depay, rtp},
+    run,
+    traffic::pcap::capture::Rtp,
+};
+
+/// A run's pictures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Picture {
+    /// Pictures of the source that were judged.
+    pub pictures: u64,
+    /// Those for which the decoder returned one, concealed ones included.
+    pub decoded: u64,
+    /// Those that are, pixel for pixel, what an undisturbed player shows: no frame they
+    /// refer to is missing.
+    pub intact: u64,
+    /// Mean structural similarity (SSIM, Wang et al. 2004, all planes as ffmpeg weighs
+    /// them) to the source, 0..=1.
+    pub ssim: f64,
+    /// The same of an undisturbed player: what coding alone costs.
+    pub ssim_undisturbed: f64,
+}
+
+/// A decoded stream: MD5 and likeness to the source by the number of the picture shown.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Shown {
+    md5: BTreeMap<u64, String>,
+    ssim: BTreeMap<u64, f64>,
+}
+
+impl Shown {
+    /// Mean likeness of the pictures from `first` on, of `count` in all.
+    fn mean(&self, first: u64, count: u64) -> f64 {
+        let sum: f64 = self.ssim.range(first..count).map(|(_, ssim)| ssim).sum();
+        sum / count.saturating_sub(first).max(1) as f64
+    }
+}
+
+/// Judges a run: `on_time[n]` says whether packet n of the schedule arrived by its
+/// deadline. Pictures shown in the first `discard_first` s are not judged.
+pub fn judge(
+    parameters: &Parameters,
+    seconds: u64,
+    seed: u64,
+    on_time: &[bool],
+    discard_first: f64,
+) -> Result<Picture> {
+    let packets = recording(parameters, seconds, seed)?;
+    ensure!(
+        packets.len() == on_time.len(),
+        "the run had {} packets, the recording has {}: another version of the lab made it",
+        on_time.len(),
+        packets.len()
+    );
+    let reference = reference(parameters, seconds, seed, &packets)?;
+    let got = show(parameters, seconds, seed, &packets, on_time)?;
+    let count = seconds * u64::from(parameters.fps);
+    let first = (discard_first * f64::from(parameters.fps)).ceil() as u64;
+    let intact = got
+        .md5
+        .range(first..count)
+        .filter(|(at, md5)| reference.md5.get(at) == Some(*md5))
+        .count();
+    Ok(Picture {
+        pictures: count.saturating_sub(first),
+        decoded: got.md5.range(first..count).count() as u64,
+        intact: intact as u64,
+        ssim: got.mean(first, count),
+        ssim_undisturbed: reference.mean(first, count),
+    })
+}
+
+/// What an undisturbed player shows; kept beside the recording.
+fn reference(parameters: &Parameters, seconds: u64, seed: u64, packets: &[Rtp]) -> Result<Shown> {
+    let file = parameters.file(seconds, seed).with_extension("json");
+    if let Ok(text) = fs::read_to_string(&file) {
+        return serde_json::from_str(&text).with_context(|| {
+            format!(
+                "{} is damaged: remove it, and it is made anew",
+                file.display()
+            )
+        });
+    }
+    let shown = show(
+        parameters,
+        seconds,
+        seed,
+        packets,
+        &vec![true; packets.len()],
+    )?;
+    let frames = (seconds * u64::from(parameters.fps)) as usize;
+    // The last frames in decoding order may be shown after the end.
+    ensure!(
+        shown.md5.len() <= frames && shown.md5.len() + 8 >= frames,
+        "ffmpeg decodes {} of the {frames} frames it encoded",
+        shown.md5.len()
+    );
+    let unfinished = file.with_extension(format!("{}.unfinished", std::process::id()));
+    fs::write(&unfinished, serde_json::to_string(&shown)?)?;
+    fs::rename(&unfinished, &file)?;
+    Ok(shown)
+}
+
+/// Decodes the frames of which every packet is on time.
+fn show(
+    parameters: &Parameters,
+    seconds: u64,
+    seed: u64,
+    packets: &[Rtp],
+    on_time: &[bool],
+) -> Result<Shown> {
+    let frames = frames(parameters, packets, on_time);
+    if frames.is_empty() {
+        return Ok(Shown::default());
+    }
+    let directory = tempfile::tempdir().context("a directory for what is decoded")?;
+    let file = directory.path().join("arrived.ivf");
+    fs::write(&file, ivf(parameters, &frames))?;
+    Ok(Shown {
+        md5: md5(&file)?,
+        ssim: likeness(parameters, seconds, seed, &file, directory.path())?,
+    })
+}
+
+/// Number of the picture and H.264 byte stream of each whole frame, in decoding order.
+fn frames(parameters: &Parameters, packets: &[Rtp], on_time: &[bool]) -> Vec<(u64, Vec<u8>)> {
+    let video = |packet: &&Rtp| class(packet) == Class::Video;
+    let begin = packets
+        .iter()
+        .find(video)
+        .map_or(0, |packet| packet.timestamp);
+    let mut order: Vec<u32> = Vec::new();
+    let mut payloads: HashMap<u32, Option<Vec<&[u8]>>> = HashMap::new();
+    for (packet, &on_time) in packets.iter().zip(on_time).filter(|(p, _)| video(p)) {
+        let frame = payloads.entry(packet.timestamp).or_insert_with(|| {
+            order.push(packet.timestamp);
+            Some(Vec::new())
+        });
+        match (on_time, rtp::parse(&packet.content)) {
+            (true, Some((_, payload))) => {
+                if let Some(frame) = frame {
+                    frame.push(payload);
+                }
+            }
+            _ => *frame = None,
+        }
+    }
+    order
+        .into_iter()
+        .filter_map(|timestamp| {
+            let payloads = payloads.get(&timestamp)?.as_ref()?;
+            let mut bytes = Vec::new();
+            depay::append_frame(payloads.iter().copied(), &mut bytes).ok()?;
+            Some((record::shown(parameters, timestamp, begin), bytes))
+        })
+        .collect()
+}
+
+fn ivf(parameters: &Parameters, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let mut file = Vec::new();
+    file.extend(b"DKIF\0\0\x20\0H264");
+    file.extend((parameters.width as u16).to_le_bytes());
+    file.extend((parameters.height as u16).to_le_bytes());
+    file.extend(parameters.fps.to_le_bytes());
+    file.extend(1u32.to_le_bytes());
+    file.extend((frames.len() as u32).to_le_bytes());
+    file.extend([0; 4]);
+    for (number, bytes) in frames {
+        file.extend((bytes.len() as u32).to_le_bytes());
+        file.extend(number.to_le_bytes());
+        file.extend(bytes);
+    }
+    file
+}
+
+/// MD5 of each decoded picture by its number.
+fn md5(file: &Path) -> Result<BTreeMap<u64, String>> {
+    let mut ffmpeg = Command::new("ffmpeg");
+    // One thread: with missing references the result would depend on their timing.
+    ffmpeg
+        .args("-hide_banner -v fatal -nostdin -threads 1 -i".split(' '))
+        .arg(file)
+        .args("-map 0:v -fps_mode passthrough -f framemd5 -".split(' '));
+    // It fails when nothing can be decoded: then nothing is the result.
+    let output = ffmpeg.output().context("starting ffmpeg to decode")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let pictures: BTreeMap<u64, String> = text.lines().filter_map(picture).collect();
+    ensure!(
+        output.status.success() || pictures.is_empty(),
+        "`{}` failed ({}): {}",
+        run::line(&ffmpeg),
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(pictures)
+}
+
+/// Number and MD5 of a line of framemd5: stream, dts, pts, duration, size, MD5.
+fn picture(line: &str) -> Option<(u64, String)> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    match fields[..] {
+        [stream, _, pts, _, _, md5] if !stream.starts_with('#') => {
+            Some((pts.parse().ok()?, md5.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// SSIM of each picture of the source to the one that is shown in its place.
+fn likeness(
+    parameters: &Parameters,
+    seconds: u64,
+    seed: u64,
+    file: &Path,
+    directory: &Path,
+) -> Result<BTreeMap<u64, f64>> {
+    const STATS: &str = "ssim.log";
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg
+        .current_dir(directory)
+        .args("-hide_banner -v fatal -nostdin -f lavfi -t".split(' '))
+        .args([
+            &seconds.to_string(),
+            "-i",
+            &record::source(parameters, seed),
+        ])
+        .args(["-threads", "1", "-i"])
+        .arg(file)
+        // The source leads; beside each of its pictures stands the newest decoded one.
+        .args(["-lavfi", &format!("[0:v][1:v]ssim=stats_file={STATS}")])
+        .args(["-f", "null", "-"]);
+    run::output(&mut ffmpeg).context("comparing pictures")?;
+    let text = fs::read_to_string(directory.join(STATS)).context("reading SSIM")?;
+    let values: Vec<f64> = text.lines().filter_map(all_planes).collect();
+    // Pictures before the first decoded one have no line: the lines are the last ones.
+    let count = seconds * u64::from(parameters.fps);
+    let missing = count.saturating_sub(values.len() as u64);
+    Ok((missing..).zip(values).collect())
+}
+
+/// `All:` of a line `n:1 Y:0.98 U:0.98 V:0.98 All:0.98 (17.1)`.
+fn all_planes(line: &str) -> Option<f64> {
+    let field = line
+        .split_whitespace()
+        .find_map(|f| f.strip_prefix("All:"))?;
+    field.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ffmpeg() {
+        assert_eq!(
+            picture("0,         16,         16,        1,    86400, 2ad81a98"),
+            Some((16, "2ad81a98".into()))
+        );
+        assert_eq!(picture("#tb 0: 1/30"), None);
+        assert_eq!(picture("#stream#, dts, pts, duration, size, hash"), None);
+        assert_eq!(
+            all_planes("n:2 Y:0.617134 U:0.742409 V:0.799699 All:0.668441 (4.794388)"),
+            Some(0.668441)
+        );
+        assert_eq!(all_planes(""), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! Encodes, packs into RTP, and keeps the packets in a capture file.
+
+use std::{
+    fs,
+    io::Write as _,
+    net::UdpSocket,
+    os::fd::AsRawFd as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use etherparse::PacketBuilder;
+
+use super::{AUDIO_CLOCK, AUDIO_TYPE, Parameters, VIDEO_CLOCK, VIDEO_TYPE};
+use crate::{
+    run,
+    sys::{self, SECOND},
+};
+
+/// Bytes of an RTP packet with its header, at most.
+const RTP_BYTES: u32 = 1200;
+/// In the capture: from, to, ports of audio and video.
+const ADDRESSES: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
+const PORTS: [u16; 2] = [5004, 5006];
+
+/// The pictures before they are encoded, as a source of ffmpeg; the same for one seed.
+pub(super) fn source(parameters: &Parameters, seed: u64) -> String {
+    let Parameters {
+        width,
+        height,
+        fps,
+        grain,
+        ..
+    } = parameters;
+    // The filter's seed is an i32.
+    let seed = seed % (1 << 31);
+    format!(
+        "testsrc2=s={width}x{height}:r={fps},noise=alls={grain}:allf=t:all_seed={seed},format=yuv420p"
+    )
+}
+
+/// Records `seconds` of media as `file`.
+pub(super) fn record(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Result<()> {
+    fs::create_dir_all(&parameters.directory)
+        .with_context(|| format!("making {}", parameters.directory.display()))?;
+    // Other processes may record the same: each writes files of its own.
+    let encoded = file.with_extension(format!("{}.nut", std::process::id()));
+    let result = encode(parameters, seconds, seed, &encoded)
+        .and_then(|()| pack(&encoded))
+        .and_then(|streams| write(parameters, seconds, streams, file));
+    // It may not be there when encoding failed.
+    let _ = fs::remove_file(&encoded);
+    result
+}
+
+fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Result<()> {
+    let Parameters {
+        video_kbit,
+        key_frames_every: key,
+        disposable,
+        audio_kbit,
+        ..
+    } = parameters;
+    let x264 = format!(
+        "keyint={key}:min-keyint={key}:scenecut=0:open-gop=0:bframes={disposable}:b-adapt=0:\
+         b-pyramid=none:weightp=0:sliced-threads=0:repeat-headers=1"
+    );
+    let chord = "aevalsrc=0.2*sin(2*PI*220*t)+0.2*sin(2*PI*277*t)+0.2*sin(2*PI*330*t):s=48000";
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg
+        .args("-hide_banner -v error -nostdin -y -f lavfi -i".split(' '))
+        .arg(source(parameters, seed))
+        .args(["-f", "lavfi", "-i", chord, "-t", &seconds.to_string()])
+        .args("-c:v libx264 -preset veryfast".split(' '))
+        .args(["-b:v", &format!("{video_kbit}k")])
+        .args(["-maxrate", &format!("{}k", video_kbit * 3 / 2)])
+        .args(["-bufsize", &format!("{}k", video_kbit / 2)])
+        .args(["-x264-params", &x264])
+        .args(["-c:a", "libopus", "-b:a", &format!("{audio_kbit}k")])
+        .args("-vbr off -frame_duration 20 -ac 2 -f nut".split(' '))
+        .arg(file);
+    run::output(&mut ffmpeg).map(drop).context(
+        "real media are made with ffmpeg, libx264 and libopus; install it (Debian: apt install ffmpeg)",
+    )
+}
+
+/// Audio's and video's RTP packets in the order of their sequence numbers.
+fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
+    // Four sockets, so that RTCP meets one, too: an ICMP error would stop ffmpeg.
+    let sockets = [(); 4].map(|()| UdpSocket::bind("127.0.0.1:0"));
+    let mut ports = Vec::new();
+    let mut open = Vec::new();
+    for socket in sockets {
+        let socket = socket.context("binding to loopback")?;
+        socket.set_nonblocking(true)?;
+        // Without the privilege the default buffer has to do; a loss is seen below.
+        let _ = sys::big_receive_buffer(socket.as_raw_fd(), 256 << 20);
+        ports.push(socket.local_addr()?.port());
+        open.push(socket);
+    }
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg
+        .args("-hide_banner -v error -nostdin -i".split(' '))
+        .arg(encoded);
+    for (stream, kind, port, control) in [
+        ("0:a", AUDIO_TYPE, ports[0], ports[1]),
+        ("0:v", VIDEO_TYPE, ports[2], ports[3]),
+    ] {
+        let url = format!("rtp://127.0.0.1:{port}?rtcpport={control}&pkt_size={RTP_BYTES}");
+        ffmpeg
+            .args(["-map", stream, "-c", "copy", "-payload_type"])
+            .args([&kind.to_string(), "-f", "rtp", &url]);
+    }
+    // On stdout it describes the session, which both ends know here.
+    let mut child = ffmpeg
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .context("starting ffmpeg to pack the media into RTP")?;
+    let mut streams = [Vec::new(), Vec::new()];
+    let mut buffer = [0; 2048];
+    let mut ended = None;
+    // What was sent before the end is here 100 ms after it.
+    while ended.is_none_or(|at: Instant| at.elapsed() < Duration::from_millis(100)) {
+        let fds: Vec<_> = open.iter().map(|socket| socket.as_raw_fd()).collect();
+        sys::wait_readable(&fds, 20)?;
+        for (index, &fd) in fds.iter().enumerate() {
+            while let Some((length, _)) = sys::receive(fd, &mut buffer)? {
+                if index % 2 == 0 {
+                    streams[index / 2].push(buffer[..length].to_vec());
+                }
+            }
+        }
+        if ended.is_none()
+            && let Some(status) = child.try_wait()?
+        {
+            ensure!(
+                status.success(),
+                "`{}` failed ({status})",
+                run::line(&ffmpeg)
+            );
+            ended = Some(Instant::now());
+        }
+    }
+    for (packets, name) in streams.iter_mut().zip(["audio", "video"]) {
+        whole(packets).with_context(|| format!("{name} from ffmpeg over loopback"))?;
+    }
+    Ok(streams)
+}
+
+/// Loopback keeps the order; a gap in the sequence numbers is a packet that was lost.
+fn whole(packets: &[Vec<u8>]) -> Result<()> {
+    ensure!(!packets.is_empty(), "no packet arrived");
+    let sequence = |packet: &Vec<u8>| u16::from_be_bytes([packet[2], packet[3]]);
+    ensure!(
+        packets.iter().all(|packet| packet.len() > 12),
+        "a packet is too short for RTP"
+    );
+    for pair in packets.windows(2) {
+        ensure!(
+            sequence(&pair[1]) == sequence(&pair[0]).wrapping_add(1),
+            "packet {} is missing: is this machine out of memory for sockets?",
+            sequence(&pair[0]).wrapping_add(1)
+        );
+    }
+    Ok(())
+}
+
+/// RTP timestamp of a packet that is long enough.
+fn timestamp(packet: &[u8]) -> u32 {
+    u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]])
+}
+
+/// When each packet is sent, ns: audio by its timestamps, frame n of the video in
+/// decoding order at n / fps.
+fn times(parameters: &Parameters, [audio, video]: &[Vec<Vec<u8>>; 2]) -> [Vec<u64>; 2] {
+    let begin = audio.first().map_or(0, |packet| timestamp(packet));
+    let audio = audio
+        .iter()
+        .map(|packet| {
+            let ticks = timestamp(packet).wrapping_sub(begin);
+            u64::from(ticks) * SECOND / AUDIO_CLOCK
+        })
+        .collect();
+    let mut frame = 0;
+    let mut current = video.first().map_or(0, |packet| timestamp(packet));
+    let video = video
+        .iter()
+        .map(|packet| {
+            if timestamp(packet) != current {
+                current = timestamp(packet);
+                frame += 1;
+            }
+            frame * SECOND / u64::from(parameters.fps)
+        })
+        .collect();
+    [audio, video]
+}
+
+fn write(
+    parameters: &Parameters,
+    seconds: u64,
+    streams: [Vec<Vec<u8>>; 2],
+    file: &Path,
+) -> Result<()> {
+    let times = times(parameters, &streams);
+    let mut packets: Vec<(u64, usize, &Vec<u8>)> = Vec::new();
+    for (index, (times, stream)) in times.iter().zip(&streams).enumerate() {
+        packets.extend(times.iter().zip(stream).map(|(&at, p)| (at, index, p)));
+    }
+    packets.retain(|(at, ..)| *at < seconds * SECOND);
+    packets.sort_by_key(|(at, ..)| *at);
+
+    let unfinished = file.with_extension(format!("{}.unfinished", std::process::id()));
+    let mut out = std::io::BufWriter::new(fs::File::create(&unfinished)?);
+    // pcap with ns, version 2.4, UTC, whole packets, raw IP (link type 101).
+    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 101] {
+        out.write_all(&word.to_le_bytes())?;
+    }
+    for (at, stream, rtp) in packets {
+        let mut packet = Vec::with_capacity(rtp.len() + 28);
+        PacketBuilder::ipv4(ADDRESSES[0], ADDRESSES[1], 64)
+            .udp(PORTS[stream], PORTS[stream])
+            .write(&mut packet, rtp)?;
+        let length = packet.len() as u32;
+        for word in [(at / SECOND) as u32, (at % SECOND) as u32, length, length] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        out.write_all(&packet)?;
+    }
+    out.flush()?;
+    fs::rename(&unfinished, file)?;
+    Ok(())
+}
+
+/// The picture that a packet is part of, in the order in which pictures are shown,
+/// counted from that of the timestamp `begin`.
+pub(super) fn shown(parameters: &Parameters, timestamp: u32, begin: u32) -> u64 {
+    let ticks = u64::from(timestamp.wrapping_sub(begin));
+    (ticks * u64::from(parameters.fps) + VIDEO_CLOCK / 2) / VIDEO_CLOCK
+}

@@ -1,0 +1,109 @@
+//! With a real ffmpeg, small and short.
+
+use super::*;
+use crate::traffic::tests::{adus, rate_kbit};
+
+fn small() -> (tempfile::TempDir, Parameters) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let parameters = Parameters {
+        width: 160,
+        height: 90,
+        fps: 10,
+        video_kbit: 200,
+        key_frames_every: 20,
+        directory: directory.path().to_owned(),
+        ..Parameters::default()
+    };
+    (directory, parameters)
+}
+
+#[test]
+fn media_are_recorded_once_and_judged_by_a_decoder() {
+    let (_directory, parameters) = small();
+    let schedule = schedule(&parameters, 6, 3).expect("a recording");
+    let all = adus(&schedule);
+    let frames: Vec<_> = all.iter().filter(|a| a.class == Class::Video).collect();
+    assert_eq!(frames.len(), 60);
+    for (n, frame) in (0..).zip(&frames) {
+        assert_eq!(frame.at, n * 100 * MILLI);
+        assert_eq!(frame.deadline - frame.at, 200 * MILLI);
+        assert_eq!(frame.lasts, 1);
+    }
+    let audio = all.iter().filter(|a| a.class == Class::Audio).count();
+    assert!((299..=301).contains(&audio), "{audio}");
+    let rate = rate_kbit(&schedule, Class::Video);
+    assert!((100.0..400.0).contains(&rate), "{rate}");
+    let again = super::schedule(&parameters, 6, 3).expect("the recording");
+    assert_eq!(schedule, again);
+
+    let all_here = vec![true; schedule.packets.len()];
+    let perfect = judge(&parameters, 6, 3, &all_here, 1.0).expect("a picture");
+    assert_eq!((perfect.pictures, perfect.decoded), (50, 50));
+    assert_eq!(perfect.intact, 50);
+    assert_eq!(perfect.ssim, perfect.ssim_undisturbed);
+    assert!(perfect.ssim > 0.8, "{perfect:?}");
+
+    // The frame in the middle is late: until the next key frame nothing is intact that
+    // refers to it, and the player shows what it has.
+    let late = frames[30].at;
+    let some: Vec<bool> = schedule
+        .packets
+        .iter()
+        .map(|p| p.class == Class::Audio || p.at < late || p.at > late + 500 * MILLI)
+        .collect();
+    let hurt = judge(&parameters, 6, 3, &some, 1.0).expect("a picture");
+    assert!(hurt.intact < 50 && hurt.intact >= 30, "{hurt:?}");
+    assert!(hurt.decoded < 50, "{hurt:?}");
+    assert!(hurt.ssim < perfect.ssim - 0.01, "{hurt:?}");
+
+    let nothing = vec![false; schedule.packets.len()];
+    let nothing = judge(&parameters, 6, 3, &nothing, 1.0).expect("a picture");
+    assert_eq!((nothing.decoded, nothing.intact, nothing.ssim), (0, 0, 0.0));
+
+    assert!(judge(&parameters, 6, 3, &[true], 0.0).is_err());
+}
+
+#[test]
+fn what_cannot_be_encoded_is_refused_before_ffmpeg_is() {
+    let (_directory, parameters) = small();
+    for (name, bad) in [
+        (
+            "width",
+            Parameters {
+                width: 30,
+                ..parameters.clone()
+            },
+        ),
+        (
+            "even",
+            Parameters {
+                height: 91,
+                ..parameters.clone()
+            },
+        ),
+        (
+            "fps",
+            Parameters {
+                fps: 29,
+                ..parameters.clone()
+            },
+        ),
+        (
+            "disposable",
+            Parameters {
+                disposable: 5,
+                ..parameters.clone()
+            },
+        ),
+        (
+            "audio_lifetime_ms",
+            Parameters {
+                audio_lifetime_ms: 0,
+                ..parameters.clone()
+            },
+        ),
+    ] {
+        let error = format!("{:#}", prepare(&bad, 1, 1).expect_err("refused"));
+        assert!(error.contains(name), "{error}");
+    }
+}

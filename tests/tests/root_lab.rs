@@ -1,0 +1,179 @@
+//! The lab runs a scenario on this kernel, is interrupted, leaves nothing behind,
+//! goes on where it stopped, and names what this kernel lacks.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::SystemTime,
+};
+
+use bestby_tests::{agent::binary, require};
+use serde_json::Value;
+
+/// The last queue is not on every kernel.
+const SCENARIO: &str = r#"
+title = "Small"
+seed = 5
+repetitions = 2
+seconds = 1
+queues = ["bestby tc", "pfifo 5", "bestby qdisc triage"]
+[topology]
+load = 2
+owd = 5
+[traffic]
+model = "conference"
+"#;
+
+fn lab(directory: &Path) -> Command {
+    let mut command = Command::new(binary("bestby-lab"));
+    command
+        .arg("run")
+        .arg(directory.join("small.toml"))
+        .arg("--out")
+        .arg(directory.join("out"));
+    command
+}
+
+/// The finished runs and when they were written.
+fn runs(directory: &Path) -> BTreeMap<PathBuf, SystemTime> {
+    let list = |path: &Path| {
+        fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    list(&directory.join("out/small"))
+        .iter()
+        .flat_map(|cell| list(cell))
+        .filter(|file| file.extension().is_some_and(|e| e == "json"))
+        .map(|file| {
+            let written = fs::metadata(&file).unwrap().modified().unwrap();
+            (file, written)
+        })
+        .collect()
+}
+
+/// Namespaces and pins of the lab that was this process.
+fn traces(pid: u32) -> Vec<PathBuf> {
+    let (namespace, pins) = (format!("bbl-{pid}-"), format!("bestby-lab-{pid}-"));
+    ["/run/netns", "/sys/fs/bpf", "/tmp"]
+        .iter()
+        .flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with(&namespace) || name.starts_with(&pins)
+        })
+        .map(|entry| entry.path())
+        .collect()
+}
+
+#[test]
+fn an_interrupted_scenario_goes_on_and_leaves_nothing() {
+    if !require::can(require::root()) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("small.toml"), SCENARIO).unwrap();
+
+    let mut first = lab(directory).stdout(Stdio::piped()).spawn().unwrap();
+    let pid = first.id();
+    let mut output = BufReader::new(first.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    // One run is finished, and the next is under way with namespaces and an agent.
+    assert!(line.starts_with("[1/6"), "{line}");
+    // SAFETY: plain integers; the child has not been waited for.
+    unsafe { libc::kill(pid as i32, libc::SIGINT) };
+    assert_eq!(first.wait().unwrap().code(), Some(130));
+    assert_eq!(traces(pid), Vec::<PathBuf>::new());
+    let before = runs(directory);
+    assert!((1..6).contains(&before.len()), "{before:?}");
+
+    let second = lab(directory).output().unwrap();
+    let (text, errors) = (
+        String::from_utf8_lossy(&second.stdout),
+        String::from_utf8_lossy(&second.stderr),
+    );
+    assert!(second.status.success(), "{text}\n{errors}");
+    assert!(text.trim_end().ends_with("out/report.html"), "{text}");
+    let after = runs(directory);
+    for (file, written) in &before {
+        assert_eq!(
+            after.get(file),
+            Some(written),
+            "made again: {}",
+            file.display()
+        );
+    }
+
+    let file = fs::read_to_string(directory.join("out/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&file).unwrap();
+    let scenario = &summary["scenarios"][0];
+    let mut sent = Vec::new();
+    for queue in ["bestby tc", "pfifo 5", "bestby qdisc triage"] {
+        let cells = scenario["cells"].as_array().unwrap();
+        match cells.iter().find(|cell| cell["queue"] == queue) {
+            Some(cell) => {
+                let runs = cell["runs"].as_array().unwrap();
+                assert_eq!(runs.len(), 2, "{queue}");
+                for run in runs {
+                    let records = directory.join("out").join(run["records"].as_str().unwrap());
+                    let bytes = fs::read(&records).unwrap();
+                    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+                    assert!((run["load"].as_f64().unwrap() - 2.0).abs() < 0.001);
+                }
+                let key = |run: &Value| (run["seed"].clone(), run["rate"].clone());
+                sent.push([key(&runs[0]), key(&runs[1])]);
+            }
+            None => {
+                let absent = scenario["absent"].as_array().unwrap();
+                let absent = absent.iter().find(|a| a["queue"] == queue).unwrap();
+                let reason = absent["reason"].as_str().unwrap();
+                assert!(reason.starts_with("not on this kernel: "), "{reason}");
+                assert!(text.contains(reason), "it was skipped silently: {text}");
+            }
+        }
+    }
+    assert!(sent.len() >= 2, "{summary}");
+    // The same traffic for every queue, other traffic in the second run.
+    assert!(sent.iter().all(|runs| *runs == sent[0]), "{sent:?}");
+    assert_ne!(sent[0][0], sent[0][1]);
+    assert!(directory.join("out/report.html").exists());
+
+    // Nothing left to do, and nothing is done again.
+    assert!(lab(directory).output().unwrap().status.success());
+    assert_eq!(runs(directory), after);
+
+    // Another scenario's runs do not join these.
+    let text = SCENARIO.replace("load = 2", "load = 3");
+    fs::write(directory.join("small.toml"), text).unwrap();
+    let refused = lab(directory).output().unwrap();
+    assert!(!refused.status.success());
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        errors.contains("the scenario's file has changed"),
+        "{errors}"
+    );
+    assert_eq!(runs(directory), after);
+}
+
+#[test]
+fn a_faulty_scenario_is_refused_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let text = SCENARIO.replace("load = 2", "load = \"heavy\"");
+    fs::write(directory.join("small.toml"), text).unwrap();
+    let output = lab(directory).output().unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("small.toml:8: "), "{errors}");
+    assert!(!directory.join("out").exists());
+}

@@ -211,6 +211,8 @@ pub(super) mod tests {
                         frames: [50, on_time / 2],
                         ..Measures::default()
                     },
+                    bound: None,
+                    false_drops: None,
                     records: format!("none/{number}.parquet"),
                     took_s: 1.0,
                 })

@@ -100,6 +100,8 @@ impl Runner for Bench {
             owd_ms: owd as f64 / 1e6,
             delay_is_real: extra_delay == 0,
             measures,
+            bound: None,
+            false_drops: None,
             records: String::new(),
             took_s: began.elapsed().as_secs_f64(),
         };

@@ -5,6 +5,7 @@
 
 mod bench;
 mod job;
+mod limit;
 mod progress;
 mod stalled;
 mod store;

@@ -4,6 +4,7 @@
 //! DIR/SCENARIO/scenario.toml      the file as it was run
 //! DIR/SCENARIO/series.json        who made the runs: only the same goes on with them
 //! DIR/SCENARIO/absent.json        queues that this kernel lacks
+//! DIR/SCENARIO/bounds.json        what no schedule can beat, made when they are summed up
 //! DIR/SCENARIO/CELL/run-N.parquet records of each packet, written first
 //! DIR/SCENARIO/CELL/run-N.json    the finished run, written last
 //! ```
@@ -182,6 +183,11 @@ impl Store {
         format!("{}/{cell}/run-{number}.parquet", self.scenario)
     }
 
+    /// Where the bounds of its schedules are kept.
+    pub(super) fn bounds(&self) -> PathBuf {
+        self.directory().join("bounds.json")
+    }
+
     /// A path below the results' directory.
     pub(super) fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative)
@@ -224,7 +230,7 @@ impl Store {
 }
 
 /// Reads JSON; `None` if there is no such file.
-fn get<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
+pub(super) fn get<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

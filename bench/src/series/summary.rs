@@ -18,8 +18,12 @@ use std::{
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::store::{self, Store};
+use super::{
+    limit::Limits,
+    store::{self, Store},
+};
 use crate::{
+    bound::{Bound, FalseDrops},
     measure::Measures,
     report::Provenance,
     scenario::{
@@ -128,6 +132,14 @@ pub struct RunSummary {
     pub delay_is_real: bool,
     /// What came of it.
     pub measures: Measures,
+    /// What no schedule could beat, of the ADUs that were judged; absent where the link
+    /// has no one known rate (a router, a stall), and in the run's own file.
+    #[serde(default)]
+    pub bound: Option<Bound>,
+    /// ADUs of the whole run that were given up although there was room for them; absent
+    /// where the bound is, and where the network loses packets.
+    #[serde(default)]
+    pub false_drops: Option<FalseDrops>,
     /// Its per-packet records, relative to the results' directory.
     pub records: String,
     /// Time that the run took, s, by its own clock: with --vm in virtual time.
@@ -175,11 +187,17 @@ fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
     let scenario = Scenario::load_as(&file, name)?;
     let mut cells = Vec::new();
     let mut missing_runs = 0;
+    let mut limits = Limits::load(&store)?;
     for cell in &scenario.cells {
         let mut runs = Vec::new();
         for number in 0..series.repetitions {
             match store.run(&cell.id, number)? {
-                Some(run) => runs.push(run),
+                Some(mut run) => {
+                    limits
+                        .judge(&store, &scenario, cell, &mut run)
+                        .with_context(|| format!("{name} {} run {number}", cell.id))?;
+                    runs.push(run);
+                }
                 None => missing_runs += 1,
             }
         }
@@ -193,6 +211,7 @@ fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
             });
         }
     }
+    limits.save()?;
     let queues = scenario.queues.iter().map(|queue| queue.name());
     Ok(Some(ScenarioSummary {
         name: name.to_owned(),

@@ -49,6 +49,8 @@ impl Runner for Fake {
             owd_ms: 5.0,
             delay_is_real: true,
             measures: Measures::default(),
+            bound: None,
+            false_drops: None,
             records: String::new(),
             took_s: 1.0,
         };

@@ -1,0 +1,153 @@
+//! What the runs of a scenario are held against: the clairvoyant bound of each
+//! schedule, worked out once for all queues and kept, and each run's false drops.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    store::{self, Store},
+    summary::RunSummary,
+};
+use crate::{
+    bound::{self, Bound, FalseDrops},
+    records,
+    scenario::{
+        Scenario,
+        cell::{Bottleneck, Cell, Point},
+    },
+    sys::SECOND,
+    traffic::Schedule,
+};
+
+/// The bounds of one scenario by what they depend on, as they are kept on disk.
+pub(super) struct Limits {
+    file: PathBuf,
+    known: BTreeMap<String, Bound>,
+    changed: bool,
+}
+
+impl Limits {
+    /// Those worked out before.
+    pub(super) fn load(store: &Store) -> Result<Self> {
+        let file = store.bounds();
+        Ok(Self {
+            known: store::get(&file)?.unwrap_or_default(),
+            file,
+            changed: false,
+        })
+    }
+
+    /// Keeps them.
+    pub(super) fn save(self) -> Result<()> {
+        if self.changed {
+            store::put(&self.file, &self.known)?;
+        }
+        Ok(())
+    }
+
+    /// Adds to `run` its bound and its false drops, where there is such a thing: the
+    /// link must have one known rate all the time.
+    pub(super) fn judge(
+        &mut self,
+        store: &Store,
+        scenario: &Scenario,
+        cell: &Cell,
+        run: &mut RunSummary,
+    ) -> Result<()> {
+        let point = &cell.point;
+        if point.bottleneck != Bottleneck::Sender || point.stall.is_some() {
+            return Ok(());
+        }
+        let owd = (run.owd_ms * 1e6).round() as u64;
+        let schedule = point.schedule(scenario.seconds, run.seed)?;
+        let key = key(point, run, owd)?;
+        if !self.known.contains_key(&key) {
+            let discard = (scenario.discard_first * SECOND as f64).round() as u64;
+            let judged = judged(&schedule, discard);
+            self.known
+                .insert(key.clone(), bound::of(&judged, run.rate, owd));
+            self.changed = true;
+        }
+        run.bound = self.known.get(&key).copied();
+        // A packet that the network lost was not given up.
+        if point.loss_percent.0 == 0.0 {
+            run.false_drops = Some(false_drops(store, run, &schedule, owd)?);
+        }
+        Ok(())
+    }
+}
+
+/// What a bound depends on: the traffic and the link, not the queue and what it is told.
+fn key(point: &Point, run: &RunSummary, owd: u64) -> Result<String> {
+    let traffic = serde_json::to_string(&(&point.traffic, &point.lifetime))?;
+    Ok(format!("{traffic} {} {} {owd}", run.seed, run.rate))
+}
+
+/// The packets of ADUs that begin after the part of a run that is discarded. What came
+/// before only takes from them, so their bound is one.
+fn judged(schedule: &Schedule, discard: u64) -> Schedule {
+    let mut begins = BTreeMap::new();
+    for packet in &schedule.packets {
+        begins.entry(packet.adu).or_insert(packet.at);
+    }
+    let counts = |adu: u32| begins.get(&adu).is_some_and(|&at| at >= discard);
+    Schedule {
+        packets: schedule
+            .packets
+            .iter()
+            .copied()
+            .filter(|packet| counts(packet.adu))
+            .collect(),
+        duration: schedule.duration,
+    }
+}
+
+fn false_drops(
+    store: &Store,
+    run: &RunSummary,
+    schedule: &Schedule,
+    owd: u64,
+) -> Result<FalseDrops> {
+    let (rows, _) = records::read(&store.path(&run.records))
+        .context("its records are gone: remove the run's .json to make it again")?;
+    let on_time: Vec<bool> = rows.iter().map(records::Row::on_time).collect();
+    let link = bound::Link::of_path(run.rate, owd);
+    Ok(bound::false_drops(schedule, &on_time, &link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::{Class, Packet};
+
+    #[test]
+    fn an_adu_is_judged_as_a_whole_or_not_at_all() {
+        let packet = |at, adu| Packet {
+            at,
+            lifetime: 100,
+            class: Class::Video,
+            stream: 0,
+            adu,
+            last: false,
+            wire_bytes: 100,
+        };
+        let schedule = Schedule {
+            packets: vec![
+                packet(0, 0),
+                packet(9, 1),
+                packet(10, 2),
+                packet(11, 1),
+                packet(12, 2),
+            ],
+            duration: 20,
+        };
+        let left: Vec<u32> = judged(&schedule, 10)
+            .packets
+            .iter()
+            .map(|p| p.adu)
+            .collect();
+        assert_eq!(left, [2, 2]);
+        assert_eq!(judged(&schedule, 0), schedule);
+    }
+}

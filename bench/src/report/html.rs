@@ -184,6 +184,8 @@ pub(super) mod tests {
                 owd_ms: Millis(40.0),
                 loss_percent: Percent(0.0),
                 router_queue: None,
+                control: Default::default(),
+                tcp: 0,
                 lifetime: None,
                 traffic: [("model".to_owned(), "conference".into())].into(),
                 rtt_error: Error(0.0),

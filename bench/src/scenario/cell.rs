@@ -20,6 +20,18 @@ pub enum Bottleneck {
     Router,
 }
 
+/// What decides when packets leave the sending application's hands, and how fast.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Control {
+    /// Nothing: the schedule's times, the link's rate.
+    #[default]
+    None,
+    /// TCP-Friendly Rate Control (RFC 5348), see [`tfrc`](crate::tfrc). It sets the rate at
+    /// which the queue under test may send.
+    Tfrc,
+}
+
 /// What a link's rate is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -53,6 +65,12 @@ pub struct Point {
     pub loss_percent: Percent,
     /// Packets that the router's FIFO holds; absent where the sender is narrow.
     pub router_queue: Option<u32>,
+    /// What controls the sender's rate.
+    #[serde(default)]
+    pub control: Control,
+    /// TCP Reno flows that share the router's FIFO.
+    #[serde(default)]
+    pub tcp: u32,
     /// Lifetimes that replace those of the traffic model.
     pub lifetime: Option<Lifetime>,
     /// The traffic model and the parameters given to it.

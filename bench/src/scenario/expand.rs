@@ -101,6 +101,8 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
                 owd_ms: owd,
                 loss_percent: Percent(0.0),
                 router_queue: None,
+                control: file.control,
+                tcp: 0,
                 lifetime: None,
                 traffic: BTreeMap::new(),
                 rtt_error: Error(0.0),
@@ -129,6 +131,11 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
         drafts.multiply("router_queue", "packets", &queues, |p, v| {
             p.router_queue = Some(v);
         });
+        let flows: Vec<u32> = values(&topology.tcp, super::TcpFlows::default())
+            .iter()
+            .map(|flows| flows.0)
+            .collect();
+        drafts.multiply("tcp", "flows", &flows, |p, v| p.tcp = v);
     }
     if let Some(lifetimes) = &file.lifetime {
         drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));

@@ -8,6 +8,7 @@
 //! seconds = 20                 # length of a run's traffic
 //! discard_first = 3            # s at the start of a run that are not judged
 //! lifetime = [200, { audio = 150, video = 1000 }]  # ms; absent: as the model says
+//! control = "tfrc"             # a sender under RFC 5348 instead of an open loop; router only
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -16,6 +17,7 @@
 //! owd = 40                     # one way, ms; behind a router also on the way back
 //! loss = 0                     # % of packets, behind the queue
 //! router_queue = 50            # packets of the router's FIFO, bottleneck "router" only
+//! tcp = 2                      # Reno flows through the same FIFO, bottleneck "router" only
 //!
 //! [traffic]
 //! model = "conference"         # and the model's own parameters
@@ -30,7 +32,7 @@
 //! ```
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
-//! `router_queue`, `lifetime`, each parameter of the traffic model, `rtt_error`,
+//! `router_queue`, `tcp`, `lifetime`, each parameter of the traffic model, `rtt_error`,
 //! `rate_error`, `stall`; results name them in this order. A list of tables among the
 //! model's parameters is one value. All combinations are run, each with every queue.
 //!
@@ -50,7 +52,7 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use self::{
-    cell::{Bottleneck, Cell, Stall},
+    cell::{Bottleneck, Cell, Control, Stall},
     value::{Axis, Error, Lifetime, Load, Millis, Percent, Rate},
 };
 use crate::{queue::Queue, series::summary::Swept};
@@ -97,6 +99,8 @@ struct File {
     seconds: Seconds,
     #[serde(default)]
     discard_first: Option<Spanned<f64>>,
+    #[serde(default)]
+    control: Control,
     lifetime: Option<Axis<Lifetime>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,
@@ -116,6 +120,7 @@ struct Topology {
     owd: Axis<Millis>,
     loss: Option<Axis<Percent>>,
     router_queue: Option<Axis<FifoPackets>>,
+    tcp: Option<Axis<TcpFlows>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -168,6 +173,10 @@ integer!(
 integer!(
     /// Length of the router's queue.
     FifoPackets(u32), "router_queue (packets)", 1..=100000, 50
+);
+integer!(
+    /// Competing TCP flows.
+    TcpFlows(u32), "tcp (flows)", 0..=64, 0
 );
 
 /// A queue by its name, so that a wrong one is refused with its line.
@@ -289,7 +298,34 @@ impl File {
                 "[topology]: `router_queue` goes with bottleneck = \"router\" only",
             );
         }
+        if topology.bottleneck == Bottleneck::Sender {
+            if topology.tcp.is_some() {
+                return fault(
+                    at,
+                    "[topology]: `tcp` goes with bottleneck = \"router\" only",
+                );
+            }
+            if self.control == Control::Tfrc {
+                return fault(
+                    at,
+                    "[topology]: control = \"tfrc\" needs bottleneck = \"router\": at the sender \
+                     nothing is lost that it could react to",
+                );
+            }
+        }
         let queues = self.queues.get_ref();
+        let driven = |queue: &Queue| matches!(queue, Queue::Bestby { .. } | Queue::Pfifo(_));
+        if self.control == Control::Tfrc
+            && let Some(QueueName(other)) = queues.iter().find(|name| !driven(&name.0))
+        {
+            return fault(
+                Some(self.queues.span()),
+                &format!(
+                    "`queues`: control = \"tfrc\" works with `bestby qdisc ...` and with `pfifo N` \
+                     (a FIFO in front of the socket, as DCCP has one), not with `{other}`"
+                ),
+            );
+        }
         for (index, QueueName(queue)) in queues.iter().enumerate() {
             if queues[..index]
                 .iter()

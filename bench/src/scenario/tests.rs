@@ -193,3 +193,24 @@ fn queues_given_twice_are_refused() {
     let (line, message) = refused(&text);
     assert!(message.contains("twice") && line == Some(3), "{message}");
 }
+
+#[test]
+fn tfrc_and_tcp_need_a_router() {
+    let text = SMALL.replace(
+        "load = [1, 1.5]",
+        "bottleneck = \"router\"\nrate = \"1mbit\"\ntcp = 2",
+    );
+    let text = format!("control = \"tfrc\"{text}");
+    let s = parse(&text);
+    let point = &s.cells[0].point;
+    assert_eq!((point.control, point.tcp), (Control::Tfrc, 2));
+
+    let (line, message) = refused(&format!("control = \"tfrc\"{SMALL}"));
+    assert_eq!(line, Some(4));
+    assert!(message.contains("router"), "{message}");
+    let (_, message) = refused(&SMALL.replace("owd = 40", "owd = 40\ntcp = 1"));
+    assert!(message.contains("`tcp`"), "{message}");
+    let (line, message) = refused(&text.replace("pfifo 32", "fq"));
+    assert_eq!(line, Some(3));
+    assert!(message.contains("`fq`"), "{message}");
+}

@@ -5,16 +5,18 @@ use std::{rc::Rc, time::Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
+    controlled,
     job::{self, Job},
     stalled,
     summary::RunSummary,
 };
 use crate::{
     bestby::Agent,
-    measure::{self, QueueCounters},
+    competing::{Competitor, Running},
+    measure::{self, QueueCounters, fairness},
     queue::{self, Installed, Told},
     records::{self, Row},
-    scenario::cell::Bottleneck,
+    scenario::cell::{Bottleneck, Control},
     sys::SECOND,
     topology::{self, Path, Shape},
     traffic::{Schedule, receiver::Arrival, sender::Sent},
@@ -40,6 +42,7 @@ pub(super) trait Runner {
 pub(super) struct Bench {
     /// In the path's namespace: ends first.
     agent: Option<Rc<Agent>>,
+    competitor: Option<Competitor>,
     path: Option<(Shape, Path)>,
 }
 
@@ -52,6 +55,8 @@ pub(super) struct Passage {
     /// Of the idle path, ns.
     pub(super) owd: u64,
     pub(super) counters: Option<QueueCounters>,
+    /// Payload bytes of the competing TCP flows; absent without any.
+    pub(super) tcp_bytes: Option<u64>,
 }
 
 impl Runner for Bench {
@@ -75,7 +80,7 @@ impl Runner for Bench {
             Ok(passage) => passage,
             Err(error) => {
                 // Whatever it is that failed, the next run has a new agent and a new path.
-                (self.agent, self.path) = (None, None);
+                (self.agent, self.competitor, self.path) = (None, None, None);
                 return queue::not_on_this_kernel(&error)
                     .map(Outcome::Absent)
                     .ok_or(error);
@@ -87,10 +92,13 @@ impl Runner for Bench {
             extra_delay,
             owd,
             counters,
+            tcp_bytes,
         } = passage;
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
         let mut measures = measure::judge_after(&schedule, &sent, &arrivals, extra_delay, discard);
         measures.queue = counters;
+        measures.tcp_share =
+            tcp_bytes.and_then(|tcp| fairness::tcp_share(tcp, measures.received_bytes));
         let rows = records::rows(&schedule, &sent, &arrivals, extra_delay)?;
         let run = RunSummary {
             number: job.number,
@@ -114,6 +122,7 @@ impl Bench {
         if self.path.as_ref().is_none_or(|(old, _)| *old != shape) {
             // The old one first: both have namespaces of the same names.
             self.agent = None;
+            self.competitor = None;
             self.path = None;
             let path = Path::build(shape).context("building the path")?;
             self.path = Some((shape, path));
@@ -129,6 +138,27 @@ impl Bench {
             path.set_router(rate, packets)?;
         }
         let relays = point.model()?.is_relay();
+        ensure!(
+            !(relays && point.control == Control::Tfrc),
+            "control = \"tfrc\" is of one session: a relay's clients would need one each"
+        );
+        let tcp = controlled::compete(&mut self.competitor, path, point)?;
+        let discard = (job.scenario.discard_first * SECOND as f64).round() as u64;
+        let tcp_bytes = |tcp: Option<Running>| {
+            tcp.map(|running| controlled::delivered(running, discard))
+                .transpose()
+        };
+        if point.control == Control::Tfrc {
+            let (sent, arrivals, counters) = controlled::pass(path, queue, schedule)?;
+            return Ok(Passage {
+                sent,
+                arrivals,
+                extra_delay: path.extra_delay,
+                owd: path.owd,
+                counters,
+                tcp_bytes: tcp_bytes(tcp)?,
+            });
+        }
         let receivers = if relays {
             topology::clients(schedule.streams())
         } else {
@@ -166,6 +196,7 @@ impl Bench {
             extra_delay: path.extra_delay,
             owd: path.owd,
             counters: counters(&installed, topology::DEVICE)?,
+            tcp_bytes: tcp_bytes(tcp)?,
         })
     }
 }

@@ -4,6 +4,7 @@
 //! interrupted goes on where it stopped when it is started again.
 
 mod bench;
+mod controlled;
 mod job;
 mod limit;
 mod progress;

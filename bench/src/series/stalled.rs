@@ -90,6 +90,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         extra_delay: owd,
         owd,
         counters: bench::counters(&installed, link.name())?,
+        tcp_bytes: None,
     })
 }
 

@@ -1,0 +1,93 @@
+//! Runs in which a congestion control sets the rate (`sender = "tfrc"`), and TCP flows
+//! beside any sender (`tcp`, both with a router).
+
+use std::thread;
+
+use anyhow::{Result, bail};
+
+use super::bench::counters;
+use crate::{
+    competing::{self, Competitor, Flows, Running},
+    measure::QueueCounters,
+    queue::{Installed, Queue, Told},
+    scenario::cell::Point,
+    tfrc::session::{self, Queueing},
+    topology::{self, Path},
+    traffic::{Schedule, receiver::Arrival, sender::Sent},
+};
+
+/// bit/s; the sender's device is no bottleneck: the rate that TFRC sets is.
+const DEVICE_RATE: u64 = 1_000_000_000;
+/// Bytes on the wire of a competing packet: the conference's mean, as in SFDPS §5.2.
+const TCP_BYTES: u32 = 519;
+
+/// Starts the TCP flows that a point asks for and lets them fill the router's queue.
+pub(super) fn compete(
+    competitor: &mut Option<Competitor>,
+    path: &Path,
+    point: &Point,
+) -> Result<Option<Running>> {
+    if point.tcp == 0 {
+        return Ok(None);
+    }
+    let competitor = match competitor {
+        Some(competitor) => competitor,
+        None => competitor.insert(Competitor::new(path)?),
+    };
+    let flows = Flows {
+        count: point.tcp as usize,
+        control: "reno".into(),
+        wire_bytes: TCP_BYTES,
+    };
+    let running = competitor.start(path, &flows)?;
+    thread::sleep(competing::WARM_UP);
+    Ok(Some(running))
+}
+
+/// Ends the flows. Payload bytes that they delivered together, without the first
+/// `discard` ns of the media's run.
+pub(super) fn delivered(running: Running, discard: u64) -> Result<u64> {
+    let from = competing::WARM_UP.as_nanos() as u64 + discard;
+    let skip = (from / competing::BUCKET) as usize;
+    let flows = running.stop()?;
+    Ok(flows
+        .iter()
+        .flat_map(|flow| flow.bytes.iter().skip(skip))
+        .sum())
+}
+
+/// Sends `schedule` under TFRC through `queue`: bestby below the socket, told rate and
+/// one-way delay by the application alone; or, for `pfifo N`, a FIFO of N packets in
+/// user space, as DCCP has one.
+pub(super) fn pass(
+    path: &Path,
+    queue: &Queue,
+    schedule: &Schedule,
+) -> Result<(Sent, Vec<Arrival>, Option<QueueCounters>)> {
+    let (installed, queueing) = match queue {
+        Queue::Pfifo(packets) => (None, Queueing::Fifo(*packets as usize)),
+        Queue::Bestby { method, .. } => {
+            let told = Told {
+                rate: DEVICE_RATE,
+                session_rate: None,
+                owd: 0,
+                receivers: &[],
+            };
+            let ns = path.sender();
+            let installed = Installed::told(queue, ns, topology::DEVICE, &told)?;
+            let mut marking = queue.marking(path.owd);
+            // The papers' methods know packets only; triage gives up whole frames.
+            marking.alone = method != "triage";
+            (Some(installed), Queueing::Bestby(marking))
+        }
+        other => {
+            bail!("sender = \"tfrc\" works with `bestby qdisc ...` and `pfifo N`, not `{other}`")
+        }
+    };
+    let outcome = session::run(path, schedule, queueing, false)?;
+    let counters = match &installed {
+        Some(installed) => counters(installed, topology::DEVICE)?,
+        None => None,
+    };
+    Ok((outcome.sent, outcome.arrivals, counters))
+}

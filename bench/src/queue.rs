@@ -15,11 +15,15 @@ use crate::{
     bestby,
     netns::Netns,
     topology::{self, Path},
-    traffic::sender::Marking,
+    traffic::{conference, sender::Marking},
 };
 
-/// bytes; just above the largest packet of 1026.
-const TBF_BURST: u32 = 1100;
+/// Bytes of tbf's bucket for packets of at most `largest` bytes: just above the largest
+/// of the conference (1026), and never below the largest there is: tbf drops a packet
+/// that its bucket cannot hold.
+fn tbf_burst(largest: u32) -> u32 {
+    largest.max(1026) + 74
+}
 
 /// bestby's methods, ours first.
 pub const METHODS: [&str; 7] = [
@@ -224,6 +228,8 @@ pub struct Told<'a> {
     pub owd: u64,
     /// The receivers.
     pub receivers: &'a [Ipv4Addr],
+    /// Bytes of the largest packet that will come, MAC header included.
+    pub largest: u32,
 }
 
 /// Why a queue could not be installed, if the reason is that this kernel has no such
@@ -267,6 +273,7 @@ impl<'a> Installed<'a> {
             session_rate: None,
             owd,
             receivers: &[receiver],
+            largest: conference::VIDEO_MAX,
         };
         Self::told(queue, ns, device, &told)
     }
@@ -315,7 +322,8 @@ impl<'a> Installed<'a> {
         if cake {
             ns.sh("tc", &format!("{root} cake bandwidth {rate}bit {leaf}"))?;
         } else {
-            let bucket = format!("tbf rate {rate}bit burst {TBF_BURST} limit 10000000");
+            let burst = tbf_burst(told.largest);
+            let bucket = format!("tbf rate {rate}bit burst {burst} limit 10000000");
             ns.sh("tc", &format!("{root} {bucket}"))?;
             ns.sh(
                 "tc",

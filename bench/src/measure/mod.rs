@@ -11,6 +11,8 @@ pub use judge::{judge, judge_after};
 pub use limit::Limit;
 use serde::{Deserialize, Serialize};
 
+use crate::traffic::media::Picture;
+
 /// Delay from creation to arrival, ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Delay {
@@ -78,6 +80,9 @@ pub struct Measures {
     /// What no queue can beat; where the link is known and does not stand still.
     #[serde(default)]
     pub limit: Option<Limit>,
+    /// What a decoder made of it; of real media only.
+    #[serde(default)]
+    pub picture: Option<Picture>,
     /// Part of the bytes delivered that was TCP's, where TCP flows competed.
     pub tcp_share: Option<f64>,
     /// Packets that the sender's own socket refused (never offered to the queue).

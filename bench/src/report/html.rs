@@ -97,7 +97,8 @@ fn overview(summary: &Summary) -> Markup {
             } }
         } }
         p.faint {
-            "Leads, equal, behind: complete ADUs on time of " (compare::OURS) " beside the best "
+            "Leads, equal, behind: complete ADUs on time of " (compare::OURS) " (where it was not run, of the "
+            "first of bestby's queues) beside the best "
             "other queue in each combination of the axes, one count each; equal where 95 % "
             "confidence (Welch's t-test) cannot tell the difference from chance."
         }

@@ -1,8 +1,11 @@
-//! Finds, for the runs of a summary, what no queue could have beaten and what was given
-//! up without need. It needs no run, only what a run left behind, so it is done after
+//! Finds, for the runs of a summary, what no queue could have beaten, what was given up
+//! without need, and what a decoder makes of real media. It needs no run, only what a run left behind, so it is done after
 //! them: on the host, where it takes no time of a VM's.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    path::Path,
+};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -13,11 +16,12 @@ use crate::{
     scenario::cell::{Bottleneck, Point},
     series::summary::{ScenarioSummary, Summary},
     sys::{MILLI, SECOND},
-    traffic::Schedule,
+    traffic::{Model, Schedule, media},
 };
 
-/// Gives a [`Limit`] to every run that has none and can have one; returns whether any
-/// was given. Records that are missing leave false drops open, which is said on stderr.
+/// Gives a [`Limit`] to every run that has none and can have one, and real media their
+/// pictures; returns whether any was given. Records that are missing leave false drops
+/// and pictures open, which is said on stderr.
 pub fn fill(summary: &mut Summary, dir: &Path) -> Result<bool> {
     let mut any = false;
     for scenario in &mut summary.scenarios {
@@ -36,7 +40,8 @@ fn is_bounded(point: &Point) -> bool {
 struct Known {
     schedule: Schedule,
     link: Link,
-    limit: Limit,
+    /// Absent where the link is shared or stands still.
+    limit: Option<Limit>,
 }
 
 fn fill_scenario(scenario: &mut ScenarioSummary, dir: &Path) -> Result<bool> {
@@ -44,63 +49,70 @@ fn fill_scenario(scenario: &mut ScenarioSummary, dir: &Path) -> Result<bool> {
     let discard = (scenario.discard_first * SECOND as f64).round() as u64;
     let mut missing = 0;
     let mut any = false;
-    // By traffic, seed, rate and owd: one schedule and one bound for all queues of a point.
-    let mut known: HashMap<(String, u64, u64, u64), Known> = HashMap::new();
+    // By all that schedule and link depend on: one bound for all queues of a point.
+    let mut known: HashMap<(String, bool, u64, u64, u64), Known> = HashMap::new();
     for cell in &mut scenario.cells {
-        if !is_bounded(&cell.point) {
-            continue;
-        }
-        let traffic = serde_json::to_string(&(&cell.point.traffic, &cell.point.lifetime))?;
+        let point = &cell.point;
+        let bounded = is_bounded(point);
+        let media = match point.model()? {
+            Model::Media(parameters) => Some(parameters),
+            _ => None,
+        };
+        let traffic = serde_json::to_string(&(&point.traffic, &point.lifetime))?;
         for run in &mut cell.runs {
-            if run.measures.limit.is_some() {
+            let measures = &mut run.measures;
+            let wants_limit = bounded && measures.limit.is_none();
+            let wants_picture = media.is_some() && measures.picture.is_none();
+            if !wants_limit && !wants_picture {
                 continue;
             }
             let owd = (run.owd_ms * MILLI as f64).round() as u64;
-            let key = (traffic.clone(), run.seed, run.rate, owd);
-            if !known.contains_key(&key) {
-                let schedule = cell.point.schedule(seconds, run.seed)?;
-                let link = Link::of_path(run.rate, owd);
-                let limit = Limit::of(&schedule, &link, discard);
-                known.insert(
-                    key.clone(),
-                    Known {
+            let known = match known.entry((traffic.clone(), bounded, run.seed, run.rate, owd)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let schedule = point.schedule(seconds, run.seed)?;
+                    let link = Link::of_path(run.rate, owd);
+                    let limit = bounded.then(|| Limit::of(&schedule, &link, discard));
+                    place.insert(Known {
                         schedule,
                         link,
                         limit,
-                    },
-                );
-            }
-            let Some(Known {
-                schedule,
-                link,
-                limit,
-            }) = known.get(&key)
-            else {
-                continue;
+                    })
+                }
             };
-            let mut limit = *limit;
-            let file = dir.join(&run.records);
-            if file.is_file() {
-                let (rows, _) = records::read(&file)?;
-                ensure!(
-                    rows.len() == schedule.packets.len(),
-                    "{} has {} packets, its seed now makes {}: another version of the lab made it",
-                    file.display(),
-                    rows.len(),
-                    schedule.packets.len()
-                );
-                let on_time: Vec<bool> = rows.iter().map(records::Row::on_time).collect();
-                limit.count_false_drops(schedule, &on_time, link);
-            } else {
-                missing += 1;
+            if wants_limit {
+                measures.limit = known.limit;
+                any = true;
             }
-            run.measures.limit = Some(limit);
-            any = true;
+            let file = dir.join(&run.records);
+            if !file.is_file() {
+                missing += 1;
+                continue;
+            }
+            let (rows, _) = records::read(&file)?;
+            ensure!(
+                rows.len() == known.schedule.packets.len(),
+                "{} has {} packets, its seed now makes {}: another version of the lab made it",
+                file.display(),
+                rows.len(),
+                known.schedule.packets.len()
+            );
+            let on_time: Vec<bool> = rows.iter().map(records::Row::on_time).collect();
+            if let (true, Some(limit)) = (wants_limit, &mut measures.limit) {
+                limit.count_false_drops(&known.schedule, &on_time, &known.link);
+            }
+            if let (true, Some(parameters)) = (wants_picture, &media) {
+                let from = scenario.discard_first;
+                let picture = media::judge(parameters, seconds, run.seed, &on_time, from)?;
+                measures.picture = Some(picture);
+                any = true;
+            }
         }
     }
     if missing > 0 {
         eprintln!(
-            "{}: the records of {missing} runs are not there: their false drops stay unknown",
+            "{}: the records of {missing} runs are not there: their false drops and pictures \
+             stay unknown",
             scenario.name
         );
     }

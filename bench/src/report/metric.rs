@@ -84,6 +84,36 @@ pub(super) const COLUMNS: &[Metric] = &[
         of: |run| run.measures.false_drop_percent(),
     },
     Metric {
+        label: "decoded %",
+        meaning: "pictures for which the decoder returned one, of all of the source",
+        digits: 1,
+        of: |run| {
+            let picture = run.measures.picture?;
+            share([picture.pictures, picture.decoded])
+        },
+    },
+    Metric {
+        label: "intact %",
+        meaning: "pictures that are, pixel for pixel, what an undisturbed player shows",
+        digits: 1,
+        of: |run| {
+            let picture = run.measures.picture?;
+            share([picture.pictures, picture.intact])
+        },
+    },
+    Metric {
+        label: "SSIM",
+        meaning: "structural similarity of what is shown to the source, mean of all pictures; a missing one is the last before it",
+        digits: 4,
+        of: |run| Some(run.measures.picture?.ssim),
+    },
+    Metric {
+        label: "undisturbed",
+        meaning: "SSIM of an undisturbed player: what coding alone costs",
+        digits: 4,
+        of: |run| Some(run.measures.picture?.ssim_undisturbed),
+    },
+    Metric {
         label: "useful kbit/s",
         meaning: "bytes of the ADUs that were complete on time, per second of the time that was judged",
         digits: 0,
@@ -114,13 +144,13 @@ pub(super) const COLUMNS: &[Metric] = &[
         of: |run| offered(run.measures.audio).then_some(run.measures.audio_delay.p50),
     },
     Metric {
-        label: "p95",
+        label: "audio p95",
         meaning: "the same, 95th percentile",
         digits: 1,
         of: |run| offered(run.measures.audio).then_some(run.measures.audio_delay.p95),
     },
     Metric {
-        label: "p99",
+        label: "audio p99",
         meaning: "the same, 99th percentile",
         digits: 1,
         of: |run| offered(run.measures.audio).then_some(run.measures.audio_delay.p99),
@@ -132,13 +162,13 @@ pub(super) const COLUMNS: &[Metric] = &[
         of: |run| offered(run.measures.video).then_some(run.measures.video_delay.p50),
     },
     Metric {
-        label: "p95",
+        label: "video p95",
         meaning: "the same, 95th percentile",
         digits: 1,
         of: |run| offered(run.measures.video).then_some(run.measures.video_delay.p95),
     },
     Metric {
-        label: "p99",
+        label: "video p99",
         meaning: "the same, 99th percentile",
         digits: 1,
         of: |run| offered(run.measures.video).then_some(run.measures.video_delay.p99),

@@ -78,6 +78,13 @@ pub fn run(options: &Options) -> Result<()> {
     }
     fs::create_dir_all(&options.out)
         .with_context(|| format!("creating the results' directory {}", options.out.display()))?;
+    if !options.inner {
+        // Media are encoded here: a VM that emulates its processor would take long.
+        for job in all_jobs(&scenarios, options)? {
+            let model = job.cell.point.model()?;
+            model.prepare(job.scenario.seconds, job.seed())?;
+        }
+    }
     let made = if options.vm {
         vm::run(options, &scenarios)
     } else {

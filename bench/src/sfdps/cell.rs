@@ -17,7 +17,7 @@ use crate::{
         session::{self, Queueing},
     },
     topology::{self, Path},
-    traffic::{Class, Schedule, receiver::Arrival, sender::Marking},
+    traffic::{Class, MAX_WIRE, Schedule, receiver::Arrival, sender::Marking},
 };
 
 /// What is compared unless asked otherwise: the paper's, and ours.
@@ -219,6 +219,7 @@ pub fn run(
                 session_rate: None,
                 owd: 0,
                 receivers: &[],
+                largest: MAX_WIRE,
             };
             let ns = path.sender();
             Some(Installed::told(&queue, ns, topology::DEVICE, &told)?)

@@ -91,6 +91,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Bytes of the largest packet on the wire; 0 of nothing.
+    pub fn largest(&self) -> u32 {
+        self.packets.iter().map(|p| p.wire_bytes).max().unwrap_or(0)
+    }
+
     /// Gives ADUs another lifetime (ns) by class, `None` leaves a class as it is. It runs
     /// from an ADU's first packet on: all packets of an ADU keep sharing one deadline.
     pub fn set_lifetimes(&mut self, of: impl Fn(Class) -> Option<u64>) {

@@ -3,12 +3,10 @@
 mod counters;
 pub mod fairness;
 mod judge;
-mod limit;
 pub mod statistics;
 
 pub use counters::{Dropped, QueueCounters};
 pub use judge::{judge, judge_after};
-pub use limit::Limit;
 use serde::{Deserialize, Serialize};
 
 use crate::traffic::media::Picture;
@@ -77,9 +75,6 @@ pub struct Measures {
     pub worst_stream: Option<f64>,
     /// What the queue says of itself over the whole run; bestby's only.
     pub queue: Option<QueueCounters>,
-    /// What no queue can beat; where the link is known and does not stand still.
-    #[serde(default)]
-    pub limit: Option<Limit>,
     /// What a decoder made of it; of real media only.
     #[serde(default)]
     pub picture: Option<Picture>,

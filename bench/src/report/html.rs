@@ -11,14 +11,14 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
     compare::{self, Verdict},
-    limits, metric, section,
+    metric, pictures, section,
 };
 use crate::series::summary::{self, ScenarioSummary, Summary};
 
 /// Name of the page below the results' directory.
 pub const FILE: &str = "report.html";
 
-/// Reads `dir/summary.json`, adds to it what no queue can beat, and writes
+/// Reads `dir/summary.json`, adds to it what a decoder makes of real media, and writes
 /// `dir/report.html`, whose path it returns.
 pub fn write(dir: &Path) -> Result<PathBuf> {
     let file = dir.join(summary::FILE);
@@ -37,7 +37,7 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
         summary.format,
         summary::FORMAT
     );
-    if limits::fill(&mut summary, dir)? {
+    if pictures::fill(&mut summary, dir)? {
         summary::save(dir, &summary)?;
     }
     let page = page(&summary, dir)?.into_string();

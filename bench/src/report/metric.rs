@@ -47,7 +47,7 @@ pub(super) const FRAMES_OF_BOUND: Metric = Metric {
     label: "frames of bound %",
     meaning: "complete frames on time in percent of the clairvoyant bound when as much audio as possible is on time; more than 100 for a queue that pays for frames with audio",
     digits: 1,
-    of: |run| run.measures.frames_of_limit(),
+    of: |run| part(run.measures.frames[1], run.bound?.video.adus),
 };
 
 /// Data objects on time.
@@ -68,20 +68,20 @@ pub(super) const COLUMNS: &[Metric] = &[
         label: "audio of bound %",
         meaning: "audio on time in percent of the clairvoyant bound: what a schedule that knows the future could do",
         digits: 1,
-        of: |run| run.measures.audio_of_limit(),
+        of: |run| part(run.measures.audio[1], run.bound?.audio.adus),
     },
     FRAMES_OF_BOUND,
     Metric {
         label: "objects of bound %",
         meaning: "complete data objects on time in percent of the clairvoyant bound when as many audio packets and frames as possible are on time",
         digits: 1,
-        of: |run| run.measures.objects_of_limit(),
+        of: |run| part(run.measures.objects[1], run.bound?.data.adus),
     },
     Metric {
         label: "false drops %",
-        meaning: "ADUs given up although there was room for them beside all that arrived on time, in percent of those offered",
+        meaning: "ADUs of the whole run, the part that is not judged included, given up although there was room for them beside all that arrived on time; in percent of those that were judged",
         digits: 2,
-        of: |run| run.measures.false_drop_percent(),
+        of: |run| part(run.false_drops?.total(), run.measures.adus[0]),
     },
     Metric {
         label: "decoded %",
@@ -230,6 +230,10 @@ fn offered([of, _]: [u64; 2]) -> bool {
     of > 0
 }
 
-fn share([of, part]: [u64; 2]) -> Option<f64> {
-    (of > 0).then(|| part as f64 * 100.0 / of as f64)
+fn share([of, count]: [u64; 2]) -> Option<f64> {
+    part(count, of)
+}
+
+fn part(count: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| count as f64 * 100.0 / of as f64)
 }

@@ -4,8 +4,8 @@
 pub mod compare;
 mod delays;
 pub mod html;
-pub mod limits;
 mod metric;
+pub mod pictures;
 mod plot;
 mod provenance;
 mod section;

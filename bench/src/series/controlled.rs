@@ -72,6 +72,7 @@ pub(super) fn pass(
                 session_rate: None,
                 owd: 0,
                 receivers: &[],
+                largest: schedule.largest(),
             };
             let ns = path.sender();
             let installed = Installed::told(queue, ns, topology::DEVICE, &told)?;

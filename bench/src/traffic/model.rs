@@ -224,4 +224,49 @@ mod tests {
             adus(&schedule);
         }
     }
+
+    /// The page shows every parameter with its default: what it shows must be the model
+    /// that the name alone gives.
+    #[test]
+    fn the_page_of_models_shows_the_defaults() {
+        let page = include_str!("../../../docs/traffic.md");
+        let blocks: Vec<Model> = page
+            .split("```toml\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next())
+            .map(|block| toml::from_str(block).expect(block))
+            .collect();
+        let names: Vec<&str> = blocks.iter().map(Model::name).collect();
+        assert_eq!(
+            names,
+            [
+                "conference",
+                "gop",
+                "sfu",
+                "cbr",
+                "onoff",
+                "pcap",
+                "media",
+                "mix"
+            ]
+        );
+        for model in blocks {
+            let serde_json::Value::Object(all) = serde_json::to_value(&model).expect("JSON") else {
+                panic!("a model is a table");
+            };
+            for (name, value) in all {
+                let shown = page.contains(&format!("\n{name} = ")) || value.is_null();
+                assert!(shown, "`{name}` of {} is not on the page", model.name());
+            }
+            let expected = match &model {
+                Model::Pcap(_) => Model::Pcap(pcap::Parameters::of("call.pcapng")),
+                Model::Mix(mix) => {
+                    assert!(!mix.separate && mix.parts.len() == 2);
+                    continue;
+                }
+                other => parse(&format!(r#"{{"model": "{}"}}"#, other.name())).expect("a name"),
+            };
+            assert_eq!(model, expected);
+        }
+    }
 }

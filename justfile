@@ -74,6 +74,14 @@ demo *ARGS: build
 bench-core *ARGS: build
     tests/vm/run --icount --timeout 3000 -- target/release/bestby-lab core "$@"
 
+# the lab's quick profile in virtual time; ends with the report's path
+bench *ARGS: build
+    target/release/bestby-lab run --vm --if-changed anew --out target/bench/quick "$@" bench/scenarios/quick.toml
+
+# all scenarios with the papers' repetitions: hours; interrupted, it goes on
+bench-full *ARGS: build
+    target/release/bestby-lab run --vm --out target/bench/full "$@" bench/scenarios/*.toml
+
 # what this machine can do
 doctor *ARGS: build
     target/release/bestby doctor "$@"

@@ -30,6 +30,9 @@ pub enum Control {
     /// TCP-Friendly Rate Control (RFC 5348), see [`tfrc`](crate::tfrc). It sets the rate at
     /// which the queue under test may send.
     Tfrc,
+    /// The kernel's own DCCP CCID3, up to Linux 6.15, see [`dccp`](crate::dccp). `pfifo N` is
+    /// its queue.
+    Dccp,
 }
 
 /// What a link's rate is.

@@ -8,7 +8,8 @@
 //! seconds = 20                 # length of a run's traffic
 //! discard_first = 3            # s at the start of a run that are not judged
 //! lifetime = [200, { audio = 150, video = 1000 }]  # ms; absent: as the model says
-//! control = "tfrc"             # a sender under RFC 5348 instead of an open loop; router only
+//! control = "tfrc"             # a sender under RFC 5348 instead of an open loop, or the
+//!                              # kernel's own ("dccp"); router only
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -305,24 +306,33 @@ impl File {
                     "[topology]: `tcp` goes with bottleneck = \"router\" only",
                 );
             }
-            if self.control == Control::Tfrc {
+            if self.control != Control::None {
                 return fault(
                     at,
-                    "[topology]: control = \"tfrc\" needs bottleneck = \"router\": at the sender \
-                     nothing is lost that it could react to",
+                    "[topology]: `control` needs bottleneck = \"router\": at the sender nothing is \
+                     lost that it could react to",
                 );
             }
         }
+        let told = self.told.rtt_error.is_some() || self.told.rate_error.is_some();
+        if told && self.control != Control::None {
+            return fault(
+                at,
+                "[told]: a congestion-controlled sender finds out RTT and rate by itself",
+            );
+        }
         let queues = self.queues.get_ref();
-        let driven = |queue: &Queue| matches!(queue, Queue::Bestby { .. } | Queue::Pfifo(_));
-        if self.control == Control::Tfrc
-            && let Some(QueueName(other)) = queues.iter().find(|name| !driven(&name.0))
-        {
+        let driven = |queue: &Queue| match self.control {
+            Control::None => true,
+            Control::Tfrc => matches!(queue, Queue::Bestby { .. } | Queue::Pfifo(_)),
+            Control::Dccp => matches!(queue, Queue::Pfifo(_)),
+        };
+        if let Some(QueueName(other)) = queues.iter().find(|name| !driven(&name.0)) {
             return fault(
                 Some(self.queues.span()),
                 &format!(
-                    "`queues`: control = \"tfrc\" works with `bestby qdisc ...` and with `pfifo N` \
-                     (a FIFO in front of the socket, as DCCP has one), not with `{other}`"
+                    "`queues`: a congestion-controlled sender has `pfifo N` (a FIFO in front of \
+                     the socket) or, with \"tfrc\", `bestby qdisc ...`, not `{other}`"
                 ),
             );
         }

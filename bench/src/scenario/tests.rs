@@ -213,4 +213,11 @@ fn tfrc_and_tcp_need_a_router() {
     let (line, message) = refused(&text.replace("pfifo 32", "fq"));
     assert_eq!(line, Some(3));
     assert!(message.contains("`fq`"), "{message}");
+    // DCCP's queue is the kernel's; and what is told by the operator is not asked for.
+    let dccp = text.replace("\"tfrc\"", "\"dccp\"");
+    assert!(refused(&dccp).1.contains("`bestby qdisc triage`"));
+    let dccp = dccp.replace("\"bestby qdisc triage\", ", "");
+    assert_eq!(parse(&dccp).cells[0].point.control, Control::Dccp);
+    let told = format!("{text}[told]\nrtt_error = 0.2\n");
+    assert!(refused(&told).1.contains("by itself"));
 }

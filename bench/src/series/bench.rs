@@ -13,8 +13,9 @@ use super::{
 use crate::{
     bestby::Agent,
     competing::{Competitor, Running},
+    dccp,
     measure::{self, QueueCounters, fairness},
-    queue::{self, Installed, Told},
+    queue::{self, Installed, Queue, Told},
     records::{self, Row},
     scenario::cell::{Bottleneck, Control},
     sys::SECOND,
@@ -62,6 +63,11 @@ pub(super) struct Passage {
 impl Runner for Bench {
     fn run(&mut self, job: &Job<'_>) -> Result<Outcome> {
         let began = Instant::now();
+        if job.cell.point.control == Control::Dccp
+            && let Some(why) = dccp::missing()
+        {
+            return Ok(Outcome::Absent(why));
+        }
         let (scenario, point) = (job.scenario, &job.cell.point);
         let schedule = point.schedule(scenario.seconds, job.seed())?;
         let offered = schedule.load();
@@ -139,17 +145,23 @@ impl Bench {
         }
         let relays = point.model()?.is_relay();
         ensure!(
-            !(relays && point.control == Control::Tfrc),
-            "control = \"tfrc\" is of one session: a relay's clients would need one each"
+            !relays || point.control == Control::None,
+            "congestion control is of one session: a relay's clients would need one each"
         );
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
         let discard = (job.scenario.discard_first * SECOND as f64).round() as u64;
         let tcp_bytes = |tcp: Option<Running>| {
-            tcp.map(|running| controlled::delivered(running, discard))
+            tcp.map(|running| controlled::delivered(running, discard, schedule.duration))
                 .transpose()
         };
-        if point.control == Control::Tfrc {
-            let (sent, arrivals, counters) = controlled::pass(path, queue, schedule)?;
+        if point.control != Control::None {
+            let (sent, arrivals, counters) = match (point.control, queue) {
+                (Control::Dccp, Queue::Pfifo(packets)) => {
+                    let outcome = dccp::run(path, schedule, *packets as usize)?;
+                    (outcome.sent, outcome.arrivals, None)
+                }
+                _ => controlled::pass(path, queue, schedule, &mut self.agent)?,
+            };
             return Ok(Passage {
                 sent,
                 arrivals,

@@ -1,13 +1,14 @@
-//! Runs in which a congestion control sets the rate (`sender = "tfrc"`), and TCP flows
+//! Runs in which a congestion control sets the rate (`control = "tfrc"`), and TCP flows
 //! beside any sender (`tcp`, both with a router).
 
-use std::thread;
+use std::{rc::Rc, thread};
 
 use anyhow::{Result, bail};
 
 use super::bench::counters;
 use crate::{
-    competing::{self, Competitor, Flows, Running},
+    bestby::Agent,
+    competing::{self, Competitor, Delivered, Flows, Running},
     measure::QueueCounters,
     queue::{Installed, Queue, Told},
     scenario::cell::Point,
@@ -44,16 +45,20 @@ pub(super) fn compete(
     Ok(Some(running))
 }
 
-/// Ends the flows. Payload bytes that they delivered together, without the first
-/// `discard` ns of the media's run.
-pub(super) fn delivered(running: Running, discard: u64) -> Result<u64> {
-    let from = competing::WARM_UP.as_nanos() as u64 + discard;
-    let skip = (from / competing::BUCKET) as usize;
-    let flows = running.stop()?;
-    Ok(flows
+/// Ends the flows. Payload bytes that they delivered together while the media's run was
+/// judged: from `discard` ns of it to `duration` ns, when the media end; the flows go on
+/// alone until the receiver has seen the last of them.
+pub(super) fn delivered(running: Running, discard: u64, duration: u64) -> Result<u64> {
+    Ok(between(&running.stop()?, discard, duration))
+}
+
+fn between(flows: &[Delivered], discard: u64, duration: u64) -> u64 {
+    let bucket = |ns| ((competing::WARM_UP.as_nanos() as u64 + ns) / competing::BUCKET) as usize;
+    let (from, to) = (bucket(discard), bucket(duration));
+    flows
         .iter()
-        .flat_map(|flow| flow.bytes.iter().skip(skip))
-        .sum())
+        .flat_map(|flow| flow.bytes.iter().take(to).skip(from))
+        .sum()
 }
 
 /// Sends `schedule` under TFRC through `queue`: bestby below the socket, told rate and
@@ -63,6 +68,7 @@ pub(super) fn pass(
     path: &Path,
     queue: &Queue,
     schedule: &Schedule,
+    agent: &mut Option<Rc<Agent>>,
 ) -> Result<(Sent, Vec<Arrival>, Option<QueueCounters>)> {
     let (installed, queueing) = match queue {
         Queue::Pfifo(packets) => (None, Queueing::Fifo(*packets as usize)),
@@ -75,14 +81,14 @@ pub(super) fn pass(
                 largest: schedule.largest(),
             };
             let ns = path.sender();
-            let installed = Installed::told(queue, ns, topology::DEVICE, &told)?;
+            let installed = Installed::sharing(queue, ns, topology::DEVICE, &told, agent)?;
             let mut marking = queue.marking(path.owd);
             // The papers' methods know packets only; triage gives up whole frames.
             marking.alone = method != "triage";
             (Some(installed), Queueing::Bestby(marking))
         }
         other => {
-            bail!("sender = \"tfrc\" works with `bestby qdisc ...` and `pfifo N`, not `{other}`")
+            bail!("control = \"tfrc\" works with `bestby qdisc ...` and `pfifo N`, not `{other}`")
         }
     };
     let outcome = session::run(path, schedule, queueing, false)?;
@@ -91,4 +97,23 @@ pub(super) fn pass(
         None => None,
     };
     Ok((outcome.sent, outcome.arrivals, counters))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::SECOND;
+
+    #[test]
+    fn only_the_judged_time_counts() {
+        // 2 s to warm up, 3 s of which the first is discarded, then the receiver waits.
+        let seconds = [1000, 1000, 200, 300, 400, 9000].map(|bytes| [bytes / 10; 10]);
+        let flow = Delivered {
+            bytes: seconds.concat(),
+            control: "reno".into(),
+        };
+        let flows = [flow.clone(), flow];
+        assert_eq!(between(&flows, SECOND, 3 * SECOND), 1400);
+        assert_eq!(between(&[Delivered::default()], SECOND, 3 * SECOND), 0);
+    }
 }

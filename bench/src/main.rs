@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bestby_lab::{cleanup, core, report, series, sfdps};
+use bestby_lab::{bound, cleanup, core, report, series, sfdps};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -32,6 +32,8 @@ enum Command {
         #[arg(default_value = "target/bench")]
         dir: PathBuf,
     },
+    /// Schedulers against the clairvoyant bound, without a kernel.
+    Study(bound::study::Options),
 }
 
 fn main() -> Result<()> {
@@ -46,5 +48,6 @@ fn main() -> Result<()> {
             println!("{}", report::html::write(&dir)?.display());
             Ok(())
         }
+        Command::Study(options) => bound::study::run(&options),
     }
 }

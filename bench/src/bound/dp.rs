@@ -110,6 +110,41 @@ impl Limit {
         })
     }
 
+    /// A largest feasible choice, one bool per job; `None` where one clock does not do.
+    pub(super) fn chosen(&self, jobs: &Jobs) -> Option<Vec<bool>> {
+        if self.clocks != 1 {
+            return None;
+        }
+        let budget = self.rejected(jobs);
+        let mut clock = vec![NEVER; budget + 1];
+        clock[0] = LONG_AGO;
+        // taken[job][rejected]: whether the least clock has the job in it.
+        let mut taken = vec![vec![false; budget + 1]; jobs.len()];
+        for (index, job) in jobs.0.iter().enumerate() {
+            for rejected in (0..=budget).rev() {
+                let with = take(
+                    clock[rejected],
+                    self.start[index][0],
+                    job.work,
+                    self.end[index][0],
+                );
+                let without = match rejected {
+                    0 => NEVER,
+                    _ => clock[rejected - 1],
+                };
+                taken[index][rejected] = with <= without && with != NEVER;
+                clock[rejected] = with.min(without);
+            }
+        }
+        let mut rejected = budget;
+        let mut chosen = vec![false; jobs.len()];
+        for index in (0..jobs.len()).rev() {
+            chosen[index] = taken[index][rejected];
+            rejected -= usize::from(!chosen[index]);
+        }
+        Some(chosen)
+    }
+
     fn one_clock(&self, jobs: &Jobs, budget: usize) -> Option<usize> {
         let mut clock = vec![NEVER; budget + 1];
         clock[0] = LONG_AGO;

@@ -38,6 +38,24 @@ fn due(last: &Packet, link: &Link) -> i64 {
     departs + (behind + link.burst) as i64
 }
 
+/// Is there a start for `packet` such that it is in time, and no forced packet that is
+/// released while it holds the link must be on its way before it ends?
+fn has_place(packet: &Job, forced: &[Job], link: &Link) -> bool {
+    let mut start = packet.release;
+    let from = forced.partition_point(|job| job.release <= start);
+    for job in &forced[from..] {
+        let end = start + packet.work;
+        if end > packet.due || job.release >= end {
+            break;
+        }
+        if start < job.release && end + job.work > job.due {
+            // Not before it: so after it.
+            start = job.release + (job.work - link.burst as i64).max(0);
+        }
+    }
+    start + packet.work <= packet.due
+}
+
 impl Jobs {
     /// The ADUs of a class. Packets of an ADU leave in the order of the schedule.
     pub(super) fn adus(schedule: &Schedule, class: Class, link: &Link) -> Self {
@@ -88,6 +106,27 @@ impl Jobs {
     /// Without those that cannot even be sent alone.
     pub(super) fn possible(mut self) -> Self {
         self.0.retain(Job::possible);
+        self
+    }
+
+    /// Without those of which a packet has no place at all: wherever in its window it
+    /// were sent, it would hold the link from before some `forced` packet's release
+    /// until that one is too late. (Packets cannot be interrupted; this much of it is
+    /// cheap to know.) `forced` are single packets in order of release and due time.
+    pub(super) fn placeable(
+        mut self,
+        forced: &Self,
+        schedule: &Schedule,
+        class: Class,
+        link: &Link,
+    ) -> Self {
+        let packets = Self::packets(schedule, class, link).0;
+        let without_place: std::collections::HashSet<u32> = packets
+            .iter()
+            .filter(|packet| !has_place(packet, &forced.0, link))
+            .map(|packet| packet.adu)
+            .collect();
+        self.0.retain(|job| !without_place.contains(&job.adu));
         self
     }
 

@@ -3,10 +3,13 @@
 //! [`of`] gives the clairvoyant bound of a schedule on a link: as many audio packets
 //! as possible on time, then as many complete video frames, then as many complete data
 //! objects. [`false_drops`] counts what was given up although it would have fitted.
+//! [`simulate`] runs schedulers on the same schedule without a kernel, [`study`]
+//! compares them over many loads; what came of it is in `docs/triage.md`.
 //!
 //! **Model.** An ADU is a job: released when its first packet is created, due at
 //! deadline − owd, as long as its bytes take on the link. Jobs may be interrupted
-//! anywhere (a relaxation: packets may not), so a set of jobs can be on time exactly
+//! anywhere (a relaxation: packets may not, which counts only where one packet by
+//! itself would block a more important one for too long), so a set of jobs can be on time exactly
 //! if in every window the work released and due inside it fits (the demand criterion
 //! of EDF scheduling). What is a bound here holds for every real queue.
 //!
@@ -18,6 +21,8 @@ mod demand;
 mod dp;
 mod drops;
 mod jobs;
+pub mod simulate;
+pub mod study;
 #[cfg(test)]
 mod tests;
 
@@ -78,7 +83,8 @@ impl Link {
 pub struct ClassBound {
     /// ADUs offered.
     pub adus_offered: u64,
-    /// ADUs that could not be on time even with the link to themselves.
+    /// ADUs that could not be on time even with the link to themselves, or of which one
+    /// packet would inevitably block a more important one for too long.
     pub adus_impossible: u64,
     /// No schedule that does its best for the more important classes has more
     /// complete ADUs of this one on time.
@@ -133,6 +139,30 @@ pub fn on(schedule: &Schedule, link: Link) -> Bound {
     }
 }
 
+/// The ADUs of one choice that reaches the bound for audio and video, by their numbers;
+/// `None` where not all audio fits or the choice is not to be had cheaply. Real packets
+/// cannot be interrupted, so sending exactly these need not succeed: what does arrive
+/// of them in a simulation says how tight the bound is.
+pub fn best_choice(schedule: &Schedule, link: &Link) -> Option<std::collections::HashSet<u32>> {
+    let audio = Jobs::adus(schedule, Class::Audio, link).possible();
+    let (ordered, _) = audio.agreeable();
+    if Limit::new(&[], &ordered).rejected(&ordered) > 0 {
+        return None;
+    }
+    let (video, _) = Jobs::adus(schedule, Class::Video, link)
+        .possible()
+        .placeable(&ordered, schedule, Class::Video, link)
+        .agreeable();
+    let chosen = Limit::new(std::slice::from_ref(&audio), &video).chosen(&video)?;
+    let video = video.0.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+    Some(
+        video
+            .map(|(job, _)| job.adu)
+            .chain(audio.0.iter().map(|job| job.adu))
+            .collect(),
+    )
+}
+
 /// Packets beyond which their own bound (not that of ADUs) falls back to the number
 /// of packets that fit alone: the program grows with the square.
 const MANY_PACKETS: usize = 20_000;
@@ -143,12 +173,17 @@ fn class_bounds(schedule: &Schedule, link: &Link) -> [ClassBound; 3] {
     let mut forced: Vec<Jobs> = Vec::new();
     // One class of which only a number is known, not which.
     let mut open: Option<(Jobs, usize)> = None;
+    // Those of them whose ADUs are single packets, in order of release and due time.
+    let mut single: Vec<Jobs> = Vec::new();
     let mut blurred = false;
     for class in Class::ALL {
         let bound = &mut bounds[class as usize];
         let adus = Jobs::adus(schedule, class, link);
         bound.adus_offered = adus.len() as u64;
-        let adus = adus.possible();
+        let mut adus = adus.possible();
+        for packets in &single {
+            adus = adus.placeable(packets, schedule, class, link);
+        }
         bound.adus_impossible = bound.adus_offered - adus.len() as u64;
         let packets = Jobs::packets(schedule, class, link);
         bound.packets_offered = packets.len() as u64;
@@ -176,6 +211,11 @@ fn class_bounds(schedule: &Schedule, link: &Link) -> [ClassBound; 3] {
         };
 
         if rejected == 0 && open.is_none() {
+            if bound.packets_offered == bound.adus_offered
+                && let (ordered, true) = adus.agreeable()
+            {
+                single.push(ordered);
+            }
             forced.push(adus);
         } else if open.is_none() && forced.is_empty() {
             open = Some((adus, rejected));

@@ -1,0 +1,430 @@
+//! Schedulers against the bound, over loads, delays and lifetimes.
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::{
+    Bound, best_choice, false_drops, of,
+    simulate::{Errors, Guard, Outcome, Scheduler, Size, Sure, Triage, Victim, When, simulate},
+};
+use crate::{
+    report::Table,
+    sys::MILLI,
+    traffic::{Class, Schedule, conference, gop},
+};
+
+/// What the study covers.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Seeds of traffic for each cell, 1 to 1000.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// Length of a schedule in s, 1 to 3600.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// Offered rate over the link's rate; several with commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 1.5, 2.0, 4.0])]
+    pub loads: Vec<f64>,
+    /// One-way delays in ms.
+    #[arg(long, value_delimiter = ',', default_values_t = [5, 40, 75])]
+    pub owds: Vec<u64>,
+    /// Lifetimes in ms, audio/video.
+    #[arg(long, value_delimiter = ',', default_values_t = LIFETIMES.map(str::to_owned))]
+    pub lifetimes: Vec<String>,
+    /// conference, gop.
+    #[arg(long, value_delimiter = ',', default_values_t = ["conference".to_owned(), "gop".to_owned()])]
+    pub traffic: Vec<String>,
+    /// Schedulers, by name; `all` = every one there is.
+    #[arg(long, value_delimiter = ',', default_values_t = ["fifo", "priority", "edf", "triage"].map(str::to_owned))]
+    pub schedulers: Vec<String>,
+    /// The rate that schedulers plan with is wrong by so much (0.2 = 20 % too high).
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    pub rate_error: f64,
+    /// The one-way delay they believe is wrong by so much.
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    pub owd_error: f64,
+    /// One line per scheduler over all cells instead of one per cell.
+    #[arg(long)]
+    pub brief: bool,
+}
+
+const LIFETIMES: [&str; 7] = [
+    "50/50",
+    "150/150",
+    "200/200",
+    "1000/1000",
+    "50/200",
+    "150/1000",
+    "200/150",
+];
+
+/// All schedulers there are, by the names they have in tables.
+pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
+    let kernel = Triage::KERNEL;
+    let first_bit = Triage {
+        first_bit: true,
+        ..kernel
+    };
+    let begun = Triage {
+        keep_begun: true,
+        ..first_bit
+    };
+    let dequeue = Triage {
+        when: When::Dequeue,
+        ..first_bit
+    };
+    let triages = [
+        ("triage", kernel),
+        ("first-bit", first_bit),
+        ("begun", begun),
+        (
+            "whole",
+            Triage {
+                victim: Victim::Largest,
+                ..first_bit
+            },
+        ),
+        (
+            "latest",
+            Triage {
+                victim: Victim::Latest,
+                ..first_bit
+            },
+        ),
+        (
+            "first",
+            Triage {
+                victim: Victim::First,
+                ..first_bit
+            },
+        ),
+        (
+            "start",
+            Triage {
+                when: When::Start,
+                ..first_bit
+            },
+        ),
+        ("dequeue", dequeue),
+        (
+            "dequeue-begun",
+            Triage {
+                keep_begun: true,
+                ..dequeue
+            },
+        ),
+        (
+            "dequeue-whole",
+            Triage {
+                victim: Victim::Largest,
+                ..dequeue
+            },
+        ),
+        (
+            "known",
+            Triage {
+                size: Size::Known,
+                ..dequeue
+            },
+        ),
+        (
+            "known-begun",
+            Triage {
+                size: Size::Known,
+                keep_begun: true,
+                ..dequeue
+            },
+        ),
+        (
+            "guard",
+            Triage {
+                guard: Guard::GiveUp,
+                ..dequeue
+            },
+        ),
+        (
+            "wait",
+            Triage {
+                guard: Guard::Wait,
+                ..dequeue
+            },
+        ),
+        (
+            "sure",
+            Triage {
+                sure: Sure::Always,
+                ..dequeue
+            },
+        ),
+        (
+            "doubt",
+            Triage {
+                sure: Sure::Doubt,
+                ..dequeue
+            },
+        ),
+        (
+            "sure-1.5",
+            Triage {
+                sure: Sure::Always,
+                slower: 1.5,
+                ..dequeue
+            },
+        ),
+        (
+            "doubt-1.5",
+            Triage {
+                sure: Sure::Doubt,
+                slower: 1.5,
+                ..dequeue
+            },
+        ),
+        (
+            "wait-doubt",
+            Triage {
+                guard: Guard::Wait,
+                sure: Sure::Doubt,
+                ..dequeue
+            },
+        ),
+    ];
+    let plain = [
+        ("oracle", ORACLE),
+        ("fifo", Scheduler::Fifo(1000)),
+        ("priority", Scheduler::Priority),
+        ("edf", Scheduler::Edf),
+    ];
+    let triages = triages.map(|(name, triage)| (name, Scheduler::Triage(triage)));
+    plain.into_iter().chain(triages).collect()
+}
+
+/// What one scheduler made of all seeds of a cell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    /// ADUs complete on time, and their bound.
+    audio: [u64; 2],
+    video: [u64; 2],
+    offered: u64,
+    false_drops: u64,
+    stale: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: &Self) {
+        for (sum, part) in [
+            (&mut self.audio, other.audio),
+            (&mut self.video, other.video),
+        ] {
+            sum[0] += part[0];
+            sum[1] += part[1];
+        }
+        self.offered += other.offered;
+        self.false_drops += other.false_drops;
+        self.stale += other.stale;
+    }
+}
+
+fn percent([part, of]: [u64; 2]) -> f64 {
+    match of {
+        0 => 100.0,
+        _ => part as f64 * 100.0 / of as f64,
+    }
+}
+
+fn complete(schedule: &Schedule, on_time: &[bool], class: Class) -> u64 {
+    let mut adus = std::collections::HashMap::new();
+    for (packet, &in_time) in schedule.packets.iter().zip(on_time) {
+        if packet.class == class {
+            *adus.entry(packet.adu).or_insert(true) &= in_time;
+        }
+    }
+    adus.values().filter(|&&whole| whole).count() as u64
+}
+
+fn judge(schedule: &Schedule, bound: &Bound, scheduler: Scheduler, errors: Errors) -> Sum {
+    let outcome = if scheduler == ORACLE {
+        oracle(schedule, bound)
+    } else {
+        simulate(schedule, &bound.link, scheduler, errors)
+    };
+    let on_time = &outcome.on_time;
+    Sum {
+        audio: [complete(schedule, on_time, Class::Audio), bound.audio.adus],
+        video: [complete(schedule, on_time, Class::Video), bound.video.adus],
+        offered: bound.audio.adus_offered + bound.video.adus_offered,
+        false_drops: false_drops(schedule, on_time, &bound.link).total(),
+        stale: outcome.stale,
+    }
+}
+
+/// Not a scheduler: see [`oracle`].
+const ORACLE: Scheduler = Scheduler::Fifo(0);
+
+/// What arrives if only the ADUs of one best choice are offered, to the best scheduler:
+/// how much of the bound can be had with packets that are not interrupted.
+fn oracle(schedule: &Schedule, bound: &Bound) -> Outcome {
+    let mut outcome = Outcome {
+        on_time: vec![false; schedule.packets.len()],
+        stale: 0,
+    };
+    let Some(choice) = best_choice(schedule, &bound.link) else {
+        return outcome;
+    };
+    let places: Vec<usize> = (0..schedule.packets.len())
+        .filter(|&place| choice.contains(&schedule.packets[place].adu))
+        .collect();
+    let chosen = Schedule {
+        packets: places.iter().map(|&p| schedule.packets[p]).collect(),
+        duration: schedule.duration,
+    };
+    let best = Triage {
+        first_bit: true,
+        when: When::Dequeue,
+        guard: Guard::Wait,
+        size: Size::Known,
+        ..Triage::KERNEL
+    };
+    let errors = Errors::default();
+    let sent = simulate(&chosen, &bound.link, Scheduler::Triage(best), errors);
+    for (place, on_time) in places.into_iter().zip(sent.on_time) {
+        outcome.on_time[place] = on_time;
+    }
+    outcome.stale = sent.stale;
+    outcome
+}
+
+fn schedule(name: &str, lifetimes: (u64, u64), seconds: u64, seed: u64) -> Result<Schedule> {
+    let (audio_lifetime_ms, video_lifetime_ms) = lifetimes;
+    match name {
+        "conference" => Ok(conference::schedule_with(
+            &conference::Parameters {
+                audio_lifetime_ms,
+                video_lifetime_ms,
+            },
+            seconds,
+            seed,
+        )),
+        "gop" => gop::schedule(
+            &gop::Parameters {
+                audio_lifetime_ms,
+                video_lifetime_ms,
+                ..gop::Parameters::default()
+            },
+            seconds,
+            seed,
+        ),
+        _ => bail!("no traffic `{name}`: there are conference and gop"),
+    }
+}
+
+fn lifetimes(text: &str) -> Result<(u64, u64)> {
+    let parts = text
+        .split_once('/')
+        .and_then(|(audio, video)| Some((audio.parse().ok()?, video.parse().ok()?)));
+    match parts {
+        Some(parts) => Ok(parts),
+        None => bail!("lifetimes are two numbers of ms, audio/video, as 50/200, not `{text}`"),
+    }
+}
+
+/// Runs the study and prints its table.
+pub fn run(options: &Options) -> Result<()> {
+    let all = schedulers();
+    let every = options.schedulers.iter().any(|name| name == "all");
+    let mut chosen = Vec::new();
+    for name in &options.schedulers {
+        match all.iter().find(|(known, _)| known == name) {
+            Some(one) => chosen.push(*one),
+            None if every => {}
+            None => bail!(
+                "no scheduler `{name}`: there are {}",
+                all.iter().map(|s| s.0).collect::<Vec<_>>().join(", ")
+            ),
+        }
+    }
+    if every {
+        chosen = all;
+    }
+    let errors = Errors {
+        rate: options.rate_error,
+        owd: options.owd_error,
+    };
+    let mut head = vec!["traffic", "lifetimes", "owd", "load", "bound a%", "v%"];
+    let names: Vec<String> = chosen.iter().map(|c| c.0.to_owned()).collect();
+    head.extend(names.iter().map(String::as_str));
+    let mut table = Table::new(&head);
+    let mut totals = vec![(Sum::default(), 0u32, 0u32, f64::MAX); chosen.len()];
+    for traffic in &options.traffic {
+        for text in &options.lifetimes {
+            let lives = lifetimes(text)?;
+            for &owd in &options.owds {
+                for &load in &options.loads {
+                    let mut sums = vec![Sum::default(); chosen.len()];
+                    let mut offered = [0, 0];
+                    for seed in 1..=options.seeds {
+                        let schedule = schedule(traffic, lives, options.seconds, seed)?;
+                        let rate = (schedule.load() / load) as u64;
+                        let bound = of(&schedule, rate, owd * MILLI);
+                        offered[0] += bound.audio.adus_offered;
+                        offered[1] += bound.video.adus_offered;
+                        for ((_, scheduler), sum) in chosen.iter().zip(&mut sums) {
+                            sum.add(&judge(&schedule, &bound, *scheduler, errors));
+                        }
+                    }
+                    let mut row = vec![
+                        traffic.clone(),
+                        text.clone(),
+                        owd.to_string(),
+                        load.to_string(),
+                        format!("{:.1}", percent([sums[0].audio[1], offered[0]])),
+                        format!("{:.1}", percent([sums[0].video[1], offered[1]])),
+                    ];
+                    for (sum, total) in sums.iter().zip(&mut totals) {
+                        row.push(format!(
+                            "{:.1} {:.1} f{:.1}",
+                            percent(sum.audio),
+                            percent(sum.video),
+                            percent([sum.false_drops, sum.offered])
+                        ));
+                        total.0.add(sum);
+                        total.1 += u32::from(percent(sum.audio) < 99.9);
+                        // A bound of a handful of frames is no basis for a percentage.
+                        if sum.video[1] * 50 >= offered[1] {
+                            total.2 += u32::from(percent(sum.video) < 95.0);
+                            total.3 = total.3.min(percent(sum.video));
+                        }
+                    }
+                    table.row(row);
+                }
+            }
+        }
+    }
+    if !options.brief {
+        println!("{}", table.render());
+        println!("each cell: audio, video in % of the bound, f: false drops in % of all ADUs\n");
+    }
+    let mut table = Table::new(&[
+        "scheduler",
+        "audio %",
+        "video %",
+        "false %",
+        "stale",
+        "cells a<99.9",
+        "v<95",
+        "worst v",
+    ]);
+    for ((name, _), (sum, audio, video, worst)) in chosen.iter().zip(&totals) {
+        table.row(vec![
+            (*name).to_owned(),
+            format!("{:.2}", percent(sum.audio)),
+            format!("{:.2}", percent(sum.video)),
+            format!("{:.2}", percent([sum.false_drops, sum.offered])),
+            sum.stale.to_string(),
+            audio.to_string(),
+            video.to_string(),
+            format!("{worst:.1}"),
+        ]);
+    }
+    println!("{}", table.render());
+    Ok(())
+}

@@ -99,6 +99,15 @@ static __always_inline struct bb_session *bb_cached_session(__u32 index, __u32 g
 	return session && index != BB_SESSION_NONE && session->gen == gen ? session : 0;
 }
 
+/*
+ * It is the session for what found no way of its own, and it is time to look
+ * again: a flow must not stay there because the table was full for a moment.
+ */
+static __always_inline int bb_look_again(const struct bb_flow *flow, __u32 session, __u64 now)
+{
+	return session == BB_SESSION_SHARED && now - flow->refreshed_ns >= BB_REFRESH_NS;
+}
+
 static __always_inline void bb_touch(struct bb_session *session, __u64 now)
 {
 	session->used_ns = now;
@@ -115,7 +124,7 @@ static __always_inline void bb_simple_session(struct bb_work *w, struct bb_flow 
 
 	if (kind == BB_SESSION_PLAIN && flow) {
 		session = bb_cached_session(flow->plain_session, flow->plain_gen);
-		if (session) {
+		if (session && !bb_look_again(flow, flow->plain_session, w->now)) {
 			w->session = flow->plain_session;
 			bb_touch(session, w->now);
 			return;
@@ -133,6 +142,7 @@ static __always_inline void bb_simple_session(struct bb_work *w, struct bb_flow 
 	if (kind == BB_SESSION_PLAIN && flow) {
 		flow->plain_session = w->session;
 		flow->plain_gen = session->gen;
+		flow->refreshed_ns = w->now;
 	}
 }
 
@@ -171,7 +181,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	shared = kind == BB_SESSION_PREFIX || kind == BB_SESSION_INTERFACE;
 
 	session = bb_cached_session(flow->session, flow->session_gen);
-	if (!session) {
+	if (!session || bb_look_again(flow, flow->session, w->now)) {
 		key.ifindex = w->packet.key.ifindex;
 		key.kind = kind;
 		if (kind == BB_SESSION_PREFIX) {
@@ -192,7 +202,8 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	w->session = flow->session;
 	bb_touch(session, w->now);
 
-	if (shared) {
+	/* The overflow session is many destinations' too, and nobody's rate. */
+	if (shared || w->session <= BB_SESSION_SHARED) {
 		if (!flow->refreshed_ns || w->now - flow->refreshed_ns >= BB_REFRESH_NS) {
 			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule,
 				     &path);
@@ -200,19 +211,12 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 			flow->refreshed_ns = w->now;
 		}
 		w->owd_ns = flow->owd_ns;
-		if (kind == BB_SESSION_INTERFACE)
+		if (kind == BB_SESSION_INTERFACE || w->session <= BB_SESSION_SHARED)
 			return 0;
 	}
 	if (!session->refreshed_ns || w->now - session->refreshed_ns >= BB_REFRESH_NS) {
 		__u64 rate;
 
-		/* The overflow session is many destinations' too, and nobody's rate. */
-		if (w->session <= BB_SESSION_SHARED) {
-			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule,
-				     &path);
-			w->owd_ns = path.owd_ns;
-			return 0;
-		}
 		__builtin_memcpy(key.addr, session->key.addr, 16);
 		bb_find_path(skb, (struct bb_addr *)key.addr, w->now, w->rule, &path);
 		rate = path.rate;

@@ -81,9 +81,17 @@ impl<'a> Pktgen<'a> {
         self.ns.enter(|| {
             write("pgctrl", "start")?;
             let file = format!("{DIR}/{}", self.device);
-            let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
-            let (sent, busy_us) =
-                result(&text).with_context(|| format!("no result in {file}:\n{text}"))?;
+            // The generator's thread may still be writing its result.
+            let mut tries = 0;
+            let (sent, busy_us) = loop {
+                let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+                match result(&text) {
+                    Some(found) => break found,
+                    None if tries < 100 => thread::sleep(Duration::from_millis(1)),
+                    None => bail!("no result in {file}:\n{text}"),
+                }
+                tries += 1;
+            };
             if sent != count {
                 bail!("pktgen sent {sent} of {count} packets on {}", self.device);
             }

@@ -349,7 +349,8 @@ fn full_table_overflows_to_plain_and_idle_slots_change_hands() {
         s.counters.packets_in = 77;
         lab.put("bb_sessions", &index, &s);
     }
-    lab.configure(|c| c.rule_gen += 1);
+    // A flow that had to share looks again every 10 ms.
+    std::thread::sleep(std::time::Duration::from_millis(11));
     let out = lab.run(&full);
     assert_ne!(out.cb.session, shared);
     let now_its = lab.session(out.cb.session);

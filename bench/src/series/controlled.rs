@@ -12,7 +12,7 @@ use crate::{
     measure::QueueCounters,
     queue::{Installed, Queue, Told},
     scenario::cell::Point,
-    tfrc::session::{self, Queueing},
+    tfrc::session::{self, Choice, Queueing},
     topology::{self, Path},
     traffic::{Schedule, receiver::Arrival, sender::Sent},
 };
@@ -91,7 +91,7 @@ pub(super) fn pass(
             bail!("control = \"tfrc\" works with `bestby qdisc ...` and `pfifo N`, not `{other}`")
         }
     };
-    let outcome = session::run(path, schedule, queueing, false)?;
+    let outcome = session::run(path, schedule, queueing, Choice::default())?;
     let counters = match &installed {
         Some(installed) => counters(installed, topology::DEVICE)?,
         None => None,

@@ -14,7 +14,7 @@ use crate::{
     sys::{MILLI, SECOND},
     tfrc::{
         control::Sample,
-        session::{self, Queueing},
+        session::{self, Choice, Queueing},
     },
     topology::{self, Path},
     traffic::{Class, MAX_WIRE, Schedule, receiver::Arrival, sender::Marking},
@@ -281,7 +281,11 @@ pub fn run(
 type Raw = (crate::traffic::sender::Sent, Vec<Arrival>, Run);
 
 fn tfrc(path: &Path, schedule: &Schedule, queueing: Queueing, options: &Options) -> Result<Raw> {
-    let outcome = session::run(path, schedule, queueing, options.damp)?;
+    let choice = Choice {
+        damp: options.damp,
+        nominal: options.nominal,
+    };
+    let outcome = session::run(path, schedule, queueing, choice)?;
     if options.trace {
         trace(&outcome.samples);
     }

@@ -66,6 +66,9 @@ pub struct Options {
     /// TFRC with reduced oscillations (RFC 5348 §4.5; CCID3 has it not).
     #[arg(long)]
     pub damp: bool,
+    /// TFRC's packet size s is the mean of the traffic offered, not of what left.
+    #[arg(long)]
+    pub nominal: bool,
     /// Write all results as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -182,6 +182,7 @@ mod tests {
         let options = Options {
             segment: 500.0,
             damp: false,
+            nominal: false,
         };
         let mut control = Control::new(options, RTT, 0);
         let mut reports: Vec<(u64, Entry)> = Vec::new();
@@ -244,6 +245,7 @@ mod tests {
         let options = Options {
             segment: 500.0,
             damp: false,
+            nominal: false,
         };
         let mut control = Control::new(options, RTT, 0);
         let mut entries = Vec::new();
@@ -271,6 +273,7 @@ mod tests {
         let options = Options {
             segment: 500.0,
             damp: false,
+            nominal: false,
         };
         let mut control = Control::new(options, RTT, 0);
         for sequence in 0..100u32 {

@@ -20,6 +20,10 @@ pub struct Options {
     pub segment: f64,
     /// Reduce oscillations by the newest RTT (§4.5; optional there, and CCID3 has it not).
     pub damp: bool,
+    /// Keep s at `segment`, the mean of what the application offers, instead of following
+    /// what leaves. Where large packets are given up first, the latter falls, X with it,
+    /// and then the next large packet takes too long.
+    pub nominal: bool,
 }
 
 /// The state of a sender. Times are ns of one clock, passed in.
@@ -103,7 +107,9 @@ impl Sender {
     /// A packet of `bytes` left at `at` ns. `waited`: it was ready earlier and the rate
     /// held it back, so the sender is sending all that it is allowed to (§8.2.1).
     pub fn on_sent(&mut self, at: u64, bytes: u32, waited: bool) {
-        self.size += (f64::from(bytes) - self.size) / 64.0;
+        if !self.options.nominal {
+            self.size += (f64::from(bytes) - self.size) / 64.0;
+        }
         self.busy = true;
         if waited {
             self.limited.not_limited(at);

@@ -7,6 +7,7 @@ const S: f64 = 1000.0;
 const OPTIONS: Options = Options {
     segment: S,
     damp: false,
+    nominal: false,
 };
 
 fn feedback(sent: u64, x_recv: f64, p: f64) -> Feedback {
@@ -199,6 +200,22 @@ fn the_round_trip_is_smoothed() {
     // 330 − 30 − 100 = 200 ms: 0.9·100 + 0.1·200.
     sender.on_feedback(&delayed, 330 * MS);
     assert_eq!(sender.rtt() / 1000, 110_000);
+}
+
+#[test]
+fn a_nominal_size_does_not_follow_what_leaves() {
+    for (nominal, expected) in [(false, 214.0), (true, S)] {
+        let options = Options { nominal, ..OPTIONS };
+        let mut sender = Sender::new(options, Some(80 * MS), 0);
+        for n in 0..1000 {
+            sender.on_sent(n * 20 * MS, 214, true);
+        }
+        assert!(
+            (sender.segment() - expected).abs() < 1.0,
+            "{}",
+            sender.segment()
+        );
+    }
 }
 
 proptest! {

@@ -61,6 +61,15 @@ pub enum Queueing {
     Fifo(usize),
 }
 
+/// What may be chosen of TFRC, see [`Options`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Reduce oscillations.
+    pub damp: bool,
+    /// s is the mean of the schedule, not of what left.
+    pub nominal: bool,
+}
+
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -87,7 +96,12 @@ struct Fifo {
 }
 
 /// Sends `schedule` over `path` under TFRC.
-pub fn run(path: &Path, schedule: &Schedule, queueing: Queueing, damp: bool) -> Result<Outcome> {
+pub fn run(
+    path: &Path,
+    schedule: &Schedule,
+    queueing: Queueing,
+    choice: Choice,
+) -> Result<Outcome> {
     let reporter = Reporter::new(path.receiver(), PORT)?;
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
     let sender = match queueing {
@@ -106,7 +120,7 @@ pub fn run(path: &Path, schedule: &Schedule, queueing: Queueing, damp: bool) -> 
             reporter.run(&ended)
         });
         let result =
-            Loop::new(path, tap, woken, schedule, queueing, damp).and_then(|mut control| {
+            Loop::new(path, tap, woken, schedule, queueing, choice).and_then(|mut control| {
                 let start = sys::now() + 50 * MILLI;
                 let sending = scope.spawn({
                     let (sender, fifo, wake) = (&sender, &fifo, &wake);
@@ -207,7 +221,7 @@ impl<'a> Loop<'a> {
         woken: UnixDatagram,
         schedule: &'a Schedule,
         queueing: Queueing,
-        damp: bool,
+        choice: Choice,
     ) -> Result<Self> {
         let open = || -> Result<UdpSocket> {
             let socket = UdpSocket::bind("0.0.0.0:0").context("binding a socket")?;
@@ -234,7 +248,8 @@ impl<'a> Loop<'a> {
         let options = Options {
             // RFC 5348 §4.1: the mean, where sizes vary.
             segment: bytes as f64 / schedule.packets.len().max(1) as f64,
-            damp,
+            damp: choice.damp,
+            nominal: choice.nominal,
         };
         let mut new = Self {
             tap,

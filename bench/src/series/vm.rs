@@ -37,7 +37,7 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario]) -> Result<()> {
     let mut count = finished(&out, &jobs);
     let mut if_changed = options.if_changed;
     loop {
-        let mut command = command(options, &script, &out, if_changed)?;
+        let mut command = command(options, scenarios, &script, &out, if_changed)?;
         let status = guest(&mut command, scenarios, options)?;
         let now = finished(&out, &jobs);
         match status {
@@ -82,6 +82,7 @@ fn script() -> Result<PathBuf> {
 
 fn command(
     options: &Options,
+    scenarios: &[Scenario],
     script: &Path,
     out: &Path,
     if_changed: super::IfChanged,
@@ -105,16 +106,21 @@ fn command(
     if !options.only.is_empty() {
         command.arg("--only").arg(options.only.join(","));
     }
-    for scenario in &options.scenarios {
-        let scenario = fs::canonicalize(scenario)?;
-        ensure!(
-            !scenario.starts_with("/tmp"),
-            "{}: a guest has a /tmp of its own and cannot read this file: put it elsewhere",
-            scenario.display()
-        );
-        command.arg(scenario);
+    for scenario in scenarios {
+        command.arg(copy(out, scenario)?);
     }
     Ok(command)
+}
+
+/// A copy of the scenario where every guest can read it, whatever becomes of the file
+/// meanwhile: all guests of a series must read the same.
+fn copy(out: &Path, scenario: &Scenario) -> Result<PathBuf> {
+    let directory = out.join(".scenarios");
+    let file = directory.join(format!("{}.toml", scenario.name));
+    fs::create_dir_all(&directory)
+        .and_then(|()| fs::write(&file, &scenario.text))
+        .with_context(|| format!("writing {}", file.display()))?;
+    Ok(file)
 }
 
 /// Runs one guest to its end; its exit status.

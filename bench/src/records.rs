@@ -305,6 +305,7 @@ mod tests {
             at,
             lifetime: 200,
             class: Class::Audio,
+            priority: Class::Audio.priority(),
             stream: 0,
             adu,
             last: true,

@@ -235,6 +235,7 @@ impl Path {
                 at: u64::from(i) * 3 * MILLI,
                 lifetime: 10 * sys::SECOND,
                 class: Class::Audio,
+                priority: Class::Audio.priority(),
                 stream: 0,
                 adu: i,
                 last: true,

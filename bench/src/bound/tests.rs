@@ -25,6 +25,7 @@ fn packet(class: Class, adu: u32, at_ms: u64, lifetime_ms: u64, bytes: u32) -> P
         at: at_ms * MILLI,
         lifetime: lifetime_ms * MILLI,
         class,
+        priority: class.priority(),
         stream: 0,
         adu,
         last: true,

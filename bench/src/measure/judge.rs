@@ -182,6 +182,7 @@ mod tests {
             at: 0,
             lifetime: 200 * MILLI,
             class,
+            priority: class.priority(),
             stream: 0,
             adu,
             last,

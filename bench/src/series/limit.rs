@@ -127,6 +127,7 @@ mod tests {
             at,
             lifetime: 100,
             class: Class::Video,
+            priority: Class::Video.priority(),
             stream: 0,
             adu,
             last: false,

@@ -43,6 +43,7 @@ impl Builder {
                     at,
                     lifetime: adu.deadline.saturating_sub(at),
                     class: adu.class,
+                    priority: adu.class.priority(),
                     stream: adu.stream,
                     adu: number,
                     last: index + 1 == count,

@@ -61,6 +61,9 @@ pub struct Packet {
     pub lifetime: u64,
     /// Its class.
     pub class: Class,
+    /// bestby's priority, 0 is given up last: [`Class::priority`], unless the application
+    /// knows more, as real media do of frames that others refer to.
+    pub priority: u8,
     /// Which media stream, or client of a relay; streams go to destinations of their
     /// own where the sender has several.
     pub stream: u16,

@@ -176,7 +176,7 @@ impl Sender {
             if self.marking.mark {
                 let mut metadata = Metadata::new()
                     .deadline(Deadline::from_monotonic_ns(deadline))
-                    .priority(Priority::new(packet.class.priority())?);
+                    .priority(Priority::new(packet.priority)?);
                 if let Some(id) = id {
                     metadata = metadata.adu(id);
                 }
@@ -270,6 +270,7 @@ mod tests {
             at: 0,
             lifetime: 1,
             class,
+            priority: class.priority(),
             stream,
             adu,
             last: false,

@@ -24,7 +24,10 @@ use super::{
     build::{self, check_lifetime},
     pcap::capture::{self, Rtp},
 };
-use crate::sys::{MILLI, SECOND};
+use crate::{
+    demo::rtp::{self, Layer},
+    sys::{MILLI, SECOND},
+};
 
 /// RTP payload types of the recording.
 const VIDEO_TYPE: u8 = 96;
@@ -49,6 +52,9 @@ pub struct Parameters {
     pub key_frames_every: u32,
     /// Disposable frames between two that others refer to, 0..=4.
     pub disposable: u32,
+    /// Whether the sender says what other frames lose with one: key frames get priority 3,
+    /// reference frames 4, disposable ones 5; otherwise all frames have that of video.
+    pub by_layer: bool,
     /// Strength of the film grain, 0..=100: what makes sizes vary as a camera's do.
     pub grain: u32,
     /// Rate of the audio, kbit/s without any headers, 16..=256.
@@ -70,6 +76,7 @@ impl Default for Parameters {
             video_kbit: 1000,
             key_frames_every: 60,
             disposable: 1,
+            by_layer: true,
             grain: 8,
             audio_kbit: 64,
             video_lifetime_ms: 200,
@@ -165,6 +172,20 @@ fn class(packet: &Rtp) -> Class {
     }
 }
 
+fn priority(parameters: &Parameters, packet: &Rtp) -> u8 {
+    let class = class(packet);
+    if class != Class::Video || !parameters.by_layer {
+        return class.priority();
+    }
+    let payload = rtp::parse(&packet.content).map(|(_, payload)| payload);
+    match payload.and_then(Layer::of_h264) {
+        Some(Layer::Key) => 3,
+        Some(Layer::Reference) => 4,
+        Some(Layer::Disposable) => 5,
+        None => class.priority(),
+    }
+}
+
 /// `seconds` of media; packet n of the schedule is packet n of the recording.
 pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Schedule> {
     let recorded = recording(parameters, seconds, seed)?;
@@ -183,6 +204,7 @@ pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Sche
             // All packets of a frame are recorded with one time.
             lifetime: parameters.lifetime(class),
             class,
+            priority: priority(parameters, packet),
             stream: 0,
             adu,
             last: false,
@@ -191,6 +213,15 @@ pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Sche
     }
     for index in last.into_values() {
         packets[index].last = true;
+    }
+    // A frame is as important as the most important of its packets says.
+    let mut frames = std::collections::HashMap::new();
+    for packet in &packets {
+        let priority = frames.entry(packet.adu).or_insert(packet.priority);
+        *priority = packet.priority.min(*priority);
+    }
+    for packet in &mut packets {
+        packet.priority = frames[&packet.adu];
     }
     build::number(&mut packets);
     Ok(Schedule {

@@ -29,6 +29,30 @@ fn media_are_recorded_once_and_judged_by_a_decoder() {
         assert_eq!(frame.deadline - frame.at, 200 * MILLI);
         assert_eq!(frame.lasts, 1);
     }
+    // With one disposable frame between two others, half of the frames are disposable,
+    // three are key frames, and every packet of a frame has its priority.
+    let mut priorities = std::collections::BTreeMap::new();
+    for p in schedule.packets.iter().filter(|p| p.last) {
+        *priorities.entry(p.priority).or_insert(0) += 1;
+    }
+    assert_eq!(priorities.get(&3), Some(&3), "{priorities:?}");
+    let disposable = priorities.get(&5).copied().unwrap_or(0);
+    assert!((25..=30).contains(&disposable), "{priorities:?}");
+    for p in &schedule.packets {
+        let first = schedule.packets.iter().find(|other| other.adu == p.adu);
+        assert_eq!(first.map(|first| first.priority), Some(p.priority));
+    }
+    let plain = Parameters {
+        by_layer: false,
+        ..parameters.clone()
+    };
+    let plain = super::schedule(&plain, 6, 3).expect("the recording");
+    assert!(
+        plain
+            .packets
+            .iter()
+            .all(|p| p.priority == p.class.priority())
+    );
     let audio = all.iter().filter(|a| a.class == Class::Audio).count();
     assert!((299..=301).contains(&audio), "{audio}");
     let rate = rate_kbit(&schedule, Class::Video);

@@ -214,7 +214,8 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 		adu = &flow->adu[i];
 		if (adu->stream != stream || !adu->first_ns)
 			continue;
-		if (adu->source == source && now - adu->first_ns < max_age) {
+		/* A signed age: another CPU may have begun it just after `now` was read. */
+		if (adu->source == source && (__s64)(now - adu->first_ns) < (__s64)max_age) {
 			slot = i;
 			goto found;
 		}
@@ -243,14 +244,16 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
 	adu->avg_bytes = avg_bytes;
 	adu->stream = stream;
-	adu->source = source;
 	adu->first_ns = now;
 	adu->bytes = 0;
 	adu->dead = 0;
+	adu->id = bb_mix(bb_mix(flow->hash, stream), source) | 1;
 	/* The mark's three bits come round again: the time makes the id its own. */
 	if (stream == BB_STREAM_MARK && !meta->deadline)
-		source = bb_mix(source, now);
-	adu->id = bb_mix(bb_mix(flow->hash, stream), source) | 1;
+		adu->id = bb_mix(adu->id, now) | 1;
+	/* Last: a CPU that finds its packet's source here finds this ADU's id and time. */
+	barrier();
+	adu->source = source;
 found:
 	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
 	adu->bytes += bytes;

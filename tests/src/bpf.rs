@@ -8,12 +8,12 @@ mod rule;
 use std::{
     fs::File,
     mem::MaybeUninit,
-    os::fd::{AsFd as _, AsRawFd as _},
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
 
-pub use packet::{Outcome, SkBuff};
+pub use packet::{Classifier, Outcome, SkBuff};
 pub use rule::Rule;
 
 use aya::{
@@ -253,48 +253,22 @@ impl Lab {
     /// When the kernel refuses frame or context.
     #[must_use]
     pub fn run_with(&self, frame: &[u8], skb: SkBuff) -> Outcome {
-        let mut after = SkBuff::default();
-        let mut out = vec![0u8; frame.len() + 256];
+        self.classifier().run(frame, skb)
+    }
+
+    /// The classifier alone, for threads.
+    ///
+    /// # Panics
+    /// When there are too many descriptors.
+    #[must_use]
+    pub fn classifier(&self) -> Classifier {
         let program: &SchedClassifier = self
             .classifier
             .program("bb_classify")
             .unwrap()
             .try_into()
             .unwrap();
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            data_in: frame.as_ptr().cast(),
-            data_size_in: u32::try_from(frame.len()).unwrap(),
-            data_out: out.as_mut_ptr().cast(),
-            data_size_out: u32::try_from(out.len()).unwrap(),
-            ctx_in: (&raw const skb).cast(),
-            ctx_size_in: u32::try_from(size_of::<SkBuff>()).unwrap(),
-            ctx_out: (&raw mut after).cast(),
-            ctx_size_out: u32::try_from(size_of::<SkBuff>()).unwrap(),
-            repeat: 1,
-            ..Default::default()
-        };
-        // SAFETY: every pointer is valid for the size given beside it.
-        let status = unsafe {
-            libbpf_sys::bpf_prog_test_run_opts(
-                program.fd().unwrap().as_fd().as_raw_fd(),
-                &raw mut options,
-            )
-        };
-        assert_eq!(
-            status,
-            0,
-            "BPF_PROG_TEST_RUN: {}",
-            std::io::Error::last_os_error()
-        );
-        let cb = bb_cb::read_from_bytes(after.cb.as_bytes()).unwrap();
-        #[allow(clippy::cast_possible_wrap)]
-        let verdict = options.retval as i32;
-        Outcome {
-            verdict,
-            cb,
-            skb: after,
-        }
+        Classifier::new(program.fd().unwrap().as_fd().try_clone_to_owned().unwrap())
     }
 
     /// Attaches the classifier to the egress of a device of the current namespace.

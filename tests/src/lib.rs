@@ -4,6 +4,7 @@ pub mod agent;
 pub mod bpf;
 pub mod classify;
 pub mod clock;
+pub mod cpu;
 pub mod frame;
 pub mod load;
 pub mod netns;

@@ -101,6 +101,27 @@ pub fn send_numbered(
     })
 }
 
+/// Sends `each` numbered datagrams from each of two CPUs through one socket, pair by pair at once; the numbers, sorted.
+///
+/// # Panics
+/// If the kernel refuses one.
+pub fn send_on_both(netns: &Netns, port: u16, each: u64) -> Vec<u64> {
+    let socket = netns.enter(|| UdpSocket::bind("0.0.0.0:0").expect("binding"));
+    socket.connect((PEER, port)).unwrap();
+    let sent = crate::cpu::on_both(|cpu, start| {
+        let mut packet = [0xffu8; 200];
+        let numbers = (0..each).map(|n| (cpu as u64) << 32 | n);
+        numbers
+            .inspect(|number| {
+                packet[NUMBER..HEADER].copy_from_slice(&number.to_ne_bytes());
+                start.together();
+                socket.send(&packet).unwrap();
+            })
+            .collect::<Vec<_>>()
+    });
+    sent.concat()
+}
+
 /// What is sent while a test disturbs the path.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use bestby_tests::agent::*;
-use bestby_tests::load::Load;
+use bestby_tests::cpu;
+use bestby_tests::load::{Counter, Load, PEER, send_on_both};
 use bestby_tests::netns::{Lab, Netns, lab, linked_lab};
 use bestby_tests::require;
 use serde_json::json;
@@ -166,6 +167,32 @@ fn detach_under_load_accounts_for_every_packet() {
         // Those sent after the detach went untouched and uncounted.
         let missing = sent - dropped - seen.len() as u64;
         assert!(missing <= SWITCH, "{missing} packets are missing: {audio}");
+    });
+}
+
+#[test]
+fn one_socket_on_two_cpus_loses_nothing() {
+    if !require::can(cpu::two()) {
+        return;
+    }
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        let agent = start(lab, json!({"dev": "v0", "rate": "20mbit"}));
+        let counter = Counter::new(peer, PEER, PORT);
+        let sent = send_on_both(&lab.netns, PORT, 500);
+        wait_for("the queue to be empty", || {
+            agent.flow("audio", "queued") == 0
+        });
+        let mut seen = counter.finish();
+        seen.sort_unstable();
+        assert!(
+            seen == sent,
+            "of {} packets {} arrived",
+            sent.len(),
+            seen.len()
+        );
+        for counted in ["packets_in", "packets_sent"] {
+            assert_eq!(agent.flow("audio", counted), sent.len() as u64, "{counted}");
+        }
     });
 }
 

@@ -1,4 +1,7 @@
 //! A packet as `BPF_PROG_TEST_RUN` takes it, and what became of it.
+#![allow(clippy::unwrap_used)]
+
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use bestby_bpf::abi::bb_cb;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -68,5 +71,55 @@ impl Outcome {
     #[must_use]
     pub fn has(&self, flags: u32) -> bool {
         u32::from(self.cb.flags) & flags == flags
+    }
+}
+
+/// The loaded classifier, to be run on one frame at a time; any number of threads may.
+#[derive(Debug)]
+pub struct Classifier(OwnedFd);
+
+impl Classifier {
+    pub(super) fn new(program: OwnedFd) -> Self {
+        Self(program)
+    }
+
+    /// Classifies one frame.
+    ///
+    /// # Panics
+    /// When the kernel refuses frame or context.
+    #[must_use]
+    pub fn run(&self, frame: &[u8], skb: SkBuff) -> Outcome {
+        let mut after = SkBuff::default();
+        let mut out = vec![0u8; frame.len() + 256];
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: u32::try_from(frame.len()).unwrap(),
+            data_out: out.as_mut_ptr().cast(),
+            data_size_out: u32::try_from(out.len()).unwrap(),
+            ctx_in: (&raw const skb).cast(),
+            ctx_size_in: u32::try_from(size_of::<SkBuff>()).unwrap(),
+            ctx_out: (&raw mut after).cast(),
+            ctx_size_out: u32::try_from(size_of::<SkBuff>()).unwrap(),
+            repeat: 1,
+            ..Default::default()
+        };
+        // SAFETY: every pointer is valid for the size given beside it.
+        let status =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.0.as_raw_fd(), &raw mut options) };
+        assert_eq!(
+            status,
+            0,
+            "BPF_PROG_TEST_RUN: {}",
+            std::io::Error::last_os_error()
+        );
+        let cb = bb_cb::read_from_bytes(after.cb.as_bytes()).unwrap();
+        #[allow(clippy::cast_possible_wrap)]
+        let verdict = options.retval as i32;
+        Outcome {
+            verdict,
+            cb,
+            skb: after,
+        }
     }
 }

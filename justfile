@@ -47,7 +47,7 @@ test-unit *FILTER:
 test-root *FILTER:
     tests/vm/suite root "$@"
 
-# tests in VMs: the BPF qdisc on the newest kernel, the verifier on 6.12 and 6.1, too
+# tests in VMs: the BPF qdisc on the newest kernel, the agent on 6.12, the verifier on 6.12 and 6.1, too
 test-vm *FILTER:
     tests/vm/suite vm "$@"
 

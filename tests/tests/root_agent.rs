@@ -136,7 +136,7 @@ fn changes_of_rules_lose_nothing() {
         let mut changes = 0;
         let sent = under_load(lab, peer, 5004, || {
             let end = Instant::now() + Duration::from_secs(1);
-            while Instant::now() < end {
+            while Instant::now() < end || changes < 12 {
                 agent.ok(
                     "PUT",
                     "/v1/flows/audio",
@@ -147,7 +147,6 @@ fn changes_of_rules_lose_nothing() {
                 changes += 1;
             }
         });
-        assert!(changes > 10, "only {changes} changes under load");
         // Each packet met either list: the rule was in both.
         assert_eq!(agent.flow("audio", "packets_in"), sent);
         assert_eq!(agent.flow("audio", "packets_sent"), sent);

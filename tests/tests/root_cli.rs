@@ -7,6 +7,7 @@ mod cli_lab;
 use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -343,18 +344,23 @@ fn drops_are_counted_told_and_explained() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(events.stdout.take().unwrap()).lines();
-        // The stream is open once it was asked for; the first drops may come before that.
-        let sender = thread::scope(|scope| {
+        // When the stream is open cannot be seen: packets go until the first drop is told.
+        let (told, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        let event = thread::scope(|scope| {
             scope.spawn(|| {
-                for _ in 0..20 {
+                while !told.load(Ordering::Relaxed) {
                     // In the lab's namespace: threads inherit it.
                     send(5004, 1);
+                    sent.fetch_add(1, Ordering::Relaxed);
                     thread::sleep(Duration::from_millis(50));
                 }
             });
-            lines.next().expect("an event").unwrap()
+            let line = lines.next();
+            told.store(true, Ordering::Relaxed);
+            line.expect("an event").unwrap()
         });
-        let event: Value = serde_json::from_str(&sender).unwrap();
+        let sent = sent.into_inner();
+        let event: Value = serde_json::from_str(&event).unwrap();
         assert_eq!(event["flow"], "late", "{event}");
         assert_eq!(event["session"], "v0/10.9.0.2", "{event}");
         assert_eq!(event["priority"], 5, "{event}");
@@ -365,8 +371,8 @@ fn drops_are_counted_told_and_explained() {
         events.wait().unwrap();
 
         let late = &lab.json("stats")["flows"]["late"];
-        assert_eq!(late["packets_in"], 20, "{late}");
-        assert_eq!(drops(late, "dropped"), 20, "{late}");
+        assert_eq!(late["packets_in"], sent, "{late}");
+        assert_eq!(drops(late, "dropped"), sent, "{late}");
         assert_eq!(late["packets_sent"], 0, "{late}");
         conserved(late);
 

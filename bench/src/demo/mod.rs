@@ -16,6 +16,8 @@ pub mod account;
 mod agent;
 mod delay;
 pub mod depay;
+#[cfg(test)]
+mod marking;
 mod media;
 mod plot;
 mod progress;

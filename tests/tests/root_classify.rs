@@ -246,7 +246,7 @@ fn control_traffic_is_known_and_wins_over_rules() {
 #[test]
 fn the_short_way_says_what_the_long_one_says() {
     let lab = lab();
-    let mut payloads = vec![vec![0; 0]; 0];
+    let mut payloads: Vec<Vec<u8>> = Vec::new();
     for first in [
         0x80, 0x8f, 0x90, 0xbe, 0x00, 0x03, 20, 22, 40, 63, 64, 0x7f, 0xff,
     ] {

@@ -6,6 +6,7 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -126,6 +127,14 @@ fn copy(out: &Path, scenario: &Scenario) -> Result<PathBuf> {
 /// Runs one guest to its end; its exit status.
 fn guest(command: &mut Command, scenarios: &[Scenario], options: &Options) -> Result<Option<i32>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
+    // SAFETY: only sigprocmask is called between fork and exec; it is async-signal-safe.
+    // Without it the script would inherit that SIGTERM is blocked here.
+    unsafe {
+        command.pre_exec(|| {
+            cleanup::unblock_in_child();
+            Ok(())
+        });
+    }
     let line = run::line(command);
     let mut child = command
         .spawn()

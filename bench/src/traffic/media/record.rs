@@ -76,7 +76,9 @@ fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Resu
         .args("-c:v libx264 -preset veryfast".split(' '))
         .args(["-b:v", &format!("{video_kbit}k")])
         .args(["-maxrate", &format!("{}k", video_kbit * 3 / 2)])
-        .args(["-bufsize", &format!("{}k", video_kbit / 2)])
+        // As live encoders are set: no frame is much more than an eighth of a second of the
+        // rate, or it could not arrive in a lifetime.
+        .args(["-bufsize", &format!("{}k", video_kbit / 8)])
         .args(["-x264-params", &x264])
         .args(["-c:a", "libopus", "-b:a", &format!("{audio_kbit}k")])
         .args("-vbr off -frame_duration 20 -ac 2 -f nut".split(' '))

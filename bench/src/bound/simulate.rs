@@ -104,6 +104,8 @@ pub struct Triage {
     pub sure: Sure,
     /// 2: half the rate.
     pub slower: f64,
+    /// Deadlines within so many ns count as one: the more important goes first.
+    pub grain: u64,
     /// Without deadline order: the most important first, then by deadline.
     pub by_priority: bool,
 }
@@ -122,6 +124,7 @@ impl Triage {
         guard: Guard::None,
         sure: Sure::Never,
         slower: 1.25,
+        grain: 0,
         by_priority: false,
     };
 }
@@ -161,7 +164,7 @@ struct Adu {
     number: u32,
     priority: u8,
     /// Place in the order.
-    key: (u64, u64),
+    key: (u64, u64, u64),
     deadline: u64,
     /// Queued packets (places in the schedule), first to go first.
     packets: std::collections::VecDeque<usize>,
@@ -306,11 +309,15 @@ impl Queue<'_> {
         {
             return;
         }
+        let important = u64::from(priority);
         let key = match self.scheduler {
-            Scheduler::Fifo(_) => (0, index as u64),
-            Scheduler::Priority => (u64::from(priority), deadline),
-            Scheduler::Triage(triage) if triage.by_priority => (u64::from(priority), deadline),
-            Scheduler::Edf | Scheduler::Triage(_) => (0, deadline),
+            Scheduler::Fifo(_) => (0, 0, index as u64),
+            Scheduler::Priority => (0, important, deadline),
+            Scheduler::Triage(triage) if triage.by_priority => (0, important, deadline),
+            Scheduler::Triage(triage) if triage.grain > 0 => {
+                (deadline / triage.grain, important, deadline)
+            }
+            Scheduler::Edf | Scheduler::Triage(_) => (0, 0, deadline),
         };
         self.packets += 1;
         let bytes = u64::from(packet.wire_bytes);

@@ -150,6 +150,45 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
             },
         ),
         (
+            "tie",
+            Triage {
+                guard: Guard::Wait,
+                grain: 1,
+                ..dequeue
+            },
+        ),
+        (
+            "grain-1",
+            Triage {
+                guard: Guard::Wait,
+                grain: MILLI,
+                ..dequeue
+            },
+        ),
+        (
+            "grain-4",
+            Triage {
+                guard: Guard::Wait,
+                grain: 4 * MILLI,
+                ..dequeue
+            },
+        ),
+        (
+            "grain-16",
+            Triage {
+                guard: Guard::Wait,
+                grain: 16 * MILLI,
+                ..dequeue
+            },
+        ),
+        (
+            "first-bit-tie",
+            Triage {
+                grain: MILLI,
+                ..first_bit
+            },
+        ),
+        (
             "sure",
             Triage {
                 sure: Sure::Always,
@@ -281,6 +320,7 @@ fn oracle(schedule: &Schedule, bound: &Bound) -> Outcome {
         first_bit: true,
         when: When::Dequeue,
         guard: Guard::Wait,
+        grain: MILLI,
         size: Size::Known,
         ..Triage::KERNEL
     };

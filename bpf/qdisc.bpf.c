@@ -102,6 +102,23 @@ bb_inline __u32 bbq_list_of(__u32 method, __u32 priority, __u64 deadline, __u64 
 	return priority & (BB_PRIORITIES - 1);
 }
 
+/*
+ * Its place there. Triage's one list is ordered by deadline to 1.05 ms, then by
+ * priority: a frame and an audio packet made together have one deadline, and
+ * behind the frame the audio would be late (docs/triage.md, "Ties"). The low
+ * bits keep packets of one priority in exact order.
+ */
+bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 rate, __u64 now)
+{
+	__u64 key = deadline ?: now + BBQ_NOMINAL_NS;
+
+	if (method == BB_FIFO)
+		return now;
+	if (method == BB_TRIAGE && rate)
+		key = (key & ~0xFFFFFULL) | (__u64)priority << 17 | (key & 0xFFFFF) >> 3;
+	return key;
+}
+
 /* A limit is exceeded, the arriving packet included. */
 bb_inline int bbq_full(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q)
 {
@@ -200,7 +217,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	s->deadline = deadline;
 	s->arrived_ns = now;
-	s->key = iface->method == BB_FIFO ? now : deadline ?: now + BBQ_NOMINAL_NS;
+	rate = bbq_rate(iface, ses);
+	s->key = bbq_key(iface->method, priority, deadline, rate, now);
 	s->adu = adu;
 	s->rule = rule;
 	s->session = session;
@@ -232,7 +250,6 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	if (q->turn == BBQ_IDLE)
 		bbq_activate(inst, in, q, session);
-	rate = bbq_rate(iface, ses);
 	if (q->nonempty && (now - q->purged_ns > BBQ_PURGE_NS || bbq_full(in, iface, q)))
 		bbq_purge(inst, session, now, rate);
 	q->qlen++;

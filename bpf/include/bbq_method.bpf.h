@@ -10,7 +10,7 @@
  *   ring     priority, deadline   sent                   oldest of the least important evicted
  *   ring-sfdps2   as ring         dropped unless alone   as ring
  *   lazy     priority, deadline   sent after all fresh   stale evicted first, then as ring
- *   triage   deadline             dropped                largest ADU of the least important
+ *   triage   deadline, priority   dropped                largest ADU of the least important
  *
  * Sources: SFDPS 3.2-3.4 and 6 (papers/sfdps.txt) for the first six; triage is
  * ours: docs/design.md.
@@ -226,10 +226,10 @@ bb_inline int bbq_all_in_time(struct bbq_instance *in, struct bb_iface *iface, s
 
 /*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
- * deadline, are sent from `start` on; if one would end too late, the
- * least important of those due no later (among equals, the one with the most
- * bytes left) is given up, until the rest is feasible. `newest` is the ADU that
- * grew.
+ * deadline, are sent from `start` on. If the last packet of one would begin too
+ * late (owd counts from there, docs/triage.md), the least important of those
+ * due no later (among equals, the one with the most bytes left) is given up,
+ * until the rest is feasible. `newest` is the ADU that grew.
  */
 __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 {
@@ -249,7 +249,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 
 	/* Not even alone: nothing else must suffer for it. */
 	if (s->deadline && s->treatment != BB_TREAT_FORWARD &&
-	    bb_stale(start + bbq_until(&plan, s->adu_bytes), owd, s->deadline)) {
+	    bb_stale(start + bbq_until(&plan, s->adu_bytes - s->last_len), owd, s->deadline)) {
 		bbq_drop_adu(inst, newest, BB_DROP_ADU, now);
 		return 0;
 	}
@@ -272,7 +272,8 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 					worst = weight;
 					victim = at;
 				}
-				if (bb_stale(start + bbq_until(&plan, bytes), owd, s->deadline)) {
+				if (bb_stale(start + bbq_until(&plan, bytes - s->last_len), owd,
+					     s->deadline)) {
 					late = 1;
 					break;
 				}

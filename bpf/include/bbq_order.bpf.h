@@ -124,6 +124,7 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
 		return;
 	h->chain_tail = s->chain_tail;
 	h->adu_bytes = s->adu_bytes - s->len;
+	h->last_len = s->last_len;
 	h->key = s->key;
 	h->list = l;
 	h->next = s->next;
@@ -152,6 +153,7 @@ bb_inline void bbq_join(struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u
 		a->chain = idx;
 	a->chain_tail = idx;
 	a->adu_bytes += s->len;
+	a->last_len = s->len;
 }
 
 /*
@@ -170,6 +172,7 @@ bb_inline __u32 bbq_insert(struct bbq_queue *q, struct bbq_slot *s, __u32 idx, _
 	s->chain = BBQ_NONE;
 	s->chain_tail = idx;
 	s->adu_bytes = s->len;
+	s->last_len = s->len;
 	s->finger = 0;
 
 	/* The last ADU with a key not above ours: first from the tail ... */

@@ -48,6 +48,7 @@ struct bbq_slot {
 	__u32 adu; /* 0 = alone */
 	__u32 len; /* bytes on the wire, overhead included */
 	__u32 adu_bytes; /* first packet of an ADU only: its len and that of its chain */
+	__u32 last_len; /* first packet of an ADU only: len of the last one of its chain */
 	__u32 pkt_len; /* what the Qdisc's backlog counts */
 	__u16 rule;
 	__u16 session;

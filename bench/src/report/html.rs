@@ -11,15 +11,18 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
     compare::{self, Verdict},
-    metric, pictures, section,
+    gain, metric, pictures, section,
 };
 use crate::series::summary::{self, ScenarioSummary, Summary};
 
 /// Name of the page below the results' directory.
 pub const FILE: &str = "report.html";
 
+/// Name of a scenario's picture of its tightest point, below the scenario's directory.
+pub const GAIN: &str = "gain.svg";
+
 /// Reads `dir/summary.json`, adds to it what a decoder makes of real media, and writes
-/// `dir/report.html`, whose path it returns.
+/// `dir/report.html`, whose path it returns, and `dir/SCENARIO/gain.svg`.
 pub fn write(dir: &Path) -> Result<PathBuf> {
     let file = dir.join(summary::FILE);
     let text = fs::read_to_string(&file).with_context(|| {
@@ -39,6 +42,14 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
     );
     if pictures::fill(&mut summary, dir)? {
         summary::save(dir, &summary)?;
+    }
+    for scenario in &summary.scenarios {
+        if let Some(picture) = gain::render(scenario)? {
+            let file = dir.join(&scenario.name).join(GAIN);
+            fs::create_dir_all(dir.join(&scenario.name))
+                .and_then(|()| fs::write(&file, picture))
+                .with_context(|| format!("writing {}", file.display()))?;
+        }
     }
     let page = page(&summary, dir)?.into_string();
     let file = dir.join(FILE);

@@ -3,6 +3,7 @@
 
 pub mod compare;
 mod delays;
+mod gain;
 pub mod html;
 mod metric;
 pub mod pictures;

@@ -13,10 +13,10 @@ use plotters::{
 
 use crate::measure::statistics::Estimate;
 
-const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
-const FAINT: RGBColor = RGBColor(0x5b, 0x63, 0x6b);
-const GRID: RGBColor = RGBColor(0xdd, 0xe1, 0xe5);
-const SERIES: [RGBColor; 8] = [
+pub(super) const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+pub(super) const FAINT: RGBColor = RGBColor(0x5b, 0x63, 0x6b);
+pub(super) const GRID: RGBColor = RGBColor(0xdd, 0xe1, 0xe5);
+pub(super) const SERIES: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x85, 0x61),
@@ -151,7 +151,7 @@ fn step(width: f64) -> f64 {
         .unwrap_or(power)
 }
 
-fn text(size: u32, colour: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
+pub(super) fn text(size: u32, colour: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
     let mut style = TextStyle::from(("sans-serif", size).into_font());
     style.color = colour.to_backend_color();
     style.pos(Pos::new(h, v))

@@ -106,7 +106,8 @@ bb_inline __u32 bbq_list_of(__u32 method, __u32 priority, __u64 deadline, __u64 
  * Its place there. Triage's one list is ordered by deadline to 1.05 ms, then by
  * priority: a frame and an audio packet made together have one deadline, and
  * behind the frame the audio would be late (docs/triage.md, "Ties"). The low
- * bits keep packets of one priority in exact order.
+ * bits keep packets of one priority in exact order. An ADU whose packets differ
+ * in priority is one ADU per priority here.
  */
 bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 rate, __u64 now)
 {

@@ -3,8 +3,8 @@
  * The flow cache: what was found out about a 5-tuple, so that rules are
  * searched once per flow and an ADU's packets share their deadline.
  *
- * Set associative over the array bb_flows: an LRU hash map's look-up takes three
- * times the instructions, and a flow new to it twice as many (docs/benchmarks.md).
+ * Set associative over the array bb_flows; an LRU hash map did the same for more
+ * instructions (`bestby-lab core --only cost` before and after commit da77c50).
  * A key has two sets and takes the way that was used longest ago; so nearly all
  * ways are in use before a flow that still sends loses its own. One that does is
  * looked up again: that costs time, and its ADU under way begins anew.
@@ -41,11 +41,19 @@ static __always_inline struct bb_flow *bb_flow_way(__u32 set, __u32 way)
 	return &at->way[way & (BB_FLOW_WAYS - 1)];
 }
 
+static __always_inline int bb_same_flow(const struct bb_flow_key *a, const struct bb_flow_key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]) |
+		 (x[5] ^ y[5]));
+}
+
 static __always_inline struct bb_flow *bb_flow_in(__u32 set, __u32 tag,
 						  const struct bb_flow_key *key)
 {
 	struct bb_flow_set *at = bpf_map_lookup_elem(&bb_flows, &set);
-	const __u64 *mine = (const __u64 *)key, *its;
+	struct bb_flow *flow;
 	__u32 way;
 
 	if (!at)
@@ -62,11 +70,8 @@ static __always_inline struct bb_flow *bb_flow_in(__u32 set, __u32 tag,
 		return 0;
 	/* One address computed at run time, or the verifier follows four. */
 	asm volatile("" : "+r"(way));
-	its = (const __u64 *)&at->way[way & (BB_FLOW_WAYS - 1)].key;
-	if ((its[0] ^ mine[0]) | (its[1] ^ mine[1]) | (its[2] ^ mine[2]) | (its[3] ^ mine[3]) |
-	    (its[4] ^ mine[4]) | (its[5] ^ mine[5]))
-		return 0;
-	return (struct bb_flow *)its;
+	flow = &at->way[way & (BB_FLOW_WAYS - 1)];
+	return bb_same_flow(&flow->key, key) ? flow : 0;
 }
 
 _Static_assert(BB_FLOW_WAYS == 4 && sizeof(struct bb_flow_key) == 48, "as unrolled above");
@@ -77,14 +82,6 @@ static __always_inline struct bb_flow *bb_find_flow(const struct bb_flow_key *ke
 	struct bb_flow *flow = bb_flow_in(bb_flow_set_1(hash), bb_flow_tag(hash), key);
 
 	return flow ?: bb_flow_in(bb_flow_set_2(hash), bb_flow_tag(hash), key);
-}
-
-static __always_inline int bb_same_flow(const struct bb_flow_key *a, const struct bb_flow_key *b)
-{
-	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
-
-	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]) |
-		 (x[5] ^ y[5]));
 }
 
 /* Other CPUs may each take the way that looked best; beyond so many at once a packet goes as plain. */

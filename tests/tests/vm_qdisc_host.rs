@@ -249,15 +249,19 @@ fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
     shell("tc qdisc replace dev upg0 root bbupgb");
     drop(old);
     assert_eq!(lab.instance(0).queued, 500);
-    want.push(lab.open_link(&Packet {
+    // The link is as busy as it was: the newer queue runs, and sends nothing yet.
+    let packet = Packet {
         deadline,
         ..Packet::default()
-    }));
+    };
+    want.push(lab.send(&packet));
+    assert_eq!(lab.instance(0).queued, 501);
+    want.push(lab.open_link(&packet));
     assert_eq!(lab.drain(), want);
     let c = lab.instance(0);
     assert_eq!(
         (c.packets_in, c.packets_sent, dropped(&c), c.queued),
-        (501, 501, 0, 0)
+        (502, 502, 0, 0)
     );
     let shown = shell("tc -s qdisc show dev upg0");
     assert!(

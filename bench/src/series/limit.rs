@@ -61,10 +61,10 @@ impl Limits {
         }
         let owd = (run.owd_ms * 1e6).round() as u64;
         let schedule = point.schedule(scenario.seconds, run.seed)?;
+        let discard = (scenario.discard_first * SECOND as f64).round() as u64;
+        let (judged, places) = judged(&schedule, discard);
         let key = key(point, run, owd)?;
         if !self.known.contains_key(&key) {
-            let discard = (scenario.discard_first * SECOND as f64).round() as u64;
-            let judged = judged(&schedule, discard);
             self.known
                 .insert(key.clone(), bound::of(&judged, run.rate, owd));
             self.changed = true;
@@ -72,7 +72,7 @@ impl Limits {
         run.bound = self.known.get(&key).copied();
         // A packet that the network lost was not given up.
         if point.loss_percent.0 == 0.0 {
-            run.false_drops = Some(false_drops(store, run, &schedule, owd)?);
+            run.false_drops = Some(false_drops(store, run, &judged, &places, owd)?);
         }
         Ok(())
     }
@@ -84,36 +84,39 @@ fn key(point: &Point, run: &RunSummary, owd: u64) -> Result<String> {
     Ok(format!("{traffic} {} {} {owd}", run.seed, run.rate))
 }
 
-/// The packets of ADUs that begin after the part of a run that is discarded. What came
-/// before only takes from them, so their bound is one.
-fn judged(schedule: &Schedule, discard: u64) -> Schedule {
+/// The packets of ADUs that begin after the part of a run that is discarded, and their
+/// places in `schedule`. What came before only takes from them, so their bound is one;
+/// and a few of the first may count as false drops though what came before was in the way.
+fn judged(schedule: &Schedule, discard: u64) -> (Schedule, Vec<usize>) {
     let mut begins = BTreeMap::new();
     for packet in &schedule.packets {
         begins.entry(packet.adu).or_insert(packet.at);
     }
     let counts = |adu: u32| begins.get(&adu).is_some_and(|&at| at >= discard);
-    Schedule {
-        packets: schedule
-            .packets
-            .iter()
-            .copied()
-            .filter(|packet| counts(packet.adu))
-            .collect(),
-        duration: schedule.duration,
-    }
+    let (places, packets) = schedule
+        .packets
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, packet)| counts(packet.adu))
+        .unzip();
+    let duration = schedule.duration;
+    (Schedule { packets, duration }, places)
 }
 
 fn false_drops(
     store: &Store,
     run: &RunSummary,
-    schedule: &Schedule,
+    judged: &Schedule,
+    places: &[usize],
     owd: u64,
 ) -> Result<FalseDrops> {
     let (rows, _) = records::read(&store.path(&run.records))
         .context("its records are gone: remove the run's .json to make it again")?;
-    let on_time: Vec<bool> = rows.iter().map(records::Row::on_time).collect();
+    let on_time = |&place: &usize| rows.get(place).is_some_and(records::Row::on_time);
+    let on_time: Vec<bool> = places.iter().map(on_time).collect();
     let link = bound::Link::of_path(run.rate, owd);
-    Ok(bound::false_drops(schedule, &on_time, &link))
+    Ok(bound::false_drops(judged, &on_time, &link))
 }
 
 #[cfg(test)]
@@ -143,12 +146,12 @@ mod tests {
             ],
             duration: 20,
         };
-        let left: Vec<u32> = judged(&schedule, 10)
-            .packets
-            .iter()
-            .map(|p| p.adu)
-            .collect();
-        assert_eq!(left, [2, 2]);
-        assert_eq!(judged(&schedule, 0), schedule);
+        let (left, places) = judged(&schedule, 10);
+        assert_eq!(
+            left.packets.iter().map(|p| p.adu).collect::<Vec<_>>(),
+            [2, 2]
+        );
+        assert_eq!(places, [2, 4]);
+        assert_eq!(judged(&schedule, 0), (schedule, vec![0, 1, 2, 3, 4]));
     }
 }

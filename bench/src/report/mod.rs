@@ -12,5 +12,5 @@ mod provenance;
 mod section;
 mod table;
 
-pub use provenance::{Provenance, virtual_time};
+pub use provenance::{COMMAND, Provenance, command_line, virtual_time};
 pub use table::Table;

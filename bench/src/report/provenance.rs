@@ -21,6 +21,14 @@ pub struct Provenance {
     pub machine: String,
 }
 
+/// What a program that starts itself in a VM was started with, for that VM's results.
+pub const COMMAND: &str = "BESTBY_LAB_COMMAND";
+
+/// This process' command line.
+pub fn command_line() -> String {
+    env::args().collect::<Vec<_>>().join(" ")
+}
+
 impl Provenance {
     /// Of this process.
     pub fn here(seed: u64) -> Self {
@@ -33,7 +41,7 @@ impl Provenance {
         Self {
             kernel: kernel.trim().to_owned(),
             commit: commit + if changed { "+" } else { "" },
-            command: env::args().collect::<Vec<_>>().join(" "),
+            command: env::var(COMMAND).unwrap_or_else(|_| command_line()),
             seed,
             machine: machine(),
         }

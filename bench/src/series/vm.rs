@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{Options, all_jobs, progress::Progress, repetitions};
-use crate::{cleanup, run, scenario::Scenario};
+use crate::{cleanup, report, run, scenario::Scenario};
 
 /// Real seconds that one guest may take; the next one goes on.
 const GUEST_SECONDS: u32 = 6 * 3600;
@@ -86,6 +86,7 @@ fn command(
 ) -> Result<Command> {
     let mut command = Command::new(script);
     command
+        .env(report::COMMAND, report::command_line())
         .args(["--icount", "--kernel", &options.kernel])
         .args(["--timeout", &GUEST_SECONDS.to_string()])
         .arg("--")

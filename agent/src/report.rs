@@ -42,8 +42,8 @@ pub fn session_name(
     }
 }
 
-const fn kind_name(kind: u8) -> &'static str {
-    match kind as u32 {
+const fn kind_name(kind: u32) -> &'static str {
+    match kind {
         abi::BB_SESSION_CONTROL => "control",
         abi::BB_SESSION_PLAIN => "plain",
         abi::BB_SESSION_FLOW => "flow",
@@ -169,7 +169,11 @@ impl Datapath {
         let devices = self.devices();
         let mut sessions = Vec::new();
         for (_, name, s) in self.used_sessions()? {
-            let kind = u32::from(s.key.kind);
+            // The shared one has no key: whatever found no way of its own is plain there.
+            let kind = match s.tag {
+                0 => abi::BB_SESSION_PLAIN,
+                _ => u32::from(s.key.kind),
+            };
             let has_addr =
                 s.tag != 0 && !matches!(kind, abi::BB_SESSION_CONTROL | abi::BB_SESSION_INTERFACE);
             let addr = has_addr.then(|| address(s.key.addr));
@@ -182,7 +186,7 @@ impl Datapath {
             };
             sessions.push(SessionInfo {
                 dev: devices.get(&s.key.ifindex).cloned().unwrap_or_default(),
-                kind: kind_name(s.key.kind).into(),
+                kind: kind_name(kind).into(),
                 addr: addr.map(|a| a.to_string()),
                 rate_bytes_s: (s.rate > 0).then_some(s.rate),
                 owd_ns,

@@ -287,20 +287,8 @@ pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<Option<(usize, Option
 }
 
 /// Waits until one of `fds` can be read, at most `timeout_ms`.
-pub fn wait_readable(fds: &[RawFd], timeout_ms: i32) -> io::Result<()> {
-    let mut list: Vec<libc::pollfd> = fds
-        .iter()
-        .map(|&fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    // SAFETY: `list` is live and its length is what is passed.
-    match check(unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, timeout_ms) }) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-        other => other,
-    }
+pub fn wait_readable(fds: &[RawFd], timeout_ms: u64) -> io::Result<()> {
+    wait_readable_until(fds, now() + timeout_ms * MILLI)
 }
 
 /// Waits until one of `fds` can be read or CLOCK_MONOTONIC reads `at` ns.

@@ -66,6 +66,22 @@ impl Counter {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the receiver")
     }
+
+    /// Ends the counting: each of `sent` (ascending) must have come once, and nothing else.
+    ///
+    /// # Panics
+    /// If not.
+    #[track_caller]
+    pub fn expect_all(self, sent: &[u64]) {
+        let mut seen = self.finish();
+        seen.sort_unstable();
+        assert!(
+            seen == sent,
+            "of {} packets {} arrived",
+            sent.len(),
+            seen.len()
+        );
+    }
 }
 
 /// Sends numbered datagrams of `size` bytes at a steady pace while `keep_going` says so; returns how many.

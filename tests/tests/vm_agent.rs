@@ -182,14 +182,7 @@ fn one_socket_on_two_cpus_loses_nothing() {
         wait_for("the queue to be empty", || {
             agent.flow("audio", "queued") == 0
         });
-        let mut seen = counter.finish();
-        seen.sort_unstable();
-        assert!(
-            seen == sent,
-            "of {} packets {} arrived",
-            sent.len(),
-            seen.len()
-        );
+        counter.expect_all(&sent);
         for counted in ["packets_in", "packets_sent"] {
             assert_eq!(agent.flow("audio", counted), sent.len() as u64, "{counted}");
         }

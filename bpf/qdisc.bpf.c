@@ -86,6 +86,12 @@ bb_inline __u64 bbq_rate(struct bb_iface *iface, struct bb_session *ses)
 	return ses->rate ?: iface->rate;
 }
 
+/* Triage decides what is given up: it knows a rate, and is not only watching. */
+bb_inline int bbq_plans(struct bb_iface *iface, __u64 rate)
+{
+	return iface->method == BB_TRIAGE && rate && !(iface->flags & BB_IFACE_OBSERVE);
+}
+
 /* Segments of a GSO packet (0 = not one). */
 bb_inline __u32 bbq_segments(struct sk_buff *skb)
 {
@@ -175,7 +181,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 {
 	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
 	__u32 inst = bbq_instance_of(sch), session, rule, idx, list, qlen, adu, w0, w1;
-	__u32 priority, refuse = BB_REASONS, newest;
+	__u32 priority, refuse = BB_REASONS;
 	__u64 bytes, now, deadline, rate;
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
@@ -278,16 +284,10 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now);
 	}
 insert:
-	newest = bbq_insert(q, s, idx, list);
-	if (iface->method == BB_TRIAGE && rate && deadline && !(iface->flags & BB_IFACE_OBSERVE)) {
-		__u64 start = now;
-
-		if (ses->rate && q->next_ns > start)
-			start = q->next_ns;
-		if (iface->rate && iface->link_next > start)
-			start = iface->link_next;
-		if (!bbq_all_in_time(in, iface, q, ses, start, s, idx))
-			bbq_triage(inst, session, start, newest);
+	bbq_insert(q, s, idx, list);
+	if (iface->method == BB_TRIAGE && rate && deadline) {
+		q->unplanned = 1;
+		bbq_expect(q, priority, deadline, ses->owd_ns, now);
 	}
 	bbq_tell(in, sch, qlen, bytes);
 	return NET_XMIT_SUCCESS;
@@ -331,8 +331,8 @@ bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
 
 /*
  * The packet to send now if nothing stands in the way: it is the head of the
- * session whose turn it is, fresh, and nobody waits to be released. Returns 0
- * where one must look closer (bbq_next).
+ * session whose turn it is, fresh, nobody waits to be released, and triage has
+ * nothing to decide. Returns 0 where one must look closer (bbq_next).
  */
 bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, struct bbq_pick *pick)
 {
@@ -343,8 +343,8 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, str
 	pick->ses = bbq_session(pick->session);
 	if (!pick->q || !pick->ses)
 		return 0;
-	if (pick->q->deficit <= 0 || !pick->q->nonempty ||
-	    (pick->ses->rate && pick->q->next_ns > now))
+	if (pick->q->deficit <= 0 || !pick->q->nonempty || pick->q->unplanned ||
+	    pick->q->ahead_ns || (pick->ses->rate && pick->q->next_ns > now))
 		return 0;
 	if (pick->q->nonempty & 1) {
 		pick->idx = pick->q->head[0];
@@ -359,20 +359,30 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, str
 	return pick->s && !bb_stale(now, pick->ses->owd_ns, pick->s->deadline);
 }
 
-/* The session and packet to send now: session << 32 | slot, or 0. */
+/* Sessions that may be passed by in search of one that need not hold its packet back. */
+#define BBQ_HOLDS 8
+
+/*
+ * The session and packet to send now: session << 32 | slot, or 0. in->hold_ns is
+ * then when a packet that is held back may go (0 = there is none).
+ */
 __noinline __u64 bbq_next(__u32 inst, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
+	__u32 holds = bb_zero;
 
 	if (!in || !iface)
 		return 0;
+	in->hold_ns = 0;
 	if (in->throttled && now >= in->wake_ns)
 		bbq_release(inst, now);
 	while (bb_can_loop) {
 		__u32 session = in->new_head ?: in->old_head, idx;
 		struct bb_session *ses;
 		struct bbq_queue *q;
+		struct bbq_slot *s;
+		__u64 rate, hold;
 
 		if (!session)
 			return 0;
@@ -388,17 +398,29 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 			}
 			continue;
 		}
-		idx = bbq_select(inst, session, now, bbq_rate(iface, ses));
-		if (!idx) {
-			bbq_turn_over(inst, in, q, session);
-			continue;
-		}
-		if (ses->rate && q->next_ns > now) {
+		if (ses->rate && q->next_ns > now && q->nonempty) {
 			bbq_turn_end(in, q);
 			bbq_throttle(inst, session, now);
 			continue;
 		}
-		return (__u64)session << 32 | idx;
+		rate = bbq_rate(iface, ses);
+		if (q->unplanned && bbq_plans(iface, rate))
+			bbq_triage(inst, session, now);
+		idx = bbq_select(inst, session, now, rate);
+		s = bbq_slot_at(idx);
+		if (!s) {
+			bbq_turn_over(inst, in, q, session);
+			continue;
+		}
+		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, rate, now) : 0;
+		if (!hold)
+			return (__u64)session << 32 | idx;
+		if (!in->hold_ns || hold < in->hold_ns)
+			in->hold_ns = hold;
+		bbq_turn_end(in, q);
+		bbq_old_append(inst, in, q, session);
+		if (++holds == BBQ_HOLDS || holds >= in->active - in->throttled)
+			return 0;
 	}
 	return 0;
 }
@@ -443,8 +465,12 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	q = pick.q;
 	ses = pick.ses;
 	if (!s || !q || !ses) {
-		if (in->throttled)
-			bpf_qdisc_watchdog_schedule(sch, in->wake_ns, 0);
+		__u64 wake = in->throttled ? in->wake_ns : ~0ULL;
+
+		if (in->hold_ns && in->hold_ns < wake)
+			wake = in->hold_ns;
+		if (wake != ~0ULL)
+			bpf_qdisc_watchdog_schedule(sch, wake, 0);
 		bbq_tell(in, sch, qlen, bytes);
 		return 0;
 	}

@@ -26,6 +26,10 @@
 #define BBQ_TRIAGE_ROUNDS 4
 /* Timer lateness that a plan allows for. */
 #define BBQ_TRIAGE_MARGIN_NS 200000ULL
+/* A packet more important than others is expected this long after the last one; that much slack is plenty. */
+#define BBQ_AHEAD_NS 100000000ULL
+/* How much later than expected it may come and still be waited for. */
+#define BBQ_OVERDUE_NS 500000ULL
 /* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
 #define BBQ_INV_SHIFT 10
 
@@ -207,52 +211,43 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
 
 /*
  * Everything queued in the session, sent from `start` on, is out before the
- * first of its deadlines: there is nothing to decide. s (slot idx) is the
- * packet that came last.
+ * first of its deadlines: there is nothing to decide.
  */
-bb_inline int bbq_all_in_time(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q,
-			      struct bb_session *ses, __u64 start, struct bbq_slot *s, __u32 idx)
+bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
+			      struct bb_session *ses, __u64 start)
 {
-	struct bbq_plan plan;
+	struct bbq_slot *s = bbq_slot_at(q->head[0]);
 
-	if (q->head[0] != idx)
-		s = bbq_slot_at(q->head[0]);
-	if (!s || !s->deadline)
-		return 0;
-	bbq_plan_of(&plan, in, iface, q, ses);
-	return !bb_stale(start + BBQ_TRIAGE_MARGIN_NS + bbq_until(&plan, q->bytes), ses->owd_ns,
-			 s->deadline);
+	return s && s->deadline &&
+	       !bb_stale(start + bbq_until(plan, q->bytes), ses->owd_ns, s->deadline);
 }
 
 /*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
- * deadline, are sent from `start` on. If the last packet of one would begin too
+ * deadline, are sent from now on. If the last packet of one would begin too
  * late (owd counts from there, docs/triage.md), the least important of those
  * due no later (among equals, the one with the most bytes left) is given up,
- * until the rest is feasible. `newest` is the ADU that grew.
+ * until the rest is feasible; itself, where it could not even be saved alone.
+ *
+ * Decided when the link is free and not when a packet comes: the rest of a
+ * burst is known by then, and what waits costs nothing.
  */
-__noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
+__noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
-	struct bbq_slot *s = bbq_slot_at(newest);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	__u64 owd, now = start;
+	__u64 owd, start = now + BBQ_TRIAGE_MARGIN_NS;
 	struct bbq_plan plan;
 
-	if (!q || !ses || !s || !in || !iface)
+	if (!q || !ses || !in || !iface)
 		return 0;
 	bbq_plan_of(&plan, in, iface, q, ses);
 	owd = ses->owd_ns;
-	start += BBQ_TRIAGE_MARGIN_NS;
-
-	/* Not even alone: nothing else must suffer for it. */
-	if (s->deadline && s->treatment != BB_TREAT_FORWARD &&
-	    bb_stale(start + bbq_until(&plan, s->adu_bytes - s->last_len), owd, s->deadline)) {
-		bbq_drop_adu(inst, newest, BB_DROP_ADU, now);
+	q->unplanned = 0;
+	if (bbq_all_in_time(&plan, q, ses, start))
 		return 0;
-	}
 
 	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
 		__u32 at = q->head[0], victim = BBQ_NONE, n = bb_zero;
@@ -260,9 +255,9 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 		int late = 0;
 
 		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
+			struct bbq_slot *s = bbq_slot_at(at);
 			__u64 weight;
 
-			s = bbq_slot_at(at);
 			if (!s)
 				break;
 			bytes += s->adu_bytes;
@@ -275,6 +270,12 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 				if (bb_stale(start + bbq_until(&plan, bytes - s->last_len), owd,
 					     s->deadline)) {
 					late = 1;
+					/* Not even alone: nothing else must suffer for it. */
+					if (s->treatment != BB_TREAT_FORWARD &&
+					    bb_stale(start + bbq_until(&plan,
+								       s->adu_bytes - s->last_len),
+						     owd, s->deadline))
+						victim = at;
 					break;
 				}
 			}
@@ -282,10 +283,43 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 start, __u32 newest)
 			n++;
 		}
 		if (!late || victim == BBQ_NONE)
-			break;
+			return 0;
 		bbq_drop_adu(inst, victim, BB_DROP_ADU, now);
 	}
+	q->unplanned = 1; /* the next packet's turn goes on */
 	return 0;
+}
+
+/* A packet came that what is less important must not stand in the way of. */
+bb_inline void bbq_expect(struct bbq_queue *q, __u32 priority, __u64 deadline, __u64 owd, __u64 now)
+{
+	__u64 gap = now - q->ahead_ns, slack = deadline - owd - now;
+
+	if (bb_stale(now, owd, deadline) || (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
+		return;
+	q->ahead_gap = priority == q->ahead_priority && gap < BBQ_AHEAD_NS ? gap : BBQ_AHEAD_NS;
+	q->ahead_slack = slack < BBQ_AHEAD_NS ? slack : BBQ_AHEAD_NS;
+	q->ahead_ns = now;
+	q->ahead_priority = priority;
+}
+
+/*
+ * Until when s must wait, because it would keep the link busy for longer than a
+ * more important packet can wait that is to be expected meanwhile, judging by
+ * the last two; 0 = it may go. A packet on its way cannot be interrupted, and on
+ * a slow link that takes longer than audio of a short lifetime has left.
+ */
+bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_slot *s, __u64 rate, __u64 now)
+{
+	__u64 busy, next = q->ahead_ns + q->ahead_gap;
+
+	if (s->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS)
+		return 0;
+	busy = bb_tx_time(s->len, rate);
+	if (q->ahead_slack >= busy || now >= next + BBQ_OVERDUE_NS ||
+	    now + busy <= next + q->ahead_slack)
+		return 0;
+	return next + BBQ_OVERDUE_NS;
 }
 
 #endif /* BBQ_METHOD_BPF_H */

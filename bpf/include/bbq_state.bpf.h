@@ -86,10 +86,18 @@ struct bbq_queue {
 	__u16 nonempty; /* bit l: list l has packets */
 	__u8 turn;
 	__u8 finger_next; /* which finger to reuse next */
+	/*
+	 * Triage: of the most important priority seen lately, when its last packet
+	 * came, how long after the one before it, and how long it could wait.
+	 */
+	__u64 ahead_ns; /* 0 = none yet */
+	__u32 ahead_gap;
+	__u32 ahead_slack;
 	__u32 dead[BBQ_DEAD];
 	__u8 dead_next;
 	__u8 dead_any;
-	__u8 pad[2];
+	__u8 ahead_priority;
+	__u8 unplanned; /* triage: a packet came since it was decided what is given up */
 };
 
 /* ---- one transmit queue ---- */
@@ -108,6 +116,7 @@ struct bbq_instance {
 	__u32 active; /* sessions in the lists or the wheel */
 	__u32 throttled;
 	__u64 wake_ns; /* when the wheel has something to release; valid while throttled */
+	__u64 hold_ns; /* when a packet that was held back may go; 0 = none was */
 	__u32 events; /* in the current window */
 	__u32 suppressed;
 	__u32 dropped; /* since the last operation that told the Qdisc */

@@ -300,53 +300,6 @@ fn a_full_buffer_costs_what_the_method_says() {
 }
 
 #[test]
-fn triage_gives_up_the_least_important_adu_that_stands_in_the_way() {
-    let mut lab = lab("giv", BB_TRIAGE);
-    // The link opens in one second; then 100 kB/s, 10 us per byte.
-    lab.shut_link();
-    let opens = now_ns() + SECOND;
-    lab.set_iface(|iface| (iface.rate, iface.link_next) = (100_000, opens));
-    let due = |ms: u64| opens + ms * MS;
-    let send = |priority, adu, due, len| {
-        lab.send(&Packet {
-            priority,
-            adu,
-            deadline: due,
-            len,
-            ..Packet::default()
-        })
-    };
-    // 1,000 bytes take 10 ms. All of it is due 40 ms after the link opens, and fits.
-    let frame: Vec<_> = (0..2).map(|_| send(4, 1, due(40), 1_000)).collect();
-    let small = send(4, 2, due(40), 900);
-    assert_eq!(dropped(&lab.rule(1)), 0);
-    // With 2,000 bytes of audio the last of them would begin too late: the larger video ADU
-    // is given up, whole. Audio is due at the same time, and goes first.
-    let audio: Vec<_> = (0..2).map(|_| send(0, 3, due(40), 1_000)).collect();
-    let c = lab.rule(1);
-    assert_eq!((c.dropped[BB_DROP_ADU as usize], c.queued), (2, 3));
-    // The rest of that frame is refused on arrival.
-    send(4, 1, due(40), 1_000);
-    assert_eq!(lab.rule(1).dropped[BB_DROP_ADU as usize], 3);
-    // An ADU that could not arrive even alone is not started, and costs nobody anything.
-    send(0, 4, opens - MS, 1_000);
-    assert_eq!(lab.rule(1).dropped[BB_DROP_ADU as usize], 4);
-    // Due later than what is in the way: nothing is given up.
-    let later = send(7, 5, due(80), 1_000);
-    let got = {
-        lab.set_iface(|iface| iface.rate = 0);
-        let k = lab.open_link(&Packet {
-            deadline: due(10_000),
-            ..Packet::default()
-        });
-        (lab.drain(), k)
-    };
-    let kept = [audio[0], audio[1], small, later, got.1];
-    assert_eq!(got.0, kept, "given up: {frame:?}");
-    assert_conserved("rule", &lab.rule(1));
-}
-
-#[test]
 fn after_a_stall_the_first_packet_out_is_fresh_and_the_backlog_is_gone() {
     for (i, method) in [BB_TRIAGE, BB_RING_SFDPS2, BB_SFDPS1]
         .into_iter()

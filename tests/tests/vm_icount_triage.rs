@@ -1,0 +1,174 @@
+//! What triage gives up, and what it holds back, on a link whose rate it knows.
+//!
+//! In virtual time, so that the schedules of milliseconds below are kept.
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod qdisc_lab;
+
+use std::{thread, time::Duration};
+
+use bestby_bpf::abi::*;
+use bestby_tests::clock::{MS, SECOND, now_ns};
+use qdisc_lab::*;
+
+/// bytes/s: 1,000 bytes take 20 ms.
+const RATE: u64 = 50_000;
+
+fn sleep_until(at: u64) {
+    thread::sleep(Duration::from_nanos(at.saturating_sub(now_ns())));
+}
+
+fn free_link(name: &str) -> Lab {
+    let lab = lab(name, BB_TRIAGE);
+    lab.set_iface(|iface| iface.rate = RATE);
+    lab
+}
+
+#[test]
+fn triage_gives_up_the_least_important_adu_that_stands_in_the_way() {
+    let lab = free_link("giv");
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let due = |ms: u64| opens + ms * MS;
+    let send = |priority, adu, due, len| {
+        lab.send(&Packet {
+            priority,
+            adu,
+            deadline: due,
+            len,
+            ..Packet::default()
+        })
+    };
+    // All of it is due 80 ms after the link opens, and fits.
+    let frame: Vec<_> = (0..2).map(|_| send(4, 1, due(80), 1_000)).collect();
+    let small = send(4, 2, due(80), 900);
+    // With 2,000 bytes of audio the last of them would begin too late: the larger video ADU
+    // is given up, whole. Audio is due at the same time, and goes first.
+    let audio: Vec<_> = (0..2).map(|_| send(0, 3, due(80), 1_000)).collect();
+    // An ADU that could not arrive even alone is not started, and costs nobody anything.
+    send(0, 4, due(10), 1_000);
+    send(0, 4, due(10), 1_000);
+    // Due later than what is in the way: nothing is given up.
+    let later = send(7, 5, due(160), 1_000);
+    assert_eq!(
+        dropped(&lab.rule(1)),
+        0,
+        "nothing is decided while the link is shut"
+    );
+
+    sleep_until(due(10));
+    let c = lab.rule(1);
+    assert_eq!((c.dropped[BB_DROP_ADU as usize], dropped(&c)), (4, 4));
+    // The rest of that frame is refused on arrival.
+    send(4, 1, due(80), 1_000);
+    assert_eq!(lab.rule(1).dropped[BB_DROP_ADU as usize], 5);
+    let kept = [audio[0], audio[1], small, later];
+    assert_eq!(lab.drain(), kept, "given up: {frame:?}");
+    assert_conserved("rule", &lab.rule(1));
+}
+
+#[test]
+fn triage_decides_when_the_link_is_free_and_so_knows_a_burst_as_a_whole() {
+    let lab = free_link("bur");
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let frame = |adu, packets| -> Vec<u32> {
+        let packet = Packet {
+            priority: 4,
+            adu,
+            deadline: opens + 90 * MS,
+            len: 1_000,
+            ..Packet::default()
+        };
+        (0..packets).map(|_| lab.send(&packet)).collect()
+    };
+    // Five packets have room. With the first packet of the second frame one had to go, and
+    // then the first was the larger: decided there and then, five packets of the second and
+    // none of the first would have left.
+    let first = frame(1, 5);
+    frame(2, 6);
+    sleep_until(opens);
+    assert_eq!(lab.drain(), first);
+    assert_conserved("rule", &lab.rule(1));
+}
+
+/// Audio every 20 ms that can wait for so many ms, and 1 ms before the fourth packet a
+/// video packet, which takes 20 ms; the fourth audio packet comes or not. The order in
+/// which they leave (the video packet is the last number).
+fn video_before_audio(name: &str, audio_lifetime: u64, goes_on: bool) -> Vec<u32> {
+    let lab = free_link(name);
+    let start = now_ns() + 20 * MS;
+    let audio = |n: u64| {
+        sleep_until(start + n * 20 * MS);
+        lab.send(&Packet {
+            priority: 0,
+            deadline: start + (n * 20 + audio_lifetime) * MS,
+            len: 100,
+            ..Packet::default()
+        });
+    };
+    for n in 0..3 {
+        audio(n);
+    }
+    sleep_until(start + 59 * MS);
+    lab.send(&Packet {
+        priority: 4,
+        deadline: start + SECOND,
+        len: 1_000,
+        ..Packet::default()
+    });
+    if goes_on {
+        audio(3);
+    }
+    let order = lab.drain();
+    assert_eq!(dropped(&lab.rule(1)), 0);
+    assert_conserved("rule", &lab.rule(1));
+    order
+}
+
+#[test]
+fn a_packet_waits_for_a_more_important_one_that_could_not_wait_for_it() {
+    assert_eq!(video_before_audio("hld", 10, true), [0, 1, 2, 4, 3]);
+}
+
+#[test]
+fn a_packet_does_not_wait_for_one_that_can_wait_itself() {
+    assert_eq!(video_before_audio("hlw", 50, true), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_packet_does_not_wait_for_long_for_one_that_does_not_come() {
+    assert_eq!(video_before_audio("hln", 10, false), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_session_that_waits_lets_others_pass() {
+    let lab = free_link("hlo");
+    let start = now_ns() + 20 * MS;
+    let audio = Packet {
+        priority: 0,
+        len: 100,
+        ..Packet::default()
+    };
+    let video = Packet {
+        priority: 4,
+        deadline: start + SECOND,
+        len: 1_000,
+        ..Packet::default()
+    };
+    let mut want = Vec::new();
+    for n in 0..3 {
+        sleep_until(start + n * 20 * MS);
+        let deadline = start + (n * 20 + 10) * MS;
+        want.push(lab.send(&Packet { deadline, ..audio }));
+    }
+    sleep_until(start + 59 * MS);
+    let waits = lab.send(&video);
+    // No audio is expected in this one.
+    let session = 11;
+    want.push(lab.send(&Packet { session, ..video }));
+    want.push(waits);
+    assert_eq!(lab.drain(), want);
+    assert_conserved("rule", &lab.rule(1));
+}

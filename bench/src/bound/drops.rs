@@ -11,14 +11,26 @@ use super::{
 };
 use crate::traffic::{Class, Schedule};
 
-/// ADUs that did not arrive complete and on time although they could have been added
-/// to those that did, without displacing one of them.
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// Arrived by its deadline.
+    OnTime,
+    /// Arrived after it.
+    Late,
+    /// Never arrived: on a path that loses nothing, dropped by the queue.
+    Dropped,
+}
+
+/// ADUs of which something was dropped although they could have been added to those
+/// that arrived complete and on time, without displacing one of them.
 ///
-/// Precisely: let D be the ADUs whose packets all arrived on time. The other ADUs are
-/// looked at in the order of importance, then of creation; one that is feasible
-/// together with D (demand criterion, see the module) is a false drop, and joins D, so
-/// that two drops which only one gap could have held count once. What the link spent
-/// on packets of incomplete ADUs counts as room: it could have been spent better.
+/// Precisely: let D be the ADUs whose packets all arrived on time. Those with a packet
+/// that was dropped are looked at in the order of importance, then of creation; one
+/// that is feasible together with D (demand criterion, see the module) is a false drop,
+/// and joins D, so that two drops which only one gap could have held count once. What
+/// the link spent on packets that are not of D counts as room: it could have been spent
+/// better. An ADU that arrived late as a whole was not dropped: that is staleness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FalseDrops {
     /// Audio packets.
@@ -45,22 +57,21 @@ impl FalseDrops {
     }
 }
 
-/// Counts the false drops of a run. `on_time[i]` says whether packet `i` of the
-/// schedule arrived by its deadline.
-pub fn false_drops(schedule: &Schedule, on_time: &[bool], link: &Link) -> FalseDrops {
-    let mut complete: BTreeMap<u32, bool> = BTreeMap::new();
-    for (index, packet) in schedule.packets.iter().enumerate() {
-        let arrived = on_time.get(index).copied().unwrap_or(false);
-        *complete.entry(packet.adu).or_insert(true) &= arrived;
+/// Counts the false drops of a run. `fates[i]` is that of packet `i` of the schedule.
+pub fn false_drops(schedule: &Schedule, fates: &[Fate], link: &Link) -> FalseDrops {
+    let mut worst: BTreeMap<u32, Fate> = BTreeMap::new();
+    for (packet, &fate) in schedule.packets.iter().zip(fates) {
+        let adu = worst.entry(packet.adu).or_insert(Fate::OnTime);
+        *adu = (*adu).max(fate);
     }
     let mut delivered: Vec<Job> = Vec::new();
     let mut lost: Vec<(Class, Job)> = Vec::new();
     for class in Class::ALL {
         for job in Jobs::adus(schedule, class, link).0 {
-            if complete.get(&job.adu) == Some(&true) {
-                delivered.push(job);
-            } else if job.possible() {
-                lost.push((class, job));
+            match worst.get(&job.adu) {
+                Some(Fate::OnTime) => delivered.push(job),
+                Some(Fate::Dropped) if job.possible() => lost.push((class, job)),
+                _ => {}
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! [`of`] gives the clairvoyant bound of a schedule on a link: as many audio packets
 //! as possible on time, then as many complete video frames, then as many complete data
-//! objects. [`false_drops`] counts what was given up although it would have fitted.
+//! objects. [`false_drops`] counts what was dropped although it would have fitted.
 //! [`simulate`] runs schedulers on the same schedule without a kernel, [`study`]
 //! compares them over many loads; what came of it is in `docs/triage.md`.
 //!
@@ -26,7 +26,7 @@ pub mod study;
 #[cfg(test)]
 mod tests;
 
-pub use drops::{FalseDrops, false_drops};
+pub use drops::{FalseDrops, Fate, false_drops};
 use serde::{Deserialize, Serialize};
 
 use self::{dp::Limit, jobs::Jobs};

@@ -6,11 +6,17 @@
 //! Packets created at one time reach the queue [`SPACING`] apart, so that a free link
 //! takes the first of a burst before the queue knows the second.
 
-use super::Link;
+use super::{Fate, Link};
 use crate::{sys::MILLI, traffic::Schedule};
 
 /// ns between two packets that are created at the same time: a system call.
 pub const SPACING: u64 = 20_000;
+
+/// BB_PRIORITY_DEFAULT in bb_abi.h.
+const DEFAULT_PRIORITY: u8 = 3;
+
+/// See [`Triage::early`].
+const EARLY: f64 = 0.25;
 
 /// ADUs a session remembers as given up (BBQ_DEAD in bbq_state.bpf.h).
 const DEAD: usize = 8;
@@ -108,11 +114,25 @@ pub struct Triage {
     pub grain: u64,
     /// Without deadline order: the most important first, then by deadline.
     pub by_priority: bool,
+    /// What is more important than the default takes its place in the order as if it
+    /// were due earlier by so many believed owds, at most [`EARLY`] of what it could wait.
+    pub early: f64,
+    /// ADUs are planned to be in time on a path that is longer by so many believed owds.
+    pub care: f64,
 }
 
 impl Triage {
-    /// bbq_triage() as of commit df6bac4.
+    /// The queue as it is.
     pub const KERNEL: Self = Self {
+        when: When::Dequeue,
+        first_bit: true,
+        guard: Guard::Wait,
+        grain: 1 << 20,
+        ..Self::LAST_BIT
+    };
+
+    /// The queue as it was at first (commit df6bac4).
+    pub const LAST_BIT: Self = Self {
         when: When::Arrival,
         victim: Victim::MostLeft,
         size: Size::Arrived,
@@ -126,6 +146,8 @@ impl Triage {
         slower: 1.25,
         grain: 0,
         by_priority: false,
+        early: 0.0,
+        care: 0.0,
     };
 }
 
@@ -154,10 +176,8 @@ pub struct Errors {
 /// What became of a schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// For each packet of the schedule: did it arrive by its deadline?
-    pub on_time: Vec<bool>,
-    /// Packets that were sent and arrived late.
-    pub stale: u64,
+    /// Of each packet of the schedule.
+    pub fates: Vec<Fate>,
 }
 
 struct Adu {
@@ -246,8 +266,7 @@ pub fn simulate(schedule: &Schedule, link: &Link, scheduler: Scheduler, errors: 
         *queue.sizes.entry(packet.adu).or_insert(0) += u64::from(packet.wire_bytes);
     }
     let mut outcome = Outcome {
-        on_time: vec![false; schedule.packets.len()],
-        stale: 0,
+        fates: vec![Fate::Dropped; schedule.packets.len()],
     };
     let mut send = |queue: &mut Queue<'_>, now: u64| {
         let Some(index) = queue.dequeue(now) else {
@@ -255,8 +274,7 @@ pub fn simulate(schedule: &Schedule, link: &Link, scheduler: Scheduler, errors: 
         };
         let packet = &schedule.packets[index];
         let in_time = now + link.owd <= packet.at + packet.lifetime;
-        outcome.on_time[index] = in_time;
-        outcome.stale += u64::from(!in_time);
+        outcome.fates[index] = if in_time { Fate::OnTime } else { Fate::Late };
     };
     let mut clock = 0;
     for (index, packet) in schedule.packets.iter().enumerate() {
@@ -314,10 +332,14 @@ impl Queue<'_> {
             Scheduler::Fifo(_) => (0, 0, index as u64),
             Scheduler::Priority => (0, important, deadline),
             Scheduler::Triage(triage) if triage.by_priority => (0, important, deadline),
-            Scheduler::Triage(triage) if triage.grain > 0 => {
-                (deadline / triage.grain, important, deadline)
+            Scheduler::Triage(triage) => {
+                let due = deadline - self.early(triage, priority, deadline, now);
+                match triage.grain {
+                    0 => (0, 0, due),
+                    grain => (due / grain, important, due),
+                }
             }
-            Scheduler::Edf | Scheduler::Triage(_) => (0, 0, deadline),
+            Scheduler::Edf => (0, 0, deadline),
         };
         self.packets += 1;
         let bytes = u64::from(packet.wire_bytes);
@@ -354,6 +376,15 @@ impl Queue<'_> {
                 self.triage(triage, start);
             }
         }
+    }
+
+    /// How much earlier than it is due this packet takes its place, ns.
+    fn early(&self, triage: Triage, priority: u8, deadline: u64, now: u64) -> u64 {
+        if priority >= DEFAULT_PRIORITY {
+            return 0;
+        }
+        let slack = deadline.saturating_sub(now + self.owd) as f64;
+        (self.owd as f64 * triage.early).min(slack * EARLY) as u64
     }
 
     /// Would a packet that leaves at `at` be late, as far as it is known?
@@ -399,7 +430,11 @@ impl Queue<'_> {
                 if worst.is_none_or(|(least, _)| weight >= least) {
                     worst = Some((weight, place));
                 }
-                if self.stale(start + self.needs(triage, bytes, place), adu.deadline) {
+                let care = (self.owd as f64 * triage.care) as u64;
+                if self.stale(
+                    start + care + self.needs(triage, bytes, place),
+                    adu.deadline,
+                ) {
                     late = true;
                     break;
                 }

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use super::{
-    Bound, best_choice, false_drops, of,
+    Bound, Fate, best_choice, false_drops, of,
     simulate::{Errors, Guard, Outcome, Scheduler, Size, Sure, Triage, Victim, When, simulate},
 };
 use crate::{
@@ -61,9 +61,10 @@ const LIFETIMES: [&str; 7] = [
 /// All schedulers there are, by the names they have in tables.
 pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
     let kernel = Triage::KERNEL;
+    let last_bit = Triage::LAST_BIT;
     let first_bit = Triage {
         first_bit: true,
-        ..kernel
+        ..last_bit
     };
     let begun = Triage {
         keep_begun: true,
@@ -75,6 +76,7 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
     };
     let triages = [
         ("triage", kernel),
+        ("last-bit", last_bit),
         ("first-bit", first_bit),
         ("begun", begun),
         (
@@ -158,14 +160,6 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
             },
         ),
         (
-            "grain-1",
-            Triage {
-                guard: Guard::Wait,
-                grain: MILLI,
-                ..dequeue
-            },
-        ),
-        (
             "grain-4",
             Triage {
                 guard: Guard::Wait,
@@ -216,6 +210,20 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
                 sure: Sure::Doubt,
                 slower: 1.5,
                 ..dequeue
+            },
+        ),
+        (
+            "early",
+            Triage {
+                early: 1.0,
+                ..kernel
+            },
+        ),
+        (
+            "care",
+            Triage {
+                care: 0.25,
+                ..kernel
             },
         ),
         (
@@ -270,11 +278,11 @@ fn percent([part, of]: [u64; 2]) -> f64 {
     }
 }
 
-fn complete(schedule: &Schedule, on_time: &[bool], class: Class) -> u64 {
+pub(super) fn complete(schedule: &Schedule, fates: &[Fate], class: Class) -> u64 {
     let mut adus = std::collections::HashMap::new();
-    for (packet, &in_time) in schedule.packets.iter().zip(on_time) {
+    for (packet, &fate) in schedule.packets.iter().zip(fates) {
         if packet.class == class {
-            *adus.entry(packet.adu).or_insert(true) &= in_time;
+            *adus.entry(packet.adu).or_insert(true) &= fate == Fate::OnTime;
         }
     }
     adus.values().filter(|&&whole| whole).count() as u64
@@ -286,13 +294,13 @@ fn judge(schedule: &Schedule, bound: &Bound, scheduler: Scheduler, errors: Error
     } else {
         simulate(schedule, &bound.link, scheduler, errors)
     };
-    let on_time = &outcome.on_time;
+    let fates = &outcome.fates;
     Sum {
-        audio: [complete(schedule, on_time, Class::Audio), bound.audio.adus],
-        video: [complete(schedule, on_time, Class::Video), bound.video.adus],
+        audio: [complete(schedule, fates, Class::Audio), bound.audio.adus],
+        video: [complete(schedule, fates, Class::Video), bound.video.adus],
         offered: bound.audio.adus_offered + bound.video.adus_offered,
-        false_drops: false_drops(schedule, on_time, &bound.link).total(),
-        stale: outcome.stale,
+        false_drops: false_drops(schedule, fates, &bound.link).total(),
+        stale: fates.iter().filter(|&&fate| fate == Fate::Late).count() as u64,
     }
 }
 
@@ -303,8 +311,7 @@ const ORACLE: Scheduler = Scheduler::Fifo(0);
 /// how much of the bound can be had with packets that are not interrupted.
 fn oracle(schedule: &Schedule, bound: &Bound) -> Outcome {
     let mut outcome = Outcome {
-        on_time: vec![false; schedule.packets.len()],
-        stale: 0,
+        fates: vec![Fate::Dropped; schedule.packets.len()],
     };
     let Some(choice) = best_choice(schedule, &bound.link) else {
         return outcome;
@@ -317,19 +324,14 @@ fn oracle(schedule: &Schedule, bound: &Bound) -> Outcome {
         duration: schedule.duration,
     };
     let best = Triage {
-        first_bit: true,
-        when: When::Dequeue,
-        guard: Guard::Wait,
-        grain: MILLI,
         size: Size::Known,
         ..Triage::KERNEL
     };
     let errors = Errors::default();
     let sent = simulate(&chosen, &bound.link, Scheduler::Triage(best), errors);
-    for (place, on_time) in places.into_iter().zip(sent.on_time) {
-        outcome.on_time[place] = on_time;
+    for (place, fate) in places.into_iter().zip(sent.fates) {
+        outcome.fates[place] = fate;
     }
-    outcome.stale = sent.stale;
     outcome
 }
 

@@ -79,7 +79,7 @@ pub(super) const COLUMNS: &[Metric] = &[
     },
     Metric {
         label: "false drops %",
-        meaning: "ADUs given up although there was room for them beside all that arrived on time, of all that were offered",
+        meaning: "ADUs dropped, in part or whole, although there was room for them beside all that arrived on time, of all that were offered",
         digits: 2,
         of: |run| part(run.false_drops?.total(), run.measures.adus[0]),
     },

@@ -10,7 +10,7 @@ use super::{
     summary::RunSummary,
 };
 use crate::{
-    bound::{self, Bound, FalseDrops},
+    bound::{self, Bound, FalseDrops, Fate},
     records,
     scenario::{
         Scenario,
@@ -113,10 +113,14 @@ fn false_drops(
 ) -> Result<FalseDrops> {
     let (rows, _) = records::read(&store.path(&run.records))
         .context("its records are gone: remove the run's .json to make it again")?;
-    let on_time = |&place: &usize| rows.get(place).is_some_and(records::Row::on_time);
-    let on_time: Vec<bool> = places.iter().map(on_time).collect();
+    let fate = |&place: &usize| match rows.get(place) {
+        Some(row) if row.on_time() => Fate::OnTime,
+        Some(row) if row.arrived.is_some() => Fate::Late,
+        _ => Fate::Dropped,
+    };
+    let fates: Vec<Fate> = places.iter().map(fate).collect();
     let link = bound::Link::of_path(run.rate, owd);
-    Ok(bound::false_drops(judged, &on_time, &link))
+    Ok(bound::false_drops(judged, &fates, &link))
 }
 
 #[cfg(test)]

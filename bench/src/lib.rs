@@ -5,7 +5,7 @@
 //!   guard or on Ctrl-C, commands in them, exact clocks;
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
 //! - [`topology`], [`queue`], [`bestby`], [`pktgen`],
-//!   [`slip`], [`sniff`]: the path and what is tried on it;
+//!   [`slip`], [`sniff`], [`srt`]: the path and what is tried on it;
 //! - [`tfrc`], [`dccp`], [`competing`], [`sfdps`]: the congestion control that SFDPS worked
 //!   on, the kernel's own, the TCP flows beside it, and its experiments;
 //! - [`bound`]: what no queue can beat, and schedulers without a kernel;
@@ -30,6 +30,7 @@ pub mod series;
 pub mod sfdps;
 pub mod slip;
 pub mod sniff;
+pub mod srt;
 pub mod sys;
 pub mod tfrc;
 pub mod topology;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bestby,
     netns::Netns,
+    srt,
     topology::{self, Path},
     traffic::{conference, sender::Marking},
 };
@@ -54,6 +55,11 @@ pub enum Queue {
     Prio,
     /// ETF in deadline mode; the sender gives the last useful departure.
     EtfDeadline,
+    /// The program SRT above a FIFO of 1000 packets, see [`srt`].
+    Srt {
+        /// Whether it is told the link's rate and paces itself to it.
+        paced: bool,
+    },
     /// bestby in mode qdisc.
     Bestby {
         /// Its method.
@@ -66,7 +72,7 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// All peers in the order of the report.
+    /// All peers in the kernel in the order of the report.
     pub fn peers() -> Vec<Self> {
         vec![
             Self::Pfifo(5),
@@ -103,6 +109,8 @@ impl Queue {
             Self::CakeDiffserv4 => "cake diffserv4".into(),
             Self::Prio => "prio".into(),
             Self::EtfDeadline => "etf".into(),
+            Self::Srt { paced: false } => "srt".into(),
+            Self::Srt { paced: true } => "srt paced".into(),
             Self::Bestby {
                 method,
                 limit: None,
@@ -122,7 +130,7 @@ impl Queue {
 
     /// Whether it is told the path's one-way delay, and so can be told a wrong one.
     pub fn knows_owd(&self) -> bool {
-        self.is_bestby() || *self == Self::EtfDeadline
+        self.is_bestby() || matches!(self, Self::EtfDeadline | Self::Srt { .. })
     }
 
     /// How the sender marks for this queue on a path of one-way delay `owd` ns.
@@ -184,13 +192,15 @@ impl FromStr for Queue {
             ["cake", "diffserv4"] => Self::CakeDiffserv4,
             ["prio"] => Self::Prio,
             ["etf"] => Self::EtfDeadline,
+            ["srt"] => Self::Srt { paced: false },
+            ["srt", "paced"] => Self::Srt { paced: true },
             ["bestby", "tc"] => Self::BestbyTc,
             ["bestby", "qdisc", method] => bestby(method, None)?,
             ["bestby", "qdisc", method, "limit", limit] => bestby(method, Some(packets(limit)?))?,
             _ => bail!(
                 "no queue `{text}`: there are `bestby qdisc METHOD [limit PACKETS]`, `bestby tc`, \
                  `pfifo PACKETS`, `fq_codel`, `fq`, `cake besteffort`, `cake diffserv4`, `prio`, \
-                 `etf`"
+                 `etf`, `srt`, `srt paced`"
             ),
         })
     }
@@ -294,7 +304,7 @@ impl<'a> Installed<'a> {
         told: &Told<'_>,
         agent: &mut Option<Rc<bestby::Agent>>,
     ) -> Result<Self> {
-        let rate = told.rate;
+        let (rate, mut largest) = (told.rate, told.largest);
         let (leaf, cake) = match queue {
             Queue::Bestby { method, limit } => {
                 let limit = limit.map_or(String::new(), |packets| format!(" --limit {packets}"));
@@ -312,6 +322,11 @@ impl<'a> Installed<'a> {
                 "etf clockid CLOCK_TAI delta 0 deadline_mode".to_owned(),
                 false,
             ),
+            // The host's usual queue: SRT is an application, and has no say in it.
+            Queue::Srt { .. } => {
+                largest += srt::HEADER;
+                ("pfifo limit 1000".to_owned(), false)
+            }
         };
         let installed = Self {
             ns,
@@ -322,7 +337,7 @@ impl<'a> Installed<'a> {
         if cake {
             ns.sh("tc", &format!("{root} cake bandwidth {rate}bit {leaf}"))?;
         } else {
-            let burst = tbf_burst(told.largest);
+            let burst = tbf_burst(largest);
             let bucket = format!("tbf rate {rate}bit burst {burst} limit 10000000");
             ns.sh("tc", &format!("{root} {bucket}"))?;
             ns.sh(
@@ -408,6 +423,7 @@ mod tests {
         for queue in Queue::bestby()
             .into_iter()
             .chain(Queue::peers())
+            .chain([false, true].map(|paced| Queue::Srt { paced }))
             .chain([limited])
         {
             let name = queue.name();
@@ -423,6 +439,7 @@ mod tests {
             ("red", "fq_codel"),
             ("bestby qdisc best", "ring-sfdps2"),
             ("pfifo 0", "1 to 1000000"),
+            ("srt fast", "`srt paced`"),
             ("bestby qdisc ring limit many", "1 to 1000000"),
             ("", "no queue"),
         ] {

@@ -206,6 +206,12 @@ impl Path {
         self.send(schedule, Sender::relay(&self.sender, clients, marking)?)
     }
 
+    /// The same, all of it to one port inside the sender's own namespace, where a program
+    /// takes it over and brings it to the receiver.
+    pub fn hand_over(&self, schedule: &Schedule, to: SocketAddrV4) -> Result<(Sent, Vec<Arrival>)> {
+        self.send(schedule, Sender::hand_over(&self.sender, to)?)
+    }
+
     fn send(&self, schedule: &Schedule, sender: Sender) -> Result<(Sent, Vec<Arrival>)> {
         let receiver = Receiver::new(&self.receiver, PORT)?;
         let ended = AtomicU64::new(0);

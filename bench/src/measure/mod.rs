@@ -9,7 +9,7 @@ pub use counters::{Dropped, QueueCounters};
 pub use judge::{judge, judge_after};
 use serde::{Deserialize, Serialize};
 
-use crate::traffic::media::Picture;
+use crate::{srt, traffic::media::Picture};
 
 /// Delay from creation to arrival, ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,6 +75,9 @@ pub struct Measures {
     pub worst_stream: Option<f64>,
     /// What the queue says of itself over the whole run; bestby's only.
     pub queue: Option<QueueCounters>,
+    /// What SRT says of itself over the whole run; of SRT only.
+    #[serde(default)]
+    pub srt: Option<srt::Counters>,
     /// What a decoder made of it; of real media only.
     #[serde(default)]
     pub picture: Option<Picture>,
@@ -159,6 +162,9 @@ impl Measures {
             all.would_block += run.would_block;
             all.refused += run.refused;
             all.sender_late_ms = all.sender_late_ms.max(run.sender_late_ms);
+            if let Some(srt) = &run.srt {
+                all.srt.get_or_insert_default().add(srt);
+            }
             if let Some(queue) = &run.queue {
                 all.queue.get_or_insert_default().add(queue);
             }

@@ -347,6 +347,13 @@ impl File {
                 );
             }
         }
+        let srt = |QueueName(queue): &QueueName| matches!(queue, Queue::Srt { .. });
+        if self.stall.is_some() && queues.iter().any(srt) {
+            return fault(
+                Some(self.queues.span()),
+                "`queues`: SRT needs the way back, which a link that can stall has not",
+            );
+        }
         if queues.is_empty() {
             return fault(Some(self.queues.span()), "`queues`: name at least one");
         }

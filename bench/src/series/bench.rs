@@ -18,6 +18,7 @@ use crate::{
     queue::{self, Installed, Queue, Told},
     records::{self, Row},
     scenario::cell::{Bottleneck, Control},
+    srt,
     sys::SECOND,
     topology::{self, Path, Shape},
     traffic::{Schedule, receiver::Arrival, sender::Sent},
@@ -27,7 +28,7 @@ use crate::{
 pub(super) enum Outcome {
     /// The run, and its packets.
     Done(Box<RunSummary>, Vec<Row>),
-    /// This kernel has no such queue: why.
+    /// There is no such queue here: where not, and why.
     Absent(String),
 }
 
@@ -56,6 +57,8 @@ pub(super) struct Passage {
     /// Of the idle path, ns.
     pub(super) owd: u64,
     pub(super) counters: Option<QueueCounters>,
+    /// Of SRT, where it was the peer.
+    pub(super) srt: Option<srt::Counters>,
     /// Payload bytes of the competing TCP flows; absent without any.
     pub(super) tcp_bytes: Option<u64>,
 }
@@ -66,7 +69,12 @@ impl Runner for Bench {
         if job.cell.point.control == Control::Dccp
             && let Some(why) = dccp::missing()
         {
-            return Ok(Outcome::Absent(why));
+            return Ok(Outcome::Absent(not_on_this_kernel(why)));
+        }
+        if matches!(job.cell.queue, Queue::Srt { .. })
+            && let Some(why) = srt::missing()
+        {
+            return Ok(Outcome::Absent(format!("not on this machine: {why}")));
         }
         let (scenario, point) = (job.scenario, &job.cell.point);
         let schedule = point.schedule(scenario.seconds, job.seed())?;
@@ -88,7 +96,7 @@ impl Runner for Bench {
                 // Whatever it is that failed, the next run has a new agent and a new path.
                 (self.agent, self.competitor, self.path) = (None, None, None);
                 return queue::not_on_this_kernel(&error)
-                    .map(Outcome::Absent)
+                    .map(|why| Outcome::Absent(not_on_this_kernel(why)))
                     .ok_or(error);
             }
         };
@@ -98,11 +106,13 @@ impl Runner for Bench {
             extra_delay,
             owd,
             counters,
+            srt,
             tcp_bytes,
         } = passage;
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
         let mut measures = measure::judge_after(&schedule, &sent, &arrivals, extra_delay, discard);
         measures.queue = counters;
+        measures.srt = srt;
         measures.tcp_share =
             tcp_bytes.and_then(|tcp| fairness::tcp_share(tcp, measures.received_bytes));
         let rows = records::rows(&schedule, &sent, &arrivals, extra_delay)?;
@@ -168,6 +178,7 @@ impl Bench {
                 extra_delay: path.extra_delay,
                 owd: path.owd,
                 counters,
+                srt: None,
                 tcp_bytes: tcp_bytes(tcp)?,
             });
         }
@@ -199,10 +210,20 @@ impl Bench {
         let installed = Installed::sharing(queue, ns, topology::DEVICE, &told, &mut self.agent)
             .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
         let marking = queue.marking(owd);
-        let (sent, arrivals) = if relays {
-            path.relay(schedule, marking)?
+        let (sent, arrivals, srt) = if let Queue::Srt { paced } = queue {
+            ensure!(
+                !relays,
+                "SRT is of one receiver: a relay's clients would need one each"
+            );
+            let settings = srt::Settings::new(schedule, told.rate, owd, *paced)?;
+            let outcome = srt::run(path, schedule, &settings)?;
+            (outcome.sent, outcome.arrivals, Some(outcome.counters))
+        } else if relays {
+            let (sent, arrivals) = path.relay(schedule, marking)?;
+            (sent, arrivals, None)
         } else {
-            path.run(schedule, marking)?
+            let (sent, arrivals) = path.run(schedule, marking)?;
+            (sent, arrivals, None)
         };
         Ok(Passage {
             sent,
@@ -210,9 +231,14 @@ impl Bench {
             extra_delay: path.extra_delay,
             owd: path.owd,
             counters: counters(&installed, topology::DEVICE)?,
+            srt,
             tcp_bytes: tcp_bytes(tcp)?,
         })
     }
+}
+
+fn not_on_this_kernel(why: String) -> String {
+    format!("not on this kernel: {why}")
 }
 
 /// What bestby counted on `device`; `None` for a queue that is not bestby.

@@ -213,8 +213,7 @@ fn make_with<'s>(
                 println!("{} {}", progress.count(), progress::describe(job, &run));
                 in_a_row = 0;
             }
-            Ok(Outcome::Absent(why)) => {
-                let reason = format!("not on this kernel: {why}");
+            Ok(Outcome::Absent(reason)) => {
                 println!("{} {queue}: {reason}", progress.count());
                 store.keep_absent(&Absent {
                     queue: queue.clone(),

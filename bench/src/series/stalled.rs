@@ -91,6 +91,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         extra_delay: owd,
         owd,
         counters: bench::counters(&installed, link.name())?,
+        srt: None,
         tcp_bytes: None,
     })
 }

@@ -34,7 +34,7 @@ impl Runner for Fake {
             .absent
             .is_some_and(|name| name == job.cell.queue.name())
         {
-            return Ok(Outcome::Absent("no such thing".into()));
+            return Ok(Outcome::Absent("not on this kernel: no such thing".into()));
         }
         self.made
             .push(format!("{} {} {}", job.cell.id, job.number, job.seed()));

@@ -120,6 +120,25 @@ impl Sender {
         })
     }
 
+    /// Opens sockets inside `ns` that all send to the one port of `to`, unmarked: a program
+    /// there takes over.
+    pub fn hand_over(ns: &Netns, to: SocketAddrV4) -> Result<Self> {
+        let marking = Marking::default();
+        let open_class = || -> Result<UdpSocket> {
+            let socket = open(marking)?;
+            socket
+                .connect(to)
+                .with_context(|| format!("connecting to {to}"))?;
+            Ok(socket)
+        };
+        ns.enter(|| {
+            Ok(Self {
+                sockets: Sockets::Call([open_class()?, open_class()?, open_class()?]),
+                marking,
+            })
+        })
+    }
+
     /// Opens one socket inside `ns` for all `clients`: stream n goes to client n, each
     /// class to its port as in [`new`](Self::new). With [`Marking::priority`] the kernel
     /// must be 6.14 or newer.

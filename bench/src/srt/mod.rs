@@ -1,0 +1,387 @@
+//! SRT as a peer, as a real program: the lab's traffic passes two `srt-live-transmit` of
+//! libsrt (Debian's `srt-tools`) in live mode, with too-late packet drop.
+//!
+//! ```text
+//! sender ns                                        receiver ns
+//! lab ── UDP, lo ── srt-live-transmit ── s0 ─ ... ─ r0 ── srt-live-transmit ── UDP, lo ── lab
+//!                   caller               tbf, pfifo 1000  listener
+//! ```
+//!
+//! One connection carries all classes, as a stream of a broadcaster is one. A datagram
+//! in is one message and one datagram out, up to [`LARGEST`] bytes (`-chunk`; a larger one
+//! is cut short, so it is refused here). `-buffering` is only how many datagrams the
+//! program reads in a row.
+//!
+//! What decides, from libsrt 1.5.1 and its documentation:
+//!
+//! - The receiver hands a packet over at its source's time + one-way delay of the handshake
+//!   + latency, never before. A packet that is later than this but in order is handed over
+//!   late; one that follows a gap is dropped, if the gap was given up.
+//! - The sender drops what has been unacknowledged, sent or not, for longer than
+//!   max(latency + `snddropdelay`, 1000 ms) + 20 ms. `snddropdelay` may not be below 0, so
+//!   nothing makes it drop earlier than after 1020 ms (SRT_TLPKTDROP_MINTHRESHOLD_MS).
+//! - Live mode has no congestion control: it sends at up to `maxbw`, by default 1 Gbit/s,
+//!   and its pace is one period for every packet, from their mean size.
+//!
+//! - It looks for what to drop when the application sends the next packet, and only then.
+//!
+//! So the latency is what the shortest lifetime leaves beside the one-way delay, less what
+//! the programs need; and where it can be as long as SRT's sender waits, so much less that
+//! what the sender does not drop comes in time. `srt` has the defaults of live mode
+//! otherwise; its queue is then in the FIFO, and in what its UDP socket's 64 KiB hold back.
+//! `srt paced` is the best that was found: `maxbw` is the link's rate, so the queue is where
+//! SRT can drop, and the tracer of clock drift is off (both ends have one clock, and it
+//! takes a forward queue for drift).
+//!
+//! A live stream does not end, and the sender drops nothing after one that did: when the
+//! schedule is over, small packets that are not the lab's go on, until all of the schedule's
+//! is over.
+
+mod counters;
+mod tool;
+
+use std::{
+    env, fs,
+    net::{Ipv4Addr, SocketAddrV4, UdpSocket},
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+
+pub use self::counters::Counters;
+use self::tool::Tool;
+use crate::{
+    netns::Netns,
+    sys::{self, MILLI},
+    topology::{self, Path},
+    traffic::{HEADERS, Packet, Schedule, receiver::Arrival, sender::Sent},
+};
+
+/// libsrt's program.
+const PROGRAM: &str = "srt-live-transmit";
+/// Bytes of the header of an SRT data packet.
+pub const HEADER: u32 = 16;
+/// Bytes that libsrt adds to a payload when it counts: its own header, UDP's and IPv4's.
+const COUNTED_HEADERS: u64 = 16 + 8 + 20;
+/// Bytes of the largest payload of live mode: 1500 less the headers of IPv4, UDP, SRT.
+const LARGEST: u32 = 1456;
+/// For a packet's way through the programs, ms: the sending one looks for datagrams every
+/// 10 ms, and stamps a packet when it has read it.
+const PROGRAMS_MS: u64 = 25;
+/// Below this latency the sender's threshold no longer falls with it, ms
+/// (SRT_TLPKTDROP_MINTHRESHOLD_MS).
+const MIN_THRESHOLD_MS: u64 = 1000;
+/// What the sender grants on top of its threshold (two intervals of acknowledgement), ms.
+const GRACE_MS: u64 = 20;
+/// From one packet of the application to the next, when the sender looks for late ones: the
+/// cadence of audio, ms.
+const CADENCE_MS: u64 = 20;
+/// Packets that go through the connection before the traffic: they prove the way, and bring
+/// the programs into memory.
+const PROBES: u64 = 40;
+/// bit/s that the sender's answers to acknowledgements take: one each 10 ms, 20 bytes of SRT.
+const ACKACK_RATE: u64 = 100 * (20 + HEADERS as u64) * 8;
+/// Pace in percent of what the link would carry of the whole schedule: what SRT drops
+/// changes the mix of sizes, and with 100 a queue of 100 to 300 ms built up below it in 20 s.
+const PACE_PERCENT: u64 = 97;
+const PORT: u16 = 5030;
+/// What no receiver of the lab takes for a packet of its own.
+const FILLER: &[u8] = b"not of the lab";
+/// Where the lab and the programs meet.
+const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5004);
+
+/// Says what is missing, if SRT cannot be run on this machine.
+pub fn missing() -> Option<String> {
+    program().err().map(|error| format!("{error:#}"))
+}
+
+fn program() -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|directory| directory.join(PROGRAM))
+        .find(|file| file.is_file())
+        .with_context(|| {
+            format!("no `{PROGRAM}` on the PATH: install Debian's package srt-tools (`./dev` does)")
+        })
+}
+
+/// How the two programs are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// SRTO_LATENCY, ms.
+    pub latency_ms: u64,
+    /// SRTO_MAXBW, bytes/s with the headers of SRT, UDP and IPv4; absent: the default of live
+    /// mode.
+    pub max_bandwidth: Option<u64>,
+}
+
+impl Settings {
+    /// For `schedule` over a link of `rate` bit/s and a one-way delay of `owd` ns.
+    pub fn new(schedule: &Schedule, rate: u64, owd: u64, paced: bool) -> Result<Self> {
+        let packets = &schedule.packets;
+        let largest = schedule.largest().saturating_sub(HEADERS);
+        ensure!(
+            largest <= LARGEST,
+            "SRT's live mode carries at most {LARGEST} bytes in a packet, not {largest}"
+        );
+        // Of packets: those of a frame are sent one after the other and share a deadline.
+        let lifetime = packets.iter().map(|packet| packet.lifetime).min();
+        let lifetime = lifetime.context("SRT needs traffic: the schedule is empty")? / MILLI;
+        let owd_ms = owd.div_ceil(MILLI);
+        let latency_ms = match lifetime.checked_sub(owd_ms + PROGRAMS_MS) {
+            Some(latency @ 1..) => latency,
+            _ => bail!(
+                "SRT cannot keep a lifetime of {lifetime} ms: {owd_ms} ms of it are the way, \
+                 {PROGRAMS_MS} ms that of the programs, and nothing is left for its latency"
+            ),
+        };
+        // A packet waits for the one before it to leave, and for its own last byte.
+        let packet_ms = (u64::from(schedule.largest() + HEADER) * 8_000).div_ceil(rate.max(1));
+        let after_threshold = GRACE_MS + CADENCE_MS + 2 * packet_ms;
+        let latency_ms = match latency_ms.checked_sub(after_threshold) {
+            Some(less) if less >= MIN_THRESHOLD_MS => less,
+            _ => latency_ms,
+        };
+        let payload = packets
+            .iter()
+            .map(|packet| u64::from(packet.wire_bytes.saturating_sub(HEADERS)))
+            .sum::<u64>()
+            / packets.len() as u64;
+        let max_bandwidth = paced
+            .then(|| {
+                let left = rate.checked_sub(ACKACK_RATE).with_context(|| {
+                    format!("on a link of {rate} bit/s SRT's answers to acknowledgements alone take {ACKACK_RATE}")
+                })?;
+                let (header, headers) = (u64::from(HEADER), u64::from(HEADERS));
+                // Packets in a second, and what libsrt takes for the size of each.
+                let counted = assumed_payload(packets, payload) + COUNTED_HEADERS;
+                let bytes = left / 8 * counted / (payload + header + headers) * PACE_PERCENT / 100;
+                Ok::<u64, anyhow::Error>(bytes.max(1))
+            })
+            .transpose()?;
+        Ok(Self {
+            latency_ms,
+            max_bandwidth,
+        })
+    }
+
+    /// Options of both ends, as a URI has them. The limits on bandwidth and drops are the
+    /// sender's only, the tracer of drift the receiver's only; both take all of them.
+    fn uri(&self) -> String {
+        let pace = self.max_bandwidth.map_or(String::new(), |bandwidth| {
+            format!("&maxbw={bandwidth}&drifttracer=0")
+        });
+        format!(
+            "transtype=live&tlpktdrop=1&snddropdelay=0&latency={}{pace}",
+            self.latency_ms
+        )
+    }
+}
+
+/// libsrt's mean of the payloads' sizes, from which it makes its period: a running average in
+/// whole bytes, each packet with 1/128, always rounded down. Where sizes differ it is below
+/// the true mean by some tens of bytes, and SRT faster than `maxbw` by as many percent.
+fn assumed_payload(packets: &[Packet], mean: u64) -> u64 {
+    let mut average = mean;
+    let sum: u64 = packets
+        .iter()
+        .map(|packet| {
+            average = (average * 127 + u64::from(packet.wire_bytes.saturating_sub(HEADERS))) / 128;
+            average
+        })
+        .sum();
+    sum / packets.len().max(1) as u64
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// As the schedule was sent.
+    pub sent: Sent,
+    /// What the receiving program handed over.
+    pub arrivals: Vec<Arrival>,
+    /// What SRT says of itself.
+    pub counters: Counters,
+}
+
+/// Sends `schedule` over the path through a connection that is there before the first packet.
+pub fn run(path: &Path, schedule: &Schedule, settings: &Settings) -> Result<Outcome> {
+    let program = program()?;
+    let options = settings.uri();
+    let (here, there) = (path.sender(), path.receiver());
+    let lost = [overflowed(here)?, overflowed(there)?];
+    let local = format!("udp://{LOCAL}");
+    let listening = format!("srt://:{PORT}?mode=listener&{options}");
+    let calling = format!("srt://{}:{PORT}?mode=caller&{options}", topology::RECEIVER);
+    let mut receiver = Tool::start(there, &program, "receiver", [&listening, &local])?;
+    receiver.wait_bound(there, PORT)?;
+    let mut sender = Tool::start(here, &program, "sender", [&local, &calling])?;
+    sender.wait_for("SRT target connected")?;
+    receiver.wait_for("Accepted SRT source connection")?;
+    probe(here, there, settings)?;
+    let end = sys::now() + schedule.duration;
+    let (sent, arrivals) = thread::scope(|scope| {
+        let over = end + (settings.latency_ms + 1000) * MILLI;
+        let going_on = scope.spawn(move || go_on(here, end, over));
+        let passed = path.hand_over(schedule, LOCAL);
+        let panicked = |_| anyhow!("a thread of SRT's run panicked");
+        going_on.join().map_err(panicked)??;
+        passed
+    })?;
+    sender.check("SRT target disconnected")?;
+    receiver.check("SRT source disconnected")?;
+    for (ns, before) in [here, there].into_iter().zip(lost) {
+        let dropped = overflowed(ns)? - before;
+        ensure!(
+            dropped == 0,
+            "{dropped} datagrams were lost inside {}, before a program had read them: the run \
+             measured the machine",
+            ns.name()
+        );
+    }
+    let reported = sender.last_report()?;
+    let reported = reported.context("SRT's sender has reported nothing: too few packets")?;
+    // A receiver that got next to nothing has not, either.
+    let counters = Counters::new(&reported, receiver.last_report()?.as_ref());
+    counters.check(settings)?;
+    Ok(Outcome {
+        sent,
+        arrivals,
+        counters,
+    })
+}
+
+/// Sends packets that are not the lab's through the connection and waits for all of them.
+fn probe(here: &Netns, there: &Netns, settings: &Settings) -> Result<()> {
+    let bind = |ns: &Netns, to: SocketAddrV4| {
+        ns.enter(|| UdpSocket::bind(to).with_context(|| format!("binding {to} for SRT's probes")))
+    };
+    let receiver = bind(there, LOCAL)?;
+    let patience = Duration::from_millis(settings.latency_ms) + Duration::from_secs(20);
+    receiver.set_read_timeout(Some(patience))?;
+    let sender = bind(here, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+    let mut buffer = [0; 64];
+    for _ in 0..PROBES {
+        sender
+            .send_to(FILLER, LOCAL)
+            .context("sending SRT's probes")?;
+        sys::sleep_until(sys::now() + 10 * MILLI);
+    }
+    for number in 0..PROBES {
+        receiver.recv(&mut buffer).with_context(|| {
+            format!("SRT is connected, but only {number} of {PROBES} packets came through")
+        })?;
+    }
+    Ok(())
+}
+
+/// Sends what is not the lab's from `from` to `until`, ns, at the cadence of audio.
+fn go_on(here: &Netns, from: u64, until: u64) -> Result<()> {
+    let socket = here.enter(|| Ok(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?))?;
+    let mut at = from + 100 * MILLI;
+    while at < until {
+        sys::sleep_until(at);
+        // Lost where the run has failed: the run says so.
+        let _ = socket.send_to(FILLER, LOCAL);
+        at += CADENCE_MS * MILLI;
+    }
+    Ok(())
+}
+
+/// Datagrams that found a socket's buffer full in this namespace (Udp: RcvbufErrors).
+fn overflowed(ns: &Netns) -> Result<u64> {
+    let file = "/proc/thread-self/net/snmp";
+    let text = ns.enter(|| fs::read_to_string(file).context(file))?;
+    udp_counter(&text, "RcvbufErrors").with_context(|| format!("no RcvbufErrors in {file}"))
+}
+
+fn udp_counter(snmp: &str, name: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split_whitespace().position(|word| word == name)?;
+    values.split_whitespace().nth(at)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::Class;
+
+    fn schedule(wire_bytes: u32, lifetime_ms: u64) -> Schedule {
+        let packet = Packet {
+            at: 0,
+            lifetime: 2 * lifetime_ms * MILLI,
+            class: Class::Video,
+            priority: Class::Video.priority(),
+            stream: 0,
+            adu: 0,
+            last: true,
+            wire_bytes,
+        };
+        let shorter = Packet {
+            lifetime: lifetime_ms * MILLI,
+            ..packet
+        };
+        Schedule {
+            packets: vec![packet, shorter],
+            duration: MILLI,
+        }
+    }
+
+    #[test]
+    fn the_latency_is_what_the_shortest_lifetime_leaves() {
+        let settings = Settings::new(&schedule(1042, 200), 1_000_000, 40 * MILLI, false);
+        let settings = settings.expect("possible");
+        assert_eq!(settings.latency_ms, 135);
+        assert_eq!(settings.max_bandwidth, None);
+        let short = Settings::new(&schedule(1042, 50), 1_000_000, 40 * MILLI, false);
+        let short = short.expect_err("50 ms").to_string();
+        assert!(short.contains("a lifetime of 50 ms"), "{short}");
+        // Where the sender's threshold is the latency + 20 ms: two packets take 18 ms here.
+        let long = Settings::new(&schedule(1042, 2000), 1_000_000, 40 * MILLI, false);
+        assert_eq!(
+            long.expect("possible").latency_ms,
+            2000 - 40 - 25 - 20 - 20 - 18
+        );
+        // And where it is 1000 ms, whatever the latency.
+        let below = Settings::new(&schedule(1042, 1000), 1_000_000, 40 * MILLI, false);
+        assert_eq!(below.expect("possible").latency_ms, 935);
+    }
+
+    #[test]
+    fn a_pace_leaves_room_for_headers_and_acknowledgements() {
+        let settings = Settings::new(&schedule(1042, 200), 1_049_600, 40 * MILLI, true);
+        // 1049600 - 49600 bit/s = 125000 bytes/s; SRT does not count 14 bytes of 1058.
+        let expected = 125_000 * 1044 / 1058 * 97 / 100;
+        assert_eq!(settings.expect("possible").max_bandwidth, Some(expected));
+        let slow = Settings::new(&schedule(1042, 200), 40_000, 40 * MILLI, true);
+        assert!(slow.expect_err("40 kbit/s").to_string().contains("49600"));
+    }
+
+    #[test]
+    fn the_running_average_is_below_the_mean_of_mixed_sizes() {
+        // 600 and 1000 bytes in turn: srt-live-transmit 1.5.1 reports a period for 790 bytes.
+        let (small, large) = (schedule(642, 200).packets, schedule(1042, 200).packets);
+        let mixed: Vec<Packet> = (0..1000).flat_map(|_| [small[0], large[0]]).collect();
+        let assumed = assumed_payload(&mixed, 800) + COUNTED_HEADERS;
+        assert!((785..795).contains(&assumed), "{assumed}");
+        assert_eq!(assumed_payload(&large, 1000), 1000);
+    }
+
+    #[test]
+    fn a_message_larger_than_a_packet_is_refused() {
+        assert!(Settings::new(&schedule(1498, 200), 1_000_000, 0, false).is_ok());
+        let large = Settings::new(&schedule(1499, 200), 1_000_000, 0, false);
+        assert!(large.expect_err("1457").to_string().contains("1456 bytes"));
+    }
+
+    #[test]
+    fn counters_are_found_by_name() {
+        let snmp = "Ip: Forwarding\nIp: 1\nUdp: InDatagrams RcvbufErrors\nUdp: 9 4\nUdpLite: a\n";
+        assert_eq!(udp_counter(snmp, "RcvbufErrors"), Some(4));
+        assert_eq!(udp_counter(snmp, "InErrors"), None);
+        assert_eq!(udp_counter("Udp: A\n", "A"), None);
+    }
+}

@@ -84,6 +84,9 @@ fn srt_carries_what_fits_and_drops_what_does_not() {
             "{light}"
         );
         assert_eq!(count(light, "dropped"), 0, "{light}");
+        // Nothing else on this path holds packets back until their time has come.
+        let delay = light["audio_delay"]["p50"].as_f64().unwrap();
+        assert!(delay >= count(srt, "latency_ms") as f64, "{light}");
         assert_eq!(count(srt, "sender_dropped"), 0, "{light}");
         assert_eq!(light["frames"][0], light["frames"][1], "late: {light}");
 

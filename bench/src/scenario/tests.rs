@@ -183,6 +183,8 @@ fn a_stall_must_fit_into_the_run() {
         message.contains("before the traffic") && line.is_some(),
         "{message}"
     );
+    let (_, message) = refused(&stall(5000).replace("pfifo 32", "srt"));
+    assert!(message.contains("the way back"), "{message}");
     let router = stall(5000).replace("owd = 40", "owd = 40\nbottleneck = \"router\"");
     assert!(refused(&router).1.contains("sender"));
 }

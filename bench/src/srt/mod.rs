@@ -14,9 +14,10 @@
 //!
 //! What decides, from libsrt 1.5.1 and its documentation:
 //!
-//! - The receiver hands a packet over at its source's time + one-way delay of the handshake
-//!   + latency, never before. A packet that is later than this but in order is handed over
-//!   late; one that follows a gap is dropped, if the gap was given up.
+//! - The receiver hands a packet over when its source's time, the one-way delay of the
+//!   handshake and the latency have passed, never before. A packet that is later than this
+//!   but in order is handed over late; one that follows a gap is dropped, if the gap was
+//!   given up.
 //! - The sender drops what has been unacknowledged, sent or not, for longer than
 //!   max(latency + `snddropdelay`, 1000 ms) + 20 ms. `snddropdelay` may not be below 0, so
 //!   nothing makes it drop earlier than after 1020 ms (SRT_TLPKTDROP_MINTHRESHOLD_MS).

@@ -109,20 +109,40 @@ bb_inline __u32 bbq_list_of(__u32 method, __u32 priority, __u64 deadline, __u64 
 }
 
 /*
+ * How much before its deadline triage takes what is more important than usual
+ * for due: no plan is as exact as its rate and its owd, and those must not lose
+ * by it. One owd, at most an eighth of what it can wait, in steps of 1.05 ms
+ * (docs/triage.md, "Wrong estimates").
+ */
+bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
+{
+	__u64 early;
+
+	if (priority >= BB_PRIORITY_DEFAULT || !deadline || bb_stale(now, owd, deadline))
+		return 0;
+	early = (deadline - owd - now) >> 3;
+	return (early < owd ? early : owd) & ~0xFFFFFULL;
+}
+
+/*
  * Its place there. Triage's one list is ordered by deadline to 1.05 ms, then by
  * priority: a frame and an audio packet made together have one deadline, and
  * behind the frame the audio would be late (docs/triage.md, "Ties"). The low
  * bits keep packets of one priority in exact order. An ADU whose packets differ
- * in priority is one ADU per priority here.
+ * in priority is one ADU per priority here; so is, per key, an important one
+ * whose packets come milliseconds apart.
  */
-bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 rate, __u64 now)
+bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd, __u64 rate,
+			__u64 now)
 {
 	__u64 key = deadline ?: now + BBQ_NOMINAL_NS;
 
 	if (method == BB_FIFO)
 		return now;
-	if (method == BB_TRIAGE && rate)
+	if (method == BB_TRIAGE && rate) {
+		key -= bbq_early(priority, deadline, owd, now);
 		key = (key & ~0xFFFFFULL) | (__u64)priority << 17 | (key & 0xFFFFF) >> 3;
+	}
 	return key;
 }
 
@@ -225,7 +245,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	s->deadline = deadline;
 	s->arrived_ns = now;
 	rate = bbq_rate(iface, ses);
-	s->key = bbq_key(iface->method, priority, deadline, rate, now);
+	s->key = bbq_key(iface->method, priority, deadline, ses->owd_ns, rate, now);
 	s->adu = adu;
 	s->rule = rule;
 	s->session = session;

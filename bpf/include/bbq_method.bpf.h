@@ -211,7 +211,8 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
 
 /*
  * Everything queued in the session, sent from `start` on, is out before the
- * first of its deadlines: there is nothing to decide.
+ * first of its deadlines: there is nothing to decide. An important packet at the
+ * head may be due later than those behind it, by its owd at most (bbq_early).
  */
 bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
 			      struct bb_session *ses, __u64 start)
@@ -219,7 +220,7 @@ bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
 	struct bbq_slot *s = bbq_slot_at(q->head[0]);
 
 	return s && s->deadline &&
-	       !bb_stale(start + bbq_until(plan, q->bytes), ses->owd_ns, s->deadline);
+	       !bb_stale(start + bbq_until(plan, q->bytes), 2 * ses->owd_ns, s->deadline);
 }
 
 /*

@@ -143,6 +143,40 @@ fn a_packet_does_not_wait_for_long_for_one_that_does_not_come() {
 }
 
 #[test]
+fn what_is_important_goes_before_what_is_due_a_little_earlier() {
+    let lab = free_link("ear");
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let owd = 20 * MS;
+    lab.set_session(10, Duration::from_nanos(owd), 0);
+    let due = |ms: u64| opens + 500 * MS + ms * MS;
+    let send = |priority, deadline| {
+        lab.send(&Packet {
+            priority,
+            deadline,
+            ..Packet::default()
+        })
+    };
+    let frame = send(3, due(0));
+    let soon = send(2, due(15));
+    let later = send(2, due(25));
+    let usual = send(3, due(15));
+    sleep_until(opens);
+    assert_eq!(lab.drain(), [soon, frame, later, usual]);
+    // What can wait for some 110 ms is taken for due 13 or 14 ms earlier, not 20.
+    let now = now_ns();
+    let opens = now + 50 * MS;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let due = |ms: u64| now + owd + 100 * MS + ms * MS;
+    let frame = send(3, due(0));
+    let soon = send(2, due(8));
+    let later = send(2, due(18));
+    sleep_until(opens);
+    assert_eq!(lab.drain(), [soon, frame, later]);
+    assert_conserved("rule", &lab.rule(1));
+}
+
+#[test]
 fn a_session_that_waits_lets_others_pass() {
     let lab = free_link("hlo");
     let start = now_ns() + 20 * MS;

@@ -16,7 +16,7 @@ pub const SPACING: u64 = 20_000;
 const DEFAULT_PRIORITY: u8 = 3;
 
 /// See [`Triage::early`].
-const EARLY: f64 = 0.25;
+const EARLY: f64 = 0.125;
 
 /// ADUs a session remembers as given up (BBQ_DEAD in bbq_state.bpf.h).
 const DEAD: usize = 8;
@@ -128,6 +128,7 @@ impl Triage {
         first_bit: true,
         guard: Guard::Wait,
         grain: 1 << 20,
+        early: 1.0,
         ..Self::LAST_BIT
     };
 

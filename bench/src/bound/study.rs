@@ -213,15 +213,9 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
             },
         ),
         (
-            "early",
-            Triage {
-                early: 1.0,
-                ..kernel
-            },
-        ),
-        (
             "care",
             Triage {
+                early: 0.0,
                 care: 0.25,
                 ..kernel
             },

@@ -291,7 +291,7 @@ fn triage_in_the_simulator_is_triage_in_the_kernel() {
     // Measured in the VM, 20 s of seed 1, lifetimes 200 ms: so many of 200 frames by triage
     // and in priority order (ring-sfdps2), all audio.
     let traffic = conference::schedule(20, 1);
-    for (rate, triage, priority) in [(253_000, 119, 51), (190_000, 87, 47)] {
+    for (rate, triage, priority) in [(253_000, 119, 51), (190_000, 86, 47)] {
         let link = Link::of_path(rate, 40 * MILLI);
         for (scheduler, measured) in [
             (Scheduler::Triage(Triage::KERNEL), triage),

@@ -1,7 +1,5 @@
 //! `bestby-lab`: see `bestby-lab --help`.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use bestby_lab::{bound, cleanup, core, report, series, sfdps};
 use clap::{Parser, Subcommand};
@@ -26,12 +24,9 @@ enum Command {
     /// Runs scenario files (see bench/scenarios) and writes raw records, a summary and a
     /// report. Interrupted, it goes on where it stopped when it is started again.
     Run(series::Options),
-    /// Makes summary and report anew from the runs in a results' directory, finished or not.
-    Report {
-        /// What `run` was given as --out.
-        #[arg(default_value = "target/bench")]
-        dir: PathBuf,
-    },
+    /// Makes summary and report anew from the runs in a results' directory, finished or not,
+    /// or prints tables of them.
+    Report(report::Options),
     /// Schedulers against the clairvoyant bound, without a kernel.
     Study(bound::study::Options),
 }
@@ -43,11 +38,7 @@ fn main() -> Result<()> {
         Command::Core(options) => core::run(&options),
         Command::Sfdps(options) => sfdps::run(&options),
         Command::Run(options) => series::run(&options),
-        Command::Report { dir } => {
-            series::summary::write(&dir)?;
-            println!("{}", report::html::write(&dir)?.display());
-            Ok(())
-        }
+        Command::Report(options) => report::run(&options),
         Command::Study(options) => bound::study::run(&options),
     }
 }

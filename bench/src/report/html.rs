@@ -13,7 +13,7 @@ use super::{
     compare::{self, Verdict},
     gain, metric, pictures, section,
 };
-use crate::series::summary::{self, ScenarioSummary, Summary};
+use crate::series::summary::{self, Summary};
 
 /// Name of the page below the results' directory.
 pub const FILE: &str = "report.html";
@@ -94,8 +94,8 @@ fn overview(summary: &Summary) -> Markup {
                 th { "bestby leads" } th { "equal" } th { "behind" }
             } }
             tbody { @for scenario in &summary.scenarios {
-                @let found = compare::compare(scenario, metric::ADUS.of);
-                @let count = |verdict| found.iter().filter(|c| c.verdict == verdict).count();
+                @let found = compare::verdicts(&compare::compare(scenario));
+                @let count = |verdict| found.iter().filter(|&&v| v == verdict).count();
                 tr {
                     td.text { a href={ "#" (scenario.name) } { (scenario.title) } }
                     td { (scenario.cells.len()) }
@@ -108,52 +108,81 @@ fn overview(summary: &Summary) -> Markup {
             } }
         } }
         p.faint {
-            "Leads, equal, behind: complete ADUs on time of " (compare::OURS) " (where it was not run, of the "
-            "first of bestby's queues) beside the best "
-            "other queue in each combination of the axes, one count each; equal where 95 % "
+            "Leads, equal, behind: " (compare::OURS) " (where it was not run, the first of "
+            "bestby's queues) beside all other queues in each combination of the axes, one count "
+            "each. More audio on time is better; at equal audio (within " (compare::EQUAL_AUDIO)
+            " points) more complete frames, without video more complete ADUs. Equal where 95 % "
             "confidence (Welch's t-test) cannot tell the difference from chance."
         }
     }
 }
 
-/// The cells that bestby does not lead, by name.
+/// The cells that bestby does not lead, and those where more was possible, by name.
 fn behind(summary: &Summary) -> Markup {
-    let lost: Vec<(&ScenarioSummary, compare::Comparison, metric::Metric)> = summary
+    let compared: Vec<_> = summary
+        .scenarios
+        .iter()
+        .map(|scenario| (scenario, compare::compare(scenario)))
+        .collect();
+    let lost: Vec<_> = compared
+        .iter()
+        .flat_map(|(scenario, found)| found.iter().map(move |c| (*scenario, c)))
+        .filter(|(_, c)| c.other_is_better())
+        .collect();
+    let short: Vec<_> = summary
         .scenarios
         .iter()
         .flat_map(|scenario| {
-            [metric::ADUS, metric::AUDIO]
-                .into_iter()
-                .flat_map(move |metric| {
-                    compare::compare(scenario, metric.of)
-                        .into_iter()
-                        .filter(|c| c.verdict == Verdict::Behind)
-                        .map(move |c| (scenario, c, metric))
-                })
+            let found = compare::short(scenario);
+            found.into_iter().map(move |short| (scenario, short))
         })
         .collect();
+    let two = |figure: Option<f64>| figure.map_or_else(String::new, |f| format!("{f:.2}"));
     html! {
         h2 id="behind" { "Where bestby does not lead" }
         @if lost.is_empty() {
-            p { "In no cell is another queue better in complete ADUs or in audio on time." }
+            p { "In no cell is another queue better in audio, or at equal audio in complete frames on time." }
         } @else {
-            p { "In these cells another queue is better, by more than chance where there are runs enough to say:" }
+            p { "In these cells another queue is better in audio on time, or at equal audio in complete frames:" }
             div.scroll { table {
                 thead { tr {
-                    th.text { "scenario" } th.text { "cell" } th.text { "figure" }
-                    th { "bestby" } th.text { "best other" } th { "its figure" } th { "difference" }
+                    th.text { "scenario" } th.text { "cell" } th.text { "better queue" }
+                    th { "its audio %" } th { "ours" } th { "its frames %" } th { "ours" }
+                    th { "difference" } th.text {}
                 } }
-                tbody { @for (scenario, c, metric) in &lost { tr {
+                tbody { @for (scenario, c) in &lost { tr {
                     td.text { a href={ "#" (scenario.name) } { (scenario.name) } }
-                    td.text { (section::place(scenario, &c.axes)) }
-                    td.text { (metric.label) }
-                    td { (format!("{:.2}", c.ours)) }
+                    td.text { (section::place(scenario, c.axes)) }
                     td.text { (c.peer) }
-                    td { (format!("{:.2}", c.theirs)) }
+                    td { (two(c.audio.map(|[_, other]| other))) }
+                    td { (two(c.audio.map(|[own, _]| own))) }
+                    td { (two(c.video.map(|[_, other]| other))) }
+                    td { (two(c.video.map(|[own, _]| own))) }
                     td.bad {
-                        (format!("{:.2}", c.difference()))
+                        (format!("{:.2}", -c.difference))
                         @if let Some(half) = c.half_width { (format!(" ± {half:.2}")) }
                     }
+                    td.text { (c.doubt()) }
+                } } }
+            } }
+        }
+        @if !short.is_empty() {
+            p {
+                "In these cells bestby has less than " (compare::AUDIO_WANTED) " % of the audio "
+                "although all of it was possible, or less than " (compare::FRAMES_WANTED)
+                " % of the frames of the bound:"
+            }
+            div.scroll { table {
+                thead { tr {
+                    th.text { "scenario" } th.text { "cell" } th { "audio %" }
+                    th { "frames of bound %" } th.text { "bound" }
+                } }
+                tbody { @for (scenario, short) in &short { tr {
+                    td.text { a href={ "#" (scenario.name) } { (scenario.name) } }
+                    td.text { (section::place(scenario, short.axes)) }
+                    td.bad { (two(short.audio)) }
+                    td.bad { (two(short.frames)) }
+                    td.text { @if short.exact { "exact" } @else { "loose" } }
                 } } }
             } }
         }
@@ -182,7 +211,7 @@ pub(super) mod tests {
         report::Provenance,
         scenario::cell::{Bottleneck, Coordinate, LinkRate, Point},
         scenario::value::{Error, Load, Millis, Percent},
-        series::summary::{Absent, CellSummary, RunSummary, Swept},
+        series::summary::{Absent, CellSummary, RunSummary, ScenarioSummary, Swept},
     };
 
     /// A cell whose runs have so many of 100 ADUs on time.
@@ -339,11 +368,11 @@ pub(super) mod tests {
                 .expect("a page")
                 .into_string()
         };
-        // At load 2 fq has 61 and bestby 45.5, at load 1 30.5 and 91.
+        // Of 50 frames, at load 2 fq has 30 and 31, bestby 22 and 23.
         let mut summary = summary();
         let text = page(&summary);
         assert!(text.contains("In these cells another queue is better"));
-        assert!(text.contains("-15.50"), "{text}");
+        assert!(text.contains("<td>61.00</td><td>45.00</td>"), "{text}");
         summary.scenarios[0]
             .cells
             .retain(|cell| cell.axes[0].value == "1");

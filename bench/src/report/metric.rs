@@ -1,4 +1,4 @@
-//! What the page shows of a run: one figure each, with its name and its precision.
+//! What page and tables show of a run: one figure each, with its name and its precision.
 
 use crate::{
     measure::statistics::Estimate,
@@ -58,6 +58,22 @@ pub(super) const OBJECTS: Metric = Metric {
     of: |run| share(run.measures.objects),
 };
 
+/// What was given up for nothing.
+pub(super) const FALSE_DROPS: Metric = Metric {
+    label: "false drops %",
+    meaning: "ADUs dropped, in part or whole, although there was room for them beside all that arrived on time, of all that were offered",
+    digits: 2,
+    of: |run| part(run.false_drops?.total(), run.measures.adus[0]),
+};
+
+/// What arrived too late.
+pub(super) const STALE: Metric = Metric {
+    label: "stale",
+    meaning: "packets that arrived after their deadline",
+    digits: 1,
+    of: |run| Some(run.measures.stale_arrivals as f64),
+};
+
 /// All columns in order. A column is shown where any run has the figure.
 pub(super) const COLUMNS: &[Metric] = &[
     ADUS,
@@ -77,12 +93,7 @@ pub(super) const COLUMNS: &[Metric] = &[
         digits: 1,
         of: |run| part(run.measures.objects[1], run.bound?.data.adus),
     },
-    Metric {
-        label: "false drops %",
-        meaning: "ADUs dropped, in part or whole, although there was room for them beside all that arrived on time, of all that were offered",
-        digits: 2,
-        of: |run| part(run.false_drops?.total(), run.measures.adus[0]),
-    },
+    FALSE_DROPS,
     Metric {
         label: "decoded %",
         meaning: "pictures for which the decoder returned one, of all of the source",
@@ -119,12 +130,7 @@ pub(super) const COLUMNS: &[Metric] = &[
         digits: 0,
         of: |run| Some(run.measures.goodput_kbit),
     },
-    Metric {
-        label: "stale",
-        meaning: "packets that arrived after their deadline",
-        digits: 1,
-        of: |run| Some(run.measures.stale_arrivals as f64),
-    },
+    STALE,
     Metric {
         label: "stale kB",
         meaning: "bytes of the packets that arrived after their deadline, in 1000",

@@ -11,6 +11,61 @@ mod plot;
 mod provenance;
 mod section;
 mod table;
+mod text;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
 
 pub use provenance::{COMMAND, Provenance, command_line, virtual_time};
 pub use table::Table;
+
+use crate::series::summary;
+
+/// Options of `bestby-lab report`.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// What `run` was given as --out.
+    #[arg(default_value = "target/bench")]
+    pub dir: PathBuf,
+    /// Instead of the page: Markdown tables of these columns, named as on the page and
+    /// separated by commas, e.g. "audio %,frames %"; the usual ones where none is named.
+    #[arg(long, value_name = "COLUMNS", num_args = 0..=1, default_missing_value = "")]
+    pub table: Option<String>,
+    /// Instead of the page: the cells in which another queue is better than triage, those
+    /// in which it has less than it could, its most false drops and stale packets.
+    #[arg(long)]
+    pub best: bool,
+    /// With --table or --best: only cells whose place on the axes or queue contains one of
+    /// these words, e.g. load=2, "owd=40_load=1.5".
+    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    pub only: Vec<String>,
+}
+
+/// Writes summary and page anew, or prints tables and writes neither. Works on what is
+/// finished, also while a series is being made.
+pub fn run(options: &Options) -> Result<()> {
+    let Options {
+        dir,
+        table,
+        best,
+        only,
+    } = options;
+    // Refused before what takes long.
+    let columns = table.as_deref().map(text::columns).transpose()?;
+    if columns.is_none() && !best {
+        summary::write(dir)?;
+        println!("{}", html::write(dir)?.display());
+        return Ok(());
+    }
+    let mut gathered = summary::gather(dir)?;
+    gathered.keep_only(only);
+    if let Some(columns) = columns {
+        print!("{}", text::tables(&gathered, &columns));
+    }
+    if *best {
+        print!("{}", text::standing(&gathered));
+    }
+    Ok(())
+}

@@ -35,15 +35,11 @@ pub(super) fn render(scenario: &ScenarioSummary, dir: &Path) -> Result<Markup> {
     }
     let legend = plot::legend(&styles)?;
     let delays = delays::render(scenario, dir, &styles)?;
-    let provenance = &scenario.provenance;
     Ok(html! {
         h2 id=(scenario.name) { (scenario.title) }
         @if !scenario.description.is_empty() { p { (scenario.description) } }
         p.faint {
-            "Linux " (provenance.kernel) ", " (provenance.machine) ", commit " (provenance.commit)
-            ", seed " (provenance.seed) ", " (scenario.repetitions) " runs of " (scenario.seconds)
-            " s for each cell, the first " (scenario.discard_first) " s of each not judged; "
-            code { (provenance.command) }
+            (made_by(scenario)) "; " code { (scenario.provenance.command) }
         }
         @if scenario.missing_runs > 0 {
             p.bad { (scenario.missing_runs) " runs are missing: this series is not complete." }
@@ -59,6 +55,22 @@ pub(super) fn render(scenario: &ScenarioSummary, dir: &Path) -> Result<Markup> {
         (delays)
         (table(scenario))
     })
+}
+
+/// Where the figures come from, but for the command.
+pub(super) fn made_by(scenario: &ScenarioSummary) -> String {
+    let made = &scenario.provenance;
+    format!(
+        "Linux {}, {}, commit {}, seed {}, {} runs of {} s for each cell, the first {} s of each \
+         not judged",
+        made.kernel,
+        made.machine,
+        made.commit,
+        made.seed,
+        scenario.repetitions,
+        scenario.seconds,
+        scenario.discard_first
+    )
 }
 
 /// The queues with the numbers of their styles: bestby's own is 0.
@@ -183,6 +195,17 @@ pub(super) fn place(scenario: &ScenarioSummary, axes: &[Coordinate]) -> String {
     words.join(", ")
 }
 
+/// All combinations of the axes that were run, in the order of the cells.
+pub(super) fn combinations(scenario: &ScenarioSummary) -> Vec<&[Coordinate]> {
+    let mut seen: Vec<&[Coordinate]> = Vec::new();
+    for cell in &scenario.cells {
+        if !seen.contains(&cell.axes.as_slice()) {
+            seen.push(&cell.axes);
+        }
+    }
+    seen
+}
+
 /// All cells, those of one combination of the axes together.
 fn table(scenario: &ScenarioSummary) -> Markup {
     let columns: Vec<&Metric> = metric::COLUMNS
@@ -195,12 +218,7 @@ fn table(scenario: &ScenarioSummary) -> Markup {
     let ours = compare::ours(scenario);
     let mut cells: Vec<&CellSummary> = scenario.cells.iter().collect();
     // Stable: queues stay in their order within a combination.
-    let mut seen: Vec<&[Coordinate]> = Vec::new();
-    for cell in &scenario.cells {
-        if !seen.contains(&cell.axes.as_slice()) {
-            seen.push(&cell.axes);
-        }
-    }
+    let seen = combinations(scenario);
     cells.sort_by_key(|cell| seen.iter().position(|axes| *axes == cell.axes));
     let first = |index: usize| index == 0 || cells[index - 1].axes != cells[index].axes;
     html! {

@@ -1,4 +1,4 @@
-//! Tables for a terminal.
+//! Tables for a terminal and for Markdown.
 
 /// A table with aligned columns: the first left, all others right.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +55,19 @@ impl Table {
         }
         text
     }
+
+    /// The same as Markdown, which needs no alignment.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            text.push_str(&format!("| {} |\n", cells.join(" | ")));
+            if number == 0 {
+                text.push_str(&format!("|{}\n", "---|".repeat(row.len())));
+            }
+        }
+        text
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +82,16 @@ mod tests {
         assert_eq!(
             table.render(),
             "queue    audio\n--------------\npfifo 5   89.1\nfq       100.0\n"
+        );
+    }
+
+    #[test]
+    fn markdown_escapes_what_would_end_a_cell() {
+        let mut table = Table::new(&["queue", "audio"]);
+        table.row(vec!["a|b".into(), "89.1".into()]);
+        assert_eq!(
+            table.markdown(),
+            "| queue | audio |\n|---|---|\n| a\\|b | 89.1 |\n"
         );
     }
 }

@@ -40,13 +40,7 @@ pub(super) fn shape(point: &Point) -> Shape {
 /// them every cell gets its first run before any gets its second, so that an
 /// interrupted series compares all of them.
 pub(super) fn jobs<'a>(scenario: &'a Scenario, repetitions: u32, only: &[String]) -> Vec<Job<'a>> {
-    let wanted = |cell: &&Cell| {
-        let name = cell.queue.name();
-        only.is_empty()
-            || only
-                .iter()
-                .any(|word| cell.id.contains(word.as_str()) || name.contains(word.as_str()))
-    };
+    let wanted = |cell: &&Cell| is_wanted(only, &cell.id, &cell.queue.name());
     let cells: Vec<&Cell> = scenario.cells.iter().filter(wanted).collect();
     cells
         .chunk_by(|a, b| shape(&a.point) == shape(&b.point))
@@ -60,4 +54,13 @@ pub(super) fn jobs<'a>(scenario: &'a Scenario, repetitions: u32, only: &[String]
             })
         })
         .collect()
+}
+
+/// Whether a cell's id or its queue's name contains one of the words `only`; without words
+/// every cell is wanted.
+pub(super) fn is_wanted(only: &[String], id: &str, queue: &str) -> bool {
+    only.is_empty() || {
+        let mut words = only.iter().map(String::as_str);
+        words.any(|word| id.contains(word) || queue.contains(word))
+    }
 }

@@ -19,6 +19,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    job,
     limit::Limits,
     store::{self, Store},
 };
@@ -45,6 +46,21 @@ pub struct Summary {
     pub format: u32,
     /// In order of their names.
     pub scenarios: Vec<ScenarioSummary>,
+}
+
+impl Summary {
+    /// Leaves only cells whose id, or queue's name, contains one of these words, and
+    /// scenarios that have any; without words all of them.
+    pub fn keep_only(&mut self, words: &[String]) {
+        if words.is_empty() {
+            return;
+        }
+        for scenario in &mut self.scenarios {
+            let cells = &mut scenario.cells;
+            cells.retain(|cell| job::is_wanted(words, &cell.id, &cell.queue));
+        }
+        self.scenarios.retain(|scenario| !scenario.cells.is_empty());
+    }
 }
 
 /// One scenario's results.

@@ -1,0 +1,311 @@
+//! Results as Markdown, for a terminal and for `docs/`: tables of chosen columns, and where
+//! bestby's queue does not lead or falls short.
+
+use anyhow::{Result, bail};
+
+use super::{
+    Table, compare,
+    metric::{self, Metric},
+    section::{self, place},
+};
+use crate::{
+    scenario::cell::Coordinate,
+    series::summary::{CellSummary, ScenarioSummary, Summary},
+};
+
+/// Shown where no column is named, those that any run has.
+const USUAL: [&str; 6] = [
+    "audio %",
+    "frames %",
+    "frames of bound %",
+    "objects %",
+    "false drops %",
+    "stale",
+];
+
+/// Stands for a figure that a cell does not have.
+const NONE: &str = "–";
+
+/// The columns of `names`, separated by commas; empty: the usual ones.
+pub(super) fn columns(names: &str) -> Result<Vec<&'static Metric>> {
+    let known = |name: &str| metric::COLUMNS.iter().find(|metric| metric.label == name);
+    if names.trim().is_empty() {
+        return Ok(USUAL.iter().copied().filter_map(known).collect());
+    }
+    names
+        .split(',')
+        .map(|name| {
+            let name = name.trim();
+            let Some(metric) = known(name) else {
+                let all: Vec<&str> = metric::COLUMNS.iter().map(|metric| metric.label).collect();
+                bail!(
+                    "no column is named `{name}` (the directory goes before --table); the \
+                     columns, to be separated by commas: {}",
+                    all.join(", ")
+                );
+            };
+            Ok(metric)
+        })
+        .collect()
+}
+
+/// For every scenario a table for each combination of the axes. A column that no run of a
+/// scenario has is left out.
+pub(super) fn tables(summary: &Summary, columns: &[&Metric]) -> String {
+    summary
+        .scenarios
+        .iter()
+        .map(|scenario| head(scenario) + &tables_of(scenario, columns))
+        .collect()
+}
+
+/// The heading, what made the figures, and what is missing.
+fn head(scenario: &ScenarioSummary) -> String {
+    let mut text = format!(
+        "### {}: {}\n\n{}; mean ± half the 95 % interval (Student's t); `{}`\n",
+        scenario.name,
+        scenario.title,
+        section::made_by(scenario),
+        scenario.provenance.command
+    );
+    if scenario.missing_runs > 0 {
+        text.push_str(&format!(
+            "\n{} runs are missing: this series is not complete.\n",
+            scenario.missing_runs
+        ));
+    }
+    for absent in &scenario.absent {
+        text.push_str(&format!("\nNot run: {}: {}\n", absent.queue, absent.reason));
+    }
+    text + "\n"
+}
+
+fn tables_of(scenario: &ScenarioSummary, columns: &[&Metric]) -> String {
+    let columns: Vec<&Metric> = columns
+        .iter()
+        .copied()
+        .filter(|metric| {
+            let shown = |cell: &CellSummary| metric.estimate(cell).is_some();
+            scenario.cells.iter().any(shown)
+        })
+        .collect();
+    // Where all cells have all their runs, their number needs no column.
+    let wanted = scenario.repetitions as usize;
+    let uneven = scenario.cells.iter().any(|cell| cell.runs.len() != wanted);
+    let mut labels = vec!["queue"];
+    labels.extend(uneven.then_some("runs"));
+    labels.extend(columns.iter().map(|metric| metric.label));
+    let mut text = String::new();
+    for axes in section::combinations(scenario) {
+        let mut table = Table::new(&labels);
+        for cell in scenario.cells.iter().filter(|cell| cell.axes == axes) {
+            let mut row = vec![cell.queue.clone()];
+            row.extend(uneven.then(|| cell.runs.len().to_string()));
+            row.extend(columns.iter().map(|metric| {
+                let estimate = metric.estimate(cell);
+                estimate.map_or_else(|| NONE.into(), |estimate| metric.text(&estimate))
+            }));
+            table.row(row);
+        }
+        if !axes.is_empty() {
+            text.push_str(&format!("{}:\n\n", place(scenario, axes)));
+        }
+        text.push_str(&table.markdown());
+        text.push('\n');
+    }
+    text
+}
+
+/// For every scenario the cells that another queue leads, those in which bestby's queue
+/// falls short of what is possible, and its worst false drops and staleness.
+pub(super) fn standing(summary: &Summary) -> String {
+    summary
+        .scenarios
+        .iter()
+        .map(|scenario| {
+            let Some(ours) = compare::ours(scenario) else {
+                return head(scenario) + "No queue of bestby was run.\n\n";
+            };
+            head(scenario) + &better(scenario, ours) + &short(scenario, ours) + &worst(scenario)
+        })
+        .collect()
+}
+
+fn better(scenario: &ScenarioSummary, ours: &str) -> String {
+    let found = compare::compare(scenario);
+    let all = compare::verdicts(&found).len();
+    let ahead: Vec<_> = found.iter().filter(|c| c.other_is_better()).collect();
+    let cells = || ahead.chunk_by(|a, b| a.axes == b.axes);
+    let certain = cells().filter(|peers| peers.iter().any(|c| c.doubt().is_empty()));
+    let mut text = format!(
+        "In {} of {all} cells another queue is better than {ours} in audio on time (by more \
+         than {} points), or at equal audio in complete frames; in {} of them by more than \
+         chance.\n\n",
+        cells().count(),
+        compare::EQUAL_AUDIO,
+        certain.count(),
+    );
+    if ahead.is_empty() {
+        return text;
+    }
+    let mut table = Table::new(&[
+        "cell",
+        "better queue",
+        "its audio %",
+        "ours",
+        "its frames %",
+        "ours",
+        "difference",
+        "",
+    ]);
+    for c in ahead {
+        let [own_audio, audio] = pair(c.audio);
+        let [own_video, video] = pair(c.video);
+        let half = c.half_width.map(|half| format!(" ± {half:.2}"));
+        table.row(vec![
+            cell_name(scenario, c.axes),
+            c.peer.to_owned(),
+            audio,
+            own_audio,
+            video,
+            own_video,
+            format!("{:.2}{}", -c.difference, half.unwrap_or_default()),
+            c.doubt().into(),
+        ]);
+    }
+    text.push_str(&table.markdown());
+    text + "\n"
+}
+
+fn pair(means: Option<[f64; 2]>) -> [String; 2] {
+    means.map_or_else(
+        || [NONE, NONE].map(str::to_owned),
+        |means| means.map(|mean| format!("{mean:.2}")),
+    )
+}
+
+fn short(scenario: &ScenarioSummary, ours: &str) -> String {
+    let found = compare::short(scenario);
+    let bounded = compare::bounded(scenario);
+    if bounded == 0 {
+        return "No run has a clairvoyant bound (no one known rate).\n\n".into();
+    }
+    let mut text = format!(
+        "In {} of {bounded} cells {ours} has less than {} % of the audio although all of it was \
+         possible, or less than {} % of the frames of the bound.\n\n",
+        found.len(),
+        compare::AUDIO_WANTED,
+        compare::FRAMES_WANTED,
+    );
+    if found.is_empty() {
+        return text;
+    }
+    let mut table = Table::new(&["cell", "audio %", "frames of bound %", "bound"]);
+    for cell in found {
+        table.row(vec![
+            cell_name(scenario, cell.axes),
+            cell.audio
+                .map_or_else(String::new, |audio| format!("{audio:.2}")),
+            cell.frames
+                .map_or_else(String::new, |frames| format!("{frames:.1}")),
+            if cell.exact { "exact" } else { "loose" }.into(),
+        ]);
+    }
+    text.push_str(&table.markdown());
+    text + "\n"
+}
+
+/// The largest means among the cells of bestby's queue.
+fn worst(scenario: &ScenarioSummary) -> String {
+    let mut text = String::new();
+    for metric in [&metric::FALSE_DROPS, &metric::STALE] {
+        if let Some(worst) = compare::worst(scenario, metric) {
+            let digits = metric.digits;
+            text.push_str(&format!(
+                "- most {}: {:.digits$} in the mean of a cell ({}), {:.digits$} in a run\n",
+                metric.label,
+                worst.mean,
+                cell_name(scenario, worst.axes),
+                worst.run,
+            ));
+        }
+    }
+    text + "\n"
+}
+
+fn cell_name(scenario: &ScenarioSummary, axes: &[Coordinate]) -> String {
+    if axes.is_empty() {
+        scenario.name.clone()
+    } else {
+        place(scenario, axes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        report::html::tests::{cell, scenario},
+        series::summary::FORMAT,
+    };
+
+    fn summary() -> Summary {
+        let cells = vec![
+            cell(&[("owd", "5")], "bestby qdisc triage", &[90, 92, 94]),
+            cell(&[("owd", "5")], "fq", &[30, 30, 30]),
+            cell(&[("owd", "75")], "bestby qdisc triage", &[20, 22, 24]),
+            cell(&[("owd", "75")], "fq", &[40, 42]),
+        ];
+        Summary {
+            format: FORMAT,
+            scenarios: vec![scenario(&["owd"], cells)],
+        }
+    }
+
+    #[test]
+    fn a_table_for_each_combination_and_what_made_it() {
+        let text = tables(&summary(), &columns("frames %, audio %,stale").unwrap());
+        for words in [
+            "### quick: A <quick> look",
+            "Linux 7.2.0-test, a machine, commit 0123456789ab, seed 41, 3 runs of 20 s for each \
+             cell, the first 3 s of each not judged; mean",
+            "`bestby-lab run quick.toml`",
+            "2 runs are missing",
+            "Not run: cake: not on this kernel",
+            "owd 5 ms:\n\n| queue | runs | frames % | stale |\n|---|---|---|---|\n",
+            "| bestby qdisc triage | 3 | 92.00 ± 4.97 | 0.0 ± 0.0 |\n",
+            "| fq | 2 | 41.00 ± 12.71 |",
+        ] {
+            assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_column_is_refused_with_those_there_are() {
+        let error = columns("audio %, fps").unwrap_err().to_string();
+        assert!(
+            error.contains("`fps`") && error.contains("frames of bound %, "),
+            "{error}"
+        );
+        assert_eq!(columns(" ").unwrap().len(), USUAL.len());
+    }
+
+    #[test]
+    fn cells_that_others_lead_are_named_with_both_figures() {
+        let mut summary = summary();
+        let own = &mut summary.scenarios[0].cells[2];
+        own.runs.truncate(2);
+        own.runs[1].measures.stale_arrivals = 1;
+        let text = standing(&summary);
+        for words in [
+            "In 1 of 2 cells another queue is better than bestby qdisc triage",
+            "in 1 of them by more than chance",
+            "| owd 75 ms | fq | – | – | 41.00 | 21.00 | 20.00 ± 6.08 |",
+            "No run has a clairvoyant bound",
+            "- most stale: 0.5 in the mean of a cell (owd 75 ms), 1.0 in a run",
+        ] {
+            assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+        assert!(!text.contains("| owd 5 ms | fq"), "{text}");
+    }
+}

@@ -14,6 +14,9 @@
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
 
+#[macro_use]
+pub mod say;
+
 pub mod bestby;
 pub mod bound;
 pub mod competing;

@@ -397,7 +397,7 @@ impl Drop for Installed<'_> {
         match self.agent.take() {
             Some(agent) => {
                 if let Err(error) = agent.bestby(&format!("iface detach {}", self.device)) {
-                    eprintln!("detaching bestby: {error:#}");
+                    note!("detaching bestby: {error:#}");
                 }
             }
             // Fails where installing had failed before the qdisc was there.

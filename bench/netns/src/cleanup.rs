@@ -2,7 +2,7 @@
 //! Ctrl-C undoes everything that is still registered, newest first.
 
 use std::{
-    io,
+    io::{self, Write as _},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -68,6 +68,16 @@ fn undo_all() {
     }
 }
 
+/// Undoes everything registered and ends the process with `status`. What another
+/// thread undoes already, because of a signal, is waited for.
+pub fn end(status: i32) -> ! {
+    if ENDING.swap(true, Ordering::AcqRel) {
+        wait_for_the_end();
+    }
+    undo_all();
+    std::process::exit(status);
+}
+
 /// From here on SIGINT and SIGTERM undo everything registered and end the
 /// process with status 130. Call once, before any thread is started: threads
 /// inherit the blocked signals.
@@ -90,10 +100,10 @@ pub fn on_signals() -> io::Result<()> {
             let mut signal = 0;
             // SAFETY: both pointers are to live locals; the set was initialized above.
             if unsafe { libc::sigwait(&set, &mut signal) } == 0 {
-                eprintln!("\ninterrupted: removing namespaces and programs of this run");
-                ENDING.store(true, Ordering::Release);
-                undo_all();
-                std::process::exit(130);
+                // `eprintln!` panics where the reader is gone: of `2>&1 | tee` it is.
+                let words = b"\ninterrupted: removing namespaces and programs of this run\n";
+                let _ = io::stderr().write_all(words);
+                end(130);
             }
         })?;
     Ok(())

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use bestby_lab::{
     cleanup,
     demo::{self, Plan, Queue, Run, report},
-    run,
+    note, run, say,
 };
 use clap::Parser;
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bestby-demo: {error:#}");
+            note!("bestby-demo: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -92,7 +92,7 @@ fn demo(args: &Args) -> Result<()> {
     };
     demo::finish(&plan, &mut runs, &work)?;
 
-    println!(
+    say!(
         "\n{}\n{}",
         report::table(&plan, &runs),
         report::legend(&plan, &runs)
@@ -106,7 +106,7 @@ fn demo(args: &Args) -> Result<()> {
         }
     });
     demo::draw(&plan, &runs, &plot)?;
-    println!("Delay over time: {}", plot.display());
+    say!("Delay over time: {}", plot.display());
     if let Some(file) = &args.json {
         let command: Vec<String> = env::args().collect();
         let commit = run::sh("git rev-parse --short HEAD").ok();
@@ -118,7 +118,7 @@ fn demo(args: &Args) -> Result<()> {
         );
         fs::write(file, format!("{report:#}\n"))
             .with_context(|| format!("writing {}", file.display()))?;
-        println!("Everything measured: {}", file.display());
+        say!("Everything measured: {}", file.display());
     }
     Ok(())
 }
@@ -141,7 +141,7 @@ fn work_directory(args: &Args) -> Result<(PathBuf, Option<cleanup::Guard>)> {
         let directory = directory.clone();
         move || {
             if let Err(error) = fs::remove_dir_all(&directory) {
-                eprintln!("cannot remove {}: {error}", directory.display());
+                note!("cannot remove {}: {error}", directory.display());
             }
         }
     });
@@ -155,7 +155,7 @@ fn measure_in_vm(plan: &Plan, work: &Path) -> Result<Vec<Run>> {
         "--vm needs tests/vm/run: start the demo at the top of the source tree"
     );
     fs::write(work.join("plan.json"), serde_json::to_vec(plan)?)?;
-    eprintln!("starting a virtual machine ...");
+    note!("starting a virtual machine ...");
     let status = Command::new(vm)
         .args(["--icount", "--timeout", "900", "--"])
         .arg(env::current_exe()?)

@@ -436,8 +436,8 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     if !options.brief {
-        println!("{}", table.render());
-        println!("each cell: audio, video in % of the bound, f: false drops in % of all ADUs\n");
+        say!("{}", table.render());
+        say!("each cell: audio, video in % of the bound, f: false drops in % of all ADUs\n");
     }
     let mut table = Table::new(&[
         "scheduler",
@@ -461,6 +461,6 @@ pub fn run(options: &Options) -> Result<()> {
             format!("{worst:.1}"),
         ]);
     }
-    println!("{}", table.render());
+    say!("{}", table.render());
     Ok(())
 }

@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> Result<Vec<Cell>> {
                     cells.push(cell);
                 }
                 Err(error) if options.keep_going => {
-                    eprintln!("{} at {rate} bit/s not measured: {error:#}", queue.name());
+                    note!("{} at {rate} bit/s not measured: {error:#}", queue.name());
                 }
                 Err(error) => return Err(error),
             }
@@ -78,9 +78,9 @@ fn cell(path: &Path, queue: &Queue, rate: u64, options: &Options) -> Result<Cell
             path.extra_delay,
         ));
         if options.verbose {
-            eprintln!("{}", installed.statistics()?.trim());
+            note!("{}", installed.statistics()?.trim());
             if let Some(agent) = installed.agent() {
-                eprintln!("{}", agent.bestby("stats")?.trim());
+                note!("{}", agent.bestby("stats")?.trim());
             }
         }
     }

@@ -77,7 +77,7 @@ impl Options {
     }
 
     fn progress(&self, line: &str) {
-        eprintln!("  {line}");
+        note!("  {line}");
     }
 }
 
@@ -148,22 +148,22 @@ pub fn run(options: &Options) -> Result<()> {
         memory: None,
         targets: Vec::new(),
     };
-    println!("{}", results.provenance);
+    say!("{}", results.provenance);
     if options.part(Part::Conference) {
         results.conference = conference::run(options).context("conference")?;
-        print!("{}", conference::render(&results.conference));
+        crate::say::text(&conference::render(&results.conference));
         results
             .targets
             .extend(conference::targets(&results.conference));
     }
     if options.part(Part::Stall) {
         results.stalls = stall::run(options).context("stall")?;
-        print!("{}", stall::render(&results.stalls));
+        crate::say::text(&stall::render(&results.stalls));
         results.targets.extend(stall::targets(&results.stalls));
     }
     if options.part(Part::Memory) {
         let memory = memory::run(options).context("memory")?;
-        print!("{}", memory::render(&memory));
+        crate::say::text(&memory::render(&memory));
         results.targets.extend(memory::targets(&memory));
         results.memory = Some(memory);
     }
@@ -175,11 +175,11 @@ pub fn run(options: &Options) -> Result<()> {
             );
         }
         let costs = cost::run(options).context("cost")?;
-        print!("{}", cost::render(&costs));
+        crate::say::text(&cost::render(&costs));
         results.targets.extend(cost::targets(&costs));
         results.costs = Some(costs);
     }
-    print!("{}", render_targets(&results.targets));
+    crate::say::text(&render_targets(&results.targets));
     if let Some(file) = &options.json {
         let text = serde_json::to_string_pretty(&results)?;
         fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;

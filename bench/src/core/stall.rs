@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> Result<Vec<Stall>> {
                 list.push(stall);
             }
             Err(error) if options.keep_going => {
-                eprintln!("stall of {} not measured: {error:#}", queue.name());
+                note!("stall of {} not measured: {error:#}", queue.name());
             }
             Err(error) => return Err(error).with_context(|| format!("stall of {}", queue.name())),
         }

@@ -33,7 +33,7 @@ impl Progress {
 
     /// A step that has no measure of progress.
     pub(super) fn note(&self, text: &str) {
-        eprintln!("{text} ...");
+        note!("{text} ...");
     }
 
     /// How far a run is and how it goes, from the packets whose fate is known.
@@ -69,7 +69,7 @@ impl Progress {
     /// The run is over: keep the last line.
     pub(super) fn end(&self) {
         if self.terminal {
-            eprintln!();
+            note!("");
         }
     }
 }

@@ -56,16 +56,16 @@ pub fn run(options: &Options) -> Result<()> {
     let columns = table.as_deref().map(text::columns).transpose()?;
     if columns.is_none() && !best {
         summary::write(dir)?;
-        println!("{}", html::write(dir)?.display());
+        say!("{}", html::write(dir)?.display());
         return Ok(());
     }
     let mut gathered = summary::gather(dir)?;
     gathered.keep_only(only);
     if let Some(columns) = columns {
-        print!("{}", text::tables(&gathered, &columns));
+        crate::say::text(&text::tables(&gathered, &columns));
     }
     if *best {
-        print!("{}", text::standing(&gathered));
+        crate::say::text(&text::standing(&gathered));
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ fn fill_scenario(scenario: &mut ScenarioSummary, dir: &Path) -> Result<bool> {
         }
     }
     if missing > 0 {
-        eprintln!(
+        note!(
             "{}: the records of {missing} runs are not there: their pictures stay unknown",
             scenario.name
         );

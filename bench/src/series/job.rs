@@ -1,5 +1,7 @@
 //! The runs of a scenario, in the order in which they are made.
 
+use std::collections::HashMap;
+
 use crate::{
     scenario::{
         Scenario,
@@ -24,6 +26,30 @@ impl Job<'_> {
     pub(super) fn seed(&self) -> u64 {
         self.scenario.seed + u64::from(self.number)
     }
+}
+
+/// The runs that belong together, as places in `jobs`: those of one point and repetition
+/// with all its queues, which are compared and so made on one path, one after the other.
+pub(super) fn groups(jobs: &[Job<'_>], places: impl IntoIterator<Item = usize>) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut known = HashMap::new();
+    for place in places {
+        let Some(job) = jobs.get(place) else {
+            continue;
+        };
+        // A point has floating-point numbers, so its text stands for it.
+        let key = (
+            &job.scenario.name,
+            job.number,
+            format!("{:?}", job.cell.point),
+        );
+        let at = *known.entry(key).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[at].push(place);
+    }
+    groups
 }
 
 /// The path that a point needs.

@@ -3,8 +3,12 @@
 //! Each run that is finished is a file (see [`store`]), so a series that is
 //! interrupted goes on where it stopped when it is started again.
 
+mod account;
 mod bench;
 mod controlled;
+mod crew;
+mod event;
+mod guest;
 mod job;
 mod limit;
 mod progress;
@@ -13,18 +17,22 @@ mod store;
 pub mod summary;
 mod vm;
 
-use std::{fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
 pub use self::store::IfChanged;
 use self::{
+    account::Account,
     bench::{Bench, Outcome, Runner},
+    event::{Event, Fate, Listener, Name, Outside},
     job::{Job, jobs},
-    progress::Progress,
-    store::{Series, Store},
-    summary::Absent,
+    store::{Lock, Series, Store},
 };
 use crate::{
     cleanup, records,
@@ -60,13 +68,11 @@ pub struct Options {
     /// Say what would be run, and run nothing.
     #[arg(long)]
     pub list: bool,
-    /// Make the runs and nothing else: what --vm starts inside the VM.
-    #[arg(long, hide = true)]
-    pub inner: bool,
+    /// Make the runs that FILE names, say in JSON what comes of them, and do nothing
+    /// else: what --vm starts inside a VM.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub inner: Option<PathBuf>,
 }
-
-/// Runs in a row that may fail before the series ends: then it is not the cell's fault.
-const FAILURES_IN_A_ROW: u32 = 5;
 
 /// Runs the scenarios and writes the summary and the report. A run that failed is an
 /// error after everything else was done.
@@ -76,27 +82,32 @@ pub fn run(options: &Options) -> Result<()> {
         list(&scenarios, options);
         return Ok(());
     }
+    if let Some(share) = &options.inner {
+        return inside(options, &scenarios, share).or_else(|error| {
+            Event::Broken {
+                why: format!("{error:#}"),
+            }
+            .send()
+        });
+    }
+    let jobs = all_jobs(&scenarios, options)?;
     fs::create_dir_all(&options.out)
         .with_context(|| format!("creating the results' directory {}", options.out.display()))?;
-    if !options.inner {
-        // Media are encoded here: a VM that emulates its processor would take long.
-        for job in all_jobs(&scenarios, options)? {
-            let model = job.cell.point.model()?;
-            model.prepare(job.scenario.seconds, job.seed())?;
-        }
+    let _lock = Lock::take(&options.out)?;
+    // Media are encoded here: a VM that emulates its processor would take long.
+    for job in &jobs {
+        let model = job.cell.point.model()?;
+        model.prepare(job.scenario.seconds, job.seed())?;
     }
     let made = if options.vm {
-        vm::run(options, &scenarios)
+        vm::run(options, &scenarios, &jobs)
     } else {
-        make(options, &scenarios)
+        make(options, &scenarios, &jobs)
     };
-    if options.inner {
-        return made;
-    }
     // What is there is worth a report, whatever came of the rest.
     let written = summary::write(&options.out).and_then(|_| report::html::write(&options.out));
     made?;
-    println!("{}", written?.display());
+    say!("{}", written?.display());
     Ok(())
 }
 
@@ -136,108 +147,130 @@ fn list(scenarios: &[Scenario], options: &Options) {
     for scenario in scenarios {
         let repetitions = repetitions(scenario, options);
         let first: Vec<Job<'_>> = jobs(scenario, 1, &options.only);
-        println!(
+        say!(
             "{}: {} cells x {repetitions} runs of {} s",
             scenario.name,
             first.len(),
             scenario.seconds
         );
         for job in first {
-            println!("  {}", job.cell.id);
+            say!("  {}", job.cell.id);
         }
     }
+}
+
+/// Opens the results' directory for runs of this process: by scenario.
+fn open(options: &Options, scenarios: &[Scenario], here: &Provenance) -> Result<Stores> {
+    let mut stores = Stores::new();
+    for scenario in scenarios {
+        let series = Series::here(here.clone(), repetitions(scenario, options))?;
+        let store = Store::open(&options.out, scenario, &series, options.if_changed)?;
+        stores.insert(scenario.name.clone(), store);
+    }
+    Ok(stores)
+}
+
+type Stores = BTreeMap<String, Store>;
+
+/// Those of `jobs` whose runs are not in `out`, as places in `jobs`.
+fn left(out: &Path, jobs: &[Job<'_>]) -> Result<Vec<usize>> {
+    let mut left = Vec::new();
+    for (place, job) in jobs.iter().enumerate() {
+        let store = Store::at(out, &job.scenario.name);
+        if store.run(&job.cell.id, job.number)?.is_none() {
+            left.push(place);
+        }
+    }
+    Ok(left)
 }
 
 /// Makes all runs that are not there, on this kernel.
-fn make(options: &Options, scenarios: &[Scenario]) -> Result<()> {
-    let mut stores = Vec::new();
+fn make(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -> Result<()> {
     let here = Provenance::here(0);
-    for scenario in scenarios {
-        let repetitions = repetitions(scenario, options);
-        let series = Series::here(here.clone(), repetitions)?;
-        stores.push(Store::open(
-            &options.out,
-            scenario,
-            &series,
-            options.if_changed,
-        )?);
-    }
-    let jobs = all_jobs(scenarios, options)?;
-    let store = |job: &Job<'_>| {
-        let index = scenarios.iter().position(|s| s.name == job.scenario.name);
-        index
-            .and_then(|index| stores.get(index))
-            .context("a job of no scenario")
-    };
-    make_with(&mut Bench::default(), &jobs, store, &here)
+    let stores = open(options, scenarios, &here)?;
+    go_on(&mut Bench::default(), jobs, &stores, &here, &options.out)
 }
 
-/// The loop over all runs.
-fn make_with<'s>(
+/// Makes the runs that are not there, and says how it goes.
+fn go_on(
     runner: &mut impl Runner,
     jobs: &[Job<'_>],
-    store: impl Fn(&Job<'_>) -> Result<&'s Store>,
-    provenance: &Provenance,
+    stores: &Stores,
+    here: &Provenance,
+    out: &Path,
 ) -> Result<()> {
-    let mut left = Vec::new();
-    for job in jobs {
-        if store(job)?.run(&job.cell.id, job.number)?.is_none() {
-            left.push(job);
-        }
-    }
+    let left = left(out, jobs)?;
     if left.is_empty() {
-        println!("all {} runs are there", jobs.len());
+        say!("all {} runs are there", jobs.len());
         return Ok(());
     }
-    let mut progress = Progress::new(jobs.len(), jobs.len() - left.len());
-    let (mut failed, mut in_a_row) = (0u32, 0u32);
-    let mut absent: Vec<String> = Vec::new();
-    for job in left {
-        let (cell, queue) = (&job.cell.id, job.cell.queue.name());
-        if absent.contains(&queue) {
-            progress.count();
+    let mut account = Account::new(out.to_owned(), jobs.len(), jobs.len() - left.len());
+    let left: Vec<Job<'_>> = left.iter().map(|&place| jobs[place]).collect();
+    make_with(runner, &left, stores, here, &mut account)?;
+    account.close()
+}
+
+/// Makes the runs that the file `share` names, and tells the lab outside of this guest.
+fn inside(options: &Options, scenarios: &[Scenario], share: &Path) -> Result<()> {
+    let share: BTreeSet<Name> = store::get(share)?
+        .with_context(|| format!("{} names the runs to make and is gone", share.display()))?;
+    let here = Provenance::here(0);
+    let stores = open(options, scenarios, &here)?;
+    Event::Open.send()?;
+    let jobs: Vec<Job<'_>> = all_jobs(scenarios, options)?
+        .into_iter()
+        .filter(|job| share.contains(&Name::of(job)))
+        .collect();
+    make_with(&mut Bench::default(), &jobs, &stores, &here, &mut Outside)
+}
+
+/// The loop over runs.
+fn make_with(
+    runner: &mut impl Runner,
+    jobs: &[Job<'_>],
+    stores: &Stores,
+    provenance: &Provenance,
+    listener: &mut impl Listener,
+) -> Result<()> {
+    let mut absent: BTreeMap<(&str, String), String> = BTreeMap::new();
+    for job in jobs {
+        let cell = &job.cell.id;
+        let store = stores
+            .get(&job.scenario.name)
+            .context("a job of no scenario")?;
+        let queue = (job.scenario.name.as_str(), job.cell.queue.name());
+        if let Some(why) = absent.get(&queue) {
+            listener.hear(job, Fate::Absent(why.clone()))?;
             continue;
         }
-        let store = store(job)?;
+        // A guest may have ended after it kept the run and before it could say so.
+        if let Some(run) = store.run(cell, job.number)? {
+            listener.hear(job, Fate::Done(progress::describe(job, &run)))?;
+            continue;
+        }
+        listener.hear(job, Fate::Begun)?;
         let outcome = runner.run(job);
         if cleanup::is_ending() {
             cleanup::wait_for_the_end();
         }
-        match outcome {
+        let fate = match outcome {
             Ok(Outcome::Done(mut run, rows)) => {
                 store.prepare(cell)?;
                 run.records = store.records(cell, job.number);
                 let labels = labels(job, &run, provenance);
                 records::write(&store.path(&run.records), &rows, &labels)?;
                 store.keep(cell, &run)?;
-                println!("{} {}", progress.count(), progress::describe(job, &run));
-                in_a_row = 0;
+                Fate::Done(progress::describe(job, &run))
             }
-            Ok(Outcome::Absent(reason)) => {
-                println!("{} {queue}: {reason}", progress.count());
-                store.keep_absent(&Absent {
-                    queue: queue.clone(),
-                    reason,
-                })?;
-                absent.push(queue);
+            Ok(Outcome::Absent(why)) => {
+                absent.insert(queue, why.clone());
+                Fate::Absent(why)
             }
-            Err(error) => {
-                println!("{} {cell} run {} failed", progress.count(), job.number);
-                eprintln!("{} {cell} run {}: {error:#}", job.scenario.name, job.number);
-                failed += 1;
-                in_a_row += 1;
-                ensure!(
-                    in_a_row < FAILURES_IN_A_ROW,
-                    "{in_a_row} runs in a row failed, the last with the words above: the series \
-                     ends here, and goes on when it is started again"
-                );
-            }
-        }
+            Err(error) => Fate::Failed(format!("{error:#}")),
+        };
+        listener.hear(job, fate)?;
     }
-    match failed {
-        0 => Ok(()),
-        _ => bail!("{failed} runs failed, see above; started again, the series makes them again"),
-    }
+    Ok(())
 }
 
 /// What a run's records say of it.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{job::Job, summary::RunSummary};
 
-/// How far a series is.
+/// How far a series is. Runs made at once count together, so the estimate holds for them.
 #[derive(Debug)]
 pub(super) struct Progress {
     total: usize,
@@ -23,11 +23,6 @@ impl Progress {
             done: 0,
             started: Instant::now(),
         }
-    }
-
-    /// Learns that so many runs had been finished before this start.
-    pub(super) fn resume_at(&mut self, before: usize) {
-        self.before = before;
     }
 
     /// Counts a run, or one that cannot be made, and says where the series is.

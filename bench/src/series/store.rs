@@ -14,7 +14,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, File, TryLockError},
+    io,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
 };
@@ -28,6 +29,30 @@ use crate::{bestby, report::Provenance, scenario::Scenario};
 const SCENARIO: &str = "scenario.toml";
 const SERIES: &str = "series.json";
 const ABSENT: &str = "absent.json";
+const LOCK: &str = ".lock";
+
+/// The right to write below a results' directory, until it is dropped or the process ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes it, or says that another lab has it.
+    pub(super) fn take(root: &Path) -> Result<Self> {
+        let file = File::create(root.join(LOCK))
+            .with_context(|| format!("writing into the results' directory {}", root.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => bail!(
+                "another bestby-lab works in {}: wait for its end, or give another --out",
+                root.display()
+            ),
+            // A file system without locks: then it is the user who must take care.
+            Err(TryLockError::Error(_)) => Ok(Self { _file: file }),
+        }
+    }
+}
 
 /// Who made the runs of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,10 +141,7 @@ impl Store {
         series: &Series,
         if_changed: IfChanged,
     ) -> Result<Self> {
-        let store = Self {
-            root: root.to_owned(),
-            scenario: scenario.name.clone(),
-        };
+        let store = Self::at(root, &scenario.name);
         let directory = store.directory();
         if let Some(old) = store.series()? {
             let text = fs::read_to_string(directory.join(SCENARIO)).unwrap_or_default();
@@ -132,7 +154,9 @@ impl Store {
                 (None, _) => {
                     // The first start's command stays; only the runs asked for may change.
                     let repetitions = series.repetitions;
-                    put(&directory.join(SERIES), &Series { repetitions, ..old })?;
+                    if repetitions != old.repetitions {
+                        put(&directory.join(SERIES), &Series { repetitions, ..old })?;
+                    }
                     return Ok(store);
                 }
                 (Some(what), IfChanged::Refuse) => bail!(
@@ -141,7 +165,7 @@ impl Store {
                     directory.display()
                 ),
                 (Some(what), IfChanged::Anew) => {
-                    eprintln!("{}: {what}: its runs are removed", directory.display());
+                    note!("{}: {what}: its runs are removed", directory.display());
                     fs::remove_dir_all(&directory)
                         .with_context(|| format!("removing {}", directory.display()))?;
                 }
@@ -160,12 +184,17 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens what was run into `root` as `scenario`; `None` if that is no series.
-    pub(super) fn read(root: &Path, scenario: &str) -> Result<Option<(Self, Series, PathBuf)>> {
-        let store = Self {
+    /// What is below `root` of `scenario`, whatever that is.
+    pub(super) fn at(root: &Path, scenario: &str) -> Self {
+        Self {
             root: root.to_owned(),
             scenario: scenario.to_owned(),
-        };
+        }
+    }
+
+    /// Opens what was run into `root` as `scenario`; `None` if that is no series.
+    pub(super) fn read(root: &Path, scenario: &str) -> Result<Option<(Self, Series, PathBuf)>> {
+        let store = Self::at(root, scenario);
         let file = store.directory().join(SCENARIO);
         Ok(store.series()?.map(|series| (store, series, file)))
     }

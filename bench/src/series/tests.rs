@@ -82,8 +82,9 @@ fn series(
 ) -> Result<()> {
     let series = Series::here(provenance.clone(), scenario.repetitions)?;
     let store = Store::open(root, scenario, &series, IfChanged::Refuse)?;
+    let stores = Stores::from([(scenario.name.clone(), store)]);
     let jobs = jobs(scenario, scenario.repetitions, &[]);
-    make_with(runner, &jobs, |_| Ok(&store), &provenance)
+    go_on(runner, &jobs, &stores, &provenance, root)
 }
 
 #[test]
@@ -225,6 +226,44 @@ fn a_queue_that_the_kernel_lacks_is_named_and_the_rest_is_run() {
     assert_eq!(one.absent[0].queue, "pfifo 5");
     assert!(one.absent[0].reason.contains("not on this kernel"));
     assert_eq!(one.missing_runs, 4);
+}
+
+#[test]
+fn a_queue_that_two_scenarios_lack_is_absent_in_both() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("out");
+    let named = |name: &str| {
+        let file = directory.path().join(format!("{name}.toml"));
+        fs::write(&file, TEXT).expect("written");
+        Scenario::load(&file).expect("a scenario")
+    };
+    let scenarios = [named("a"), named("b")];
+    let mut stores = Stores::new();
+    for scenario in &scenarios {
+        let series = Series::here(here(), 1).expect("here");
+        let store = Store::open(&root, scenario, &series, IfChanged::Refuse).expect("open");
+        stores.insert(scenario.name.clone(), store);
+    }
+    let jobs: Vec<Job<'_>> = scenarios.iter().flat_map(|s| jobs(s, 1, &[])).collect();
+    let mut runner = Fake {
+        absent: Some("pfifo 5"),
+        ..Fake::default()
+    };
+    go_on(&mut runner, &jobs, &stores, &here(), &root).expect("the rest");
+    let summary = summary::gather(&root).expect("a summary");
+    for one in &summary.scenarios {
+        assert_eq!(one.absent.len(), 1, "{}", one.name);
+    }
+}
+
+#[test]
+fn one_results_directory_has_one_series_at_a_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let first = Lock::take(directory.path()).expect("free");
+    let error = Lock::take(directory.path()).expect_err("taken");
+    assert!(error.to_string().contains("another bestby-lab"), "{error}");
+    drop(first);
+    Lock::take(directory.path()).expect("free again");
 }
 
 #[test]

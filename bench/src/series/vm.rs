@@ -1,27 +1,44 @@
-//! `--vm`: the same runs inside one guest after the other, in virtual time.
+//! `--vm`: the same runs inside guests, in virtual time.
 //!
-//! The lab starts itself in the VM and passes on what it prints. A guest that dies
-//! is replaced as long as each of them finishes a run.
+//! The lab starts itself in as many guests as this machine carries, tells each which runs
+//! to make, and passes on what they say (see [`crew`](super::crew)).
 
 use std::{
     env, fs,
-    io::{BufRead as _, BufReader},
-    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    process::Command,
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Options, all_jobs, progress::Progress, repetitions};
-use crate::{cleanup, report, run, scenario::Scenario};
+use super::{
+    IfChanged, Options,
+    account::Account,
+    crew::{Crew, Patience},
+    event::Name,
+    job::{Job, groups},
+    left, store,
+};
+use crate::{cleanup, report, scenario::Scenario};
 
 /// Real seconds that one guest may take; the next one goes on.
 const GUEST_SECONDS: u32 = 6 * 3600;
 
+/// What one guest may take of this machine's memory, KiB: its own 2 GiB, and what QEMU
+/// needs for the code it translates.
+const GUEST_KIB: u64 = 2_560 * 1024;
+
+/// A run of 20 s takes about as long in real time, so these are far from any that works.
+const PATIENCE: Patience = Patience {
+    least: Duration::from_secs(20 * 60),
+    per_traffic: 60,
+    per_slowest: 5,
+};
+
 /// Makes all runs in guests.
-pub(super) fn run(options: &Options, scenarios: &[Scenario]) -> Result<()> {
+pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -> Result<()> {
     let script = script()?;
     let tree = script
         .ancestors()
@@ -34,29 +51,101 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario]) -> Result<()> {
         tree.display(),
         out.display()
     );
-    all_jobs(scenarios, options)?;
-    let mut if_changed = options.if_changed;
-    loop {
-        let mut command = command(options, scenarios, &script, &out, if_changed)?;
-        let (status, made) = guest(&mut command, scenarios, options)?;
-        match status {
-            Some(0) => return Ok(()),
-            // tests/vm/run: still running after the time given, or ended without a status.
-            Some(code @ (124 | 125)) if made > 0 => {
-                eprintln!(
-                    "the guest ended (status {code}) after {made} runs: the next one goes on"
-                );
-                // What is there now was made by this very series.
-                if_changed = super::IfChanged::Refuse;
+    let papers = Papers::new(&out, scenarios)?;
+    let missing = left(&out, jobs)?;
+    let guests = at_once(groups(jobs, missing).len());
+    note!(
+        "{} in virtual time, Linux {}",
+        match guests {
+            1 => "one guest".to_owned(),
+            n => format!("{n} guests at once"),
+        },
+        options.kernel
+    );
+    let mut started = 0u32;
+    Crew {
+        jobs,
+        guests,
+        patience: PATIENCE,
+        launch: |runs: &[Name], first: bool| {
+            started += 1;
+            let share = papers.share(started, runs)?;
+            // What is there after the first was made by this very series.
+            let if_changed = if first {
+                options.if_changed
+            } else {
+                IfChanged::Refuse
+            };
+            command(options, &papers, &script, &out, &share, if_changed)
+        },
+        left: || left(&out, jobs),
+        account: |before| Account::new(out.clone(), jobs.len(), before),
+    }
+    .work()
+}
+
+/// How many guests work at once on `groups` of runs: as many as there are processors for
+/// this process, and as the memory that is free now carries; at least one.
+fn at_once(groups: usize) -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let memory = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| available_kib(&text))
+        .map_or(1, |kib| {
+            usize::try_from(kib / GUEST_KIB).unwrap_or(usize::MAX)
+        });
+    processors.min(memory).min(groups).max(1)
+}
+
+/// `MemAvailable` of /proc/meminfo.
+fn available_kib(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What guests read: the scenarios, whatever becomes of the files meanwhile, and each
+/// guest's share of the runs. Gone at the end.
+struct Papers {
+    directory: PathBuf,
+    scenarios: Vec<PathBuf>,
+    _guard: cleanup::Guard,
+}
+
+impl Papers {
+    fn new(out: &Path, scenarios: &[Scenario]) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix(".guests-")
+            .tempdir_in(out)
+            .with_context(|| format!("making a directory in {}", out.display()))?
+            .keep();
+        let guard = cleanup::on_exit({
+            let directory = directory.clone();
+            move || {
+                if let Err(error) = fs::remove_dir_all(&directory) {
+                    note!("cannot remove {}: {error}", directory.display());
+                }
             }
-            Some(124 | 125) => bail!(
-                "the guest ended before it had finished one run: the words above are its \
-                 last, and `{}` starts it alone",
-                run::line(&command)
-            ),
-            Some(code) => bail!("the series in the VM failed (status {code}), see above"),
-            None => bail!("the VM was ended by a signal"),
+        });
+        let mut papers = Self {
+            directory,
+            scenarios: Vec::new(),
+            _guard: guard,
+        };
+        for scenario in scenarios {
+            let file = papers.directory.join(format!("{}.toml", scenario.name));
+            fs::write(&file, &scenario.text)
+                .with_context(|| format!("writing {}", file.display()))?;
+            papers.scenarios.push(file);
         }
+        Ok(papers)
+    }
+
+    fn share(&self, number: u32, runs: &[Name]) -> Result<PathBuf> {
+        let file = self.directory.join(format!("share-{number}.json"));
+        store::put(&file, &runs)?;
+        Ok(file)
     }
 }
 
@@ -79,10 +168,11 @@ fn script() -> Result<PathBuf> {
 
 fn command(
     options: &Options,
-    scenarios: &[Scenario],
+    papers: &Papers,
     script: &Path,
     out: &Path,
-    if_changed: super::IfChanged,
+    share: &Path,
+    if_changed: IfChanged,
 ) -> Result<Command> {
     let mut command = Command::new(script);
     command
@@ -91,121 +181,23 @@ fn command(
         .args(["--timeout", &GUEST_SECONDS.to_string()])
         .arg("--")
         .arg(env::current_exe().context("where is this program?")?)
-        .args(["run", "--inner", "--if-changed"])
+        .args(["run", "--if-changed"])
         .arg(match if_changed {
-            super::IfChanged::Refuse => "refuse",
-            super::IfChanged::Anew => "anew",
+            IfChanged::Refuse => "refuse",
+            IfChanged::Anew => "anew",
         })
         .arg("--out")
-        .arg(out);
+        .arg(out)
+        .arg("--inner")
+        .arg(share);
     if let Some(runs) = options.runs {
         command.arg("--runs").arg(runs.to_string());
     }
     if !options.only.is_empty() {
         command.arg("--only").arg(options.only.join(","));
     }
-    for scenario in scenarios {
-        command.arg(copy(out, scenario)?);
-    }
+    command.args(&papers.scenarios);
     Ok(command)
-}
-
-/// A copy of the scenario where every guest can read it, whatever becomes of the file
-/// meanwhile: all guests of a series must read the same.
-fn copy(out: &Path, scenario: &Scenario) -> Result<PathBuf> {
-    let directory = out.join(".scenarios");
-    let file = directory.join(format!("{}.toml", scenario.name));
-    fs::create_dir_all(&directory)
-        .and_then(|()| fs::write(&file, &scenario.text))
-        .with_context(|| format!("writing {}", file.display()))?;
-    Ok(file)
-}
-
-/// Runs one guest to its end; its exit status and how many runs it made.
-fn guest(
-    command: &mut Command,
-    scenarios: &[Scenario],
-    options: &Options,
-) -> Result<(Option<i32>, usize)> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    // SAFETY: only sigprocmask is called between fork and exec; it is async-signal-safe.
-    // Without it the script would inherit that SIGTERM is blocked here.
-    unsafe {
-        command.pre_exec(|| {
-            cleanup::unblock_in_child();
-            Ok(())
-        });
-    }
-    let line = run::line(command);
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start `{line}`"))?;
-    let output = child.stdout.take().context("no pipe from the VM")?;
-    // On Ctrl-C the script ends QEMU; without it the guest would go on.
-    let pid = Arc::new(Mutex::new(Some(child.id())));
-    let _guard = cleanup::on_exit({
-        let pid = Arc::clone(&pid);
-        move || {
-            if let Some(pid) = *pid.lock().unwrap_or_else(PoisonError::into_inner) {
-                // SAFETY: plain integers; the child has not been waited for while its id is here.
-                unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
-            }
-        }
-    });
-    let mut clock = Clock::new(scenarios, options);
-    for line in BufReader::new(output).lines() {
-        println!(
-            "{}",
-            clock.line(&line.context("reading what the VM prints")?)
-        );
-    }
-    let status = child.wait()?;
-    *pid.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    if cleanup::is_ending() {
-        cleanup::wait_for_the_end();
-    }
-    Ok((status.code(), clock.runs))
-}
-
-/// The guest's clock skips idle time, so its estimates are of no use: they are made
-/// anew out here.
-struct Clock {
-    progress: Progress,
-    /// Seen so far.
-    runs: usize,
-}
-
-impl Clock {
-    fn new(scenarios: &[Scenario], options: &Options) -> Self {
-        let total = scenarios
-            .iter()
-            .map(|s| super::jobs(s, repetitions(s, options), &options.only).len())
-            .sum();
-        Self {
-            progress: Progress::new(total, 0),
-            runs: 0,
-        }
-    }
-
-    /// A line of the guest with the time that is really left.
-    fn line(&mut self, line: &str) -> String {
-        let position = line
-            .strip_prefix('[')
-            .and_then(|rest| rest.split_once(']'))
-            .and_then(|(position, rest)| {
-                let at: usize = position.split(['/', ',']).next()?.parse().ok()?;
-                Some((at, rest))
-            });
-        let Some((at, rest)) = position else {
-            return line.to_owned();
-        };
-        if self.runs == 0 {
-            // Only the guest knows which runs it took for finished.
-            self.progress.resume_at(at.saturating_sub(1));
-        }
-        self.runs += 1;
-        format!("{}{rest}", self.progress.count())
-    }
 }
 
 #[cfg(test)]
@@ -213,18 +205,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_counted_and_other_lines_passed_on() {
-        let mut clock = Clock {
-            progress: Progress::new(9, 0),
-            runs: 0,
-        };
-        assert_eq!(clock.line("no netem here"), "no netem here");
-        assert_eq!(clock.line("[odd] line"), "[odd] line");
-        assert_eq!(clock.runs, 0);
-        // Seven were there; the guest's own estimate is of virtual time.
-        let line = clock.line("[8/9, 3 h 00 min left] quick pfifo-5 run 0: stale 0");
-        assert!(line.starts_with("[8/9, 0 s left] quick pfifo-5"), "{line}");
-        assert_eq!(clock.line("[9/9] done"), "[9/9] done");
-        assert_eq!(clock.runs, 2);
+    fn guests_are_as_many_as_there_is_work_for() {
+        assert_eq!(at_once(0), 1);
+        assert_eq!(at_once(1), 1);
+        assert!(at_once(1000) >= 1);
+        let text = "MemTotal: 9 kB\nMemAvailable:   20971520 kB\nMemFree: 1 kB\n";
+        assert_eq!(available_kib(text), Some(20 << 20));
+        assert_eq!(available_kib("MemFree: 1 kB\n"), None);
     }
 }

@@ -335,7 +335,7 @@ fn trace(samples: &[Sample]) {
         }
         due
     }) {
-        eprintln!(
+        note!(
             "    {:7.3} s: {:7.1} kbit/s, RTT {:6.1} ms, p {:.4}",
             (sample.at - first.at) as f64 / 1e9,
             sample.rate * 8.0 / 1000.0,

@@ -129,7 +129,7 @@ pub fn run(options: &Options) -> Result<()> {
         bail!(why);
     }
     if !virtual_time() {
-        eprintln!(
+        note!(
             "in real time: figures depend on how busy this machine is (use tests/vm/run --icount)"
         );
     }
@@ -162,15 +162,15 @@ pub fn run(options: &Options) -> Result<()> {
                         options,
                     )
                     .with_context(|| format!("{how}, RTT {rtt} ms, {condition}, run {number}"))?;
-                    eprintln!("  {rtt} ms, {condition}, {how}, run {}: {run}", number + 1);
+                    note!("  {rtt} ms, {condition}, {how}, run {}: {run}", number + 1);
                     cell.runs.push(run);
                 }
                 results.cells.push(cell);
             }
         }
     }
-    print!("{}", table::render(&results));
-    println!("\n{}", results.provenance);
+    crate::say::text(&table::render(&results));
+    say!("\n{}", results.provenance);
     if let Some(file) = &options.json {
         fs::write(file, serde_json::to_vec_pretty(&results)?)
             .with_context(|| format!("writing {}", file.display()))?;

@@ -246,7 +246,7 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
         let agent = match bench.agent(&rules(count, &["200ms"]), attach).context(name) {
             Ok(agent) => agent,
             Err(error) if bench.options.keep_going => {
-                eprintln!("not measured: {error:#}");
+                note!("not measured: {error:#}");
                 continue;
             }
             Err(error) => return Err(error),
@@ -316,7 +316,7 @@ pub fn run(options: &Options) -> Result<Costs> {
     if options.part(Part::Standing) {
         match standing::run(&bench).context("standing packets") {
             Ok(list) => costs.standing = list,
-            Err(error) if options.keep_going => eprintln!("not measured: {error:#}"),
+            Err(error) if options.keep_going => note!("not measured: {error:#}"),
             Err(error) => return Err(error),
         }
     }

@@ -6,8 +6,8 @@
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
 //! - [`topology`], [`queue`], [`bestby`], [`pktgen`],
 //!   [`slip`], [`sniff`], [`srt`]: the path and what is tried on it;
-//! - [`tfrc`], [`dccp`], [`competing`], [`sfdps`]: the congestion control that SFDPS worked
-//!   on, the kernel's own, the TCP flows beside it, and its experiments;
+//! - [`tfrc`], [`dccp`], [`competing`]: the congestion control that SFDPS worked on, the
+//!   kernel's own, and the TCP flows beside it;
 //! - [`bound`]: what no queue can beat, and schedulers without a kernel;
 //! - [`measure`], [`records`], [`report`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs;
@@ -30,7 +30,6 @@ pub mod records;
 pub mod report;
 pub mod scenario;
 pub mod series;
-pub mod sfdps;
 pub mod slip;
 pub mod sniff;
 pub mod srt;

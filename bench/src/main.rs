@@ -1,7 +1,7 @@
 //! `bestby-lab`: see `bestby-lab --help`.
 
 use anyhow::Result;
-use bestby_lab::{bound, cleanup, core, report, series, sfdps};
+use bestby_lab::{bound, cleanup, core, report, series};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -18,9 +18,6 @@ enum Command {
     /// mix, stall, cost per packet, memory. Run it in virtual time:
     /// `tests/vm/run --icount -- target/release/bestby-lab core`.
     Core(core::Options),
-    /// The experiments of SFDPS §5 on TFRC: with loss, and beside TCP. Run it in virtual
-    /// time: `tests/vm/run --icount -- target/release/bestby-lab sfdps`.
-    Sfdps(sfdps::Options),
     /// Runs scenario files (see bench/scenarios) and writes raw records, a summary and a
     /// report. Interrupted, it goes on where it stopped when it is started again.
     Run(series::Options),
@@ -36,7 +33,6 @@ fn main() -> Result<()> {
     cleanup::on_signals()?;
     match arguments.command {
         Command::Core(options) => core::run(&options),
-        Command::Sfdps(options) => sfdps::run(&options),
         Command::Run(options) => series::run(&options),
         Command::Report(options) => report::run(&options),
         Command::Study(options) => bound::study::run(&options),

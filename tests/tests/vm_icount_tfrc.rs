@@ -3,20 +3,44 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use bestby_tests::agent::binary;
 use serde_json::Value;
 
-/// One run of 8 s without competition; the queue holds a single packet, so that bestby
-/// drops most of every video frame.
-fn run(loss: &str) -> Value {
+/// Nothing competes; the queue holds a single packet, so that bestby drops most of every
+/// video frame.
+const SCENARIO: &str = r#"
+title = "TFRC above a queue that drops"
+seconds = 8
+discard_first = 3
+control = "tfrc"
+queues = ["bestby qdisc sfdps2 limit 1"]
+
+[topology]
+bottleneck = "router"
+rate = "10mbit"
+router_queue = 1000
+owd = 40
+loss = [0, 3]
+
+[traffic]
+model = "conference"
+"#;
+
+/// One run of each loss.
+fn runs() -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
-    let json = directory.path().join("sfdps.json");
+    let (scenario, out) = (
+        directory.path().join("tfrc.toml"),
+        directory.path().join("out"),
+    );
+    fs::write(&scenario, SCENARIO).unwrap();
     let output = Command::new(binary("bestby-lab"))
-        .args(["sfdps", "--rtt", "80", "--queue", "1", "--method", "sfdps2"])
-        .args(["--runs", "1", "--seconds", "8", "--loss", loss, "--json"])
-        .arg(&json)
+        .arg("run")
+        .arg(&scenario)
+        .arg("--out")
+        .arg(&out)
         .output()
         .unwrap();
     let (stdout, stderr) = (
@@ -25,27 +49,36 @@ fn run(loss: &str) -> Value {
     );
     println!("{stdout}\n{stderr}");
     assert!(output.status.success(), "{stderr}");
-    let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    results["cells"][0]["runs"][0].clone()
+    let summary: Value =
+        serde_json::from_slice(&fs::read(out.join("summary.json")).unwrap()).unwrap();
+    let cells = summary["scenarios"][0]["cells"].as_array().unwrap();
+    cells.iter().map(|cell| cell["runs"][0].clone()).collect()
 }
 
-fn number(run: &Value, name: &str) -> f64 {
-    run[name].as_f64().unwrap()
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 #[test]
 fn a_drop_by_bestby_is_no_loss_event() {
-    let clean = run("0");
-    let dropped = 100.0 - number(&clean, "video_received");
+    let runs = runs();
+    let [clean, lossy] = runs.as_slice() else {
+        panic!("two runs were asked for: {runs:?}");
+    };
+    let video = &clean["delivery"]["video"];
+    let dropped = 100.0 - number(&video[1]) * 100.0 / number(&video[0]);
     assert!(
         dropped > 20.0,
         "the queue dropped only {dropped} % of the video"
     );
-    assert!(number(&clean, "left") > 300.0);
-    assert_eq!(number(&clean, "lost"), 0.0);
-    assert_eq!(number(&clean, "counted"), 0.0);
+    let tfrc = |run: &Value, name: &str| number(&run["measures"]["tfrc"][name]);
+    assert!(tfrc(clean, "left") > 300.0);
+    assert_eq!(tfrc(clean, "lost"), 0.0);
+    assert_eq!(tfrc(clean, "counted"), 0.0);
 
-    let lossy = run("3");
-    assert!(number(&lossy, "lost") > 0.5, "{lossy}");
-    assert!(number(&lossy, "counted") > 3.0, "{lossy}");
+    let lost = tfrc(lossy, "lost") * 100.0 / tfrc(lossy, "left");
+    assert!(lost > 0.5, "{lossy}");
+    assert!(tfrc(lossy, "counted") > 3.0, "{lossy}");
 }

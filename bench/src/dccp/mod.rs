@@ -1,7 +1,7 @@
 //! Unmodified DCCP CCID3, the baseline that SFDPS compared with: the kernel's own, where
 //! it still has one (Linux left it out in 6.16; Debian's 6.12 has it).
 //!
-//! `tests/vm/run --kernel 6.12 --icount -- target/release/bestby-lab sfdps --only dccp`
+//! `bestby-lab run bench/scenarios/sfdps-dccp.toml --vm --kernel 6.12`
 //!
 //! Same schedule, same path. Sends never block: DCCP answers EAGAIN when its transmit
 //! queue of `tx_qlen` packets is full, and that packet is dropped and counted. DCCP

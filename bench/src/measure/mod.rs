@@ -24,6 +24,22 @@ pub struct Delay {
     pub max: f64,
 }
 
+/// What a congestion-controlled sender (see [`tfrc`](crate::tfrc)) saw of one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tfrc {
+    /// Packets of the whole run that left the host.
+    pub left: u64,
+    /// Those of them that never arrived.
+    pub lost: u64,
+    /// Packets of the whole run that TFRC counted as lost in the network.
+    pub counted: u64,
+    /// Bytes on the wire of the packets that left and were created in the time that was
+    /// judged, kbit/s of that time.
+    pub sent_kbit: f64,
+    /// Mean of the smoothed round trip over the whole run, ms.
+    pub rtt_ms: f64,
+}
+
 /// The measures of one run, of the packets that were judged: those of ADUs that began
 /// after the part of the run that is discarded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,6 +94,9 @@ pub struct Measures {
     /// What SRT says of itself over the whole run; of SRT only.
     #[serde(default)]
     pub srt: Option<srt::Counters>,
+    /// What the lab's TFRC saw, with `control = "tfrc"` only.
+    #[serde(default)]
+    pub tfrc: Option<Tfrc>,
     /// What a decoder made of it; of real media only.
     #[serde(default)]
     pub picture: Option<Picture>,

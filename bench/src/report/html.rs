@@ -226,6 +226,7 @@ pub(super) mod tests {
                 loss_percent: Percent(0.0),
                 router_queue: None,
                 control: Default::default(),
+                segment_size: Default::default(),
                 tcp: 0,
                 lifetime: None,
                 traffic: [("model".to_owned(), "conference".into())].into(),
@@ -256,6 +257,7 @@ pub(super) mod tests {
                     },
                     bound: None,
                     false_drops: None,
+                    delivery: None,
                     records: format!("none/{number}.parquet"),
                     took_s: 1.0,
                 })

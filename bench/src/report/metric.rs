@@ -79,6 +79,12 @@ pub(super) const COLUMNS: &[Metric] = &[
     ADUS,
     AUDIO,
     FRAMES,
+    Metric {
+        label: "video %",
+        meaning: "video packets that arrived by their deadline, whatever became of the rest of their frame",
+        digits: 2,
+        of: |run| share(run.measures.video),
+    },
     OBJECTS,
     Metric {
         label: "audio of bound %",
@@ -202,6 +208,51 @@ pub(super) const COLUMNS: &[Metric] = &[
         meaning: "part of all bytes delivered that was that of the competing TCP flows",
         digits: 3,
         of: |run| run.measures.tcp_share,
+    },
+    Metric {
+        label: "audio received %",
+        meaning: "audio packets that arrived at all, also late, where a congestion control decides how much is sent",
+        digits: 2,
+        of: |run| share(run.delivery?.audio),
+    },
+    Metric {
+        label: "video received %",
+        meaning: "the same of video packets",
+        digits: 2,
+        of: |run| share(run.delivery?.video),
+    },
+    Metric {
+        label: "sent kbit/s",
+        meaning: "bytes on the wire that left the sending host under TFRC, per second of the time that was judged",
+        digits: 1,
+        of: |run| Some(run.measures.tfrc?.sent_kbit),
+    },
+    Metric {
+        label: "received kbit/s",
+        meaning: "bytes on the wire that arrived, also late, per second of the time that was judged",
+        digits: 1,
+        of: |run| Some(run.delivery?.kbit),
+    },
+    Metric {
+        label: "TCP kbit/s",
+        meaning: "payload that the competing TCP flows delivered together in the same time",
+        digits: 1,
+        of: |run| run.delivery?.tcp_kbit,
+    },
+    Metric {
+        label: "lost %",
+        meaning: "packets that left the sending host under TFRC and never arrived, of those that left",
+        digits: 2,
+        of: |run| {
+            let tfrc = run.measures.tfrc?;
+            part(tfrc.lost, tfrc.left)
+        },
+    },
+    Metric {
+        label: "RTT ms",
+        meaning: "mean of TFRC's smoothed round trip",
+        digits: 1,
+        of: |run| Some(run.measures.tfrc?.rtt_ms),
     },
     Metric {
         label: "sent stale",

@@ -14,13 +14,20 @@ use crate::{
 };
 
 /// Shown where no column is named, those that any run has.
-const USUAL: [&str; 6] = [
+const USUAL: [&str; 13] = [
     "audio %",
     "frames %",
     "frames of bound %",
     "objects %",
     "false drops %",
     "stale",
+    "audio received %",
+    "video received %",
+    "sent kbit/s",
+    "received kbit/s",
+    "TCP kbit/s",
+    "lost %",
+    "RTT ms",
 ];
 
 /// Stands for a figure that a cell does not have.

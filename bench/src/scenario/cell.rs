@@ -6,7 +6,10 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
-use crate::traffic::{Model, Schedule};
+use crate::{
+    tfrc::SegmentSize,
+    traffic::{Model, Schedule},
+};
 
 /// Where the path is narrow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -71,6 +74,9 @@ pub struct Point {
     /// What controls the sender's rate.
     #[serde(default)]
     pub control: Control,
+    /// What `tfrc` takes for the size of a segment.
+    #[serde(default)]
+    pub segment_size: SegmentSize,
     /// TCP Reno flows that share the router's FIFO.
     #[serde(default)]
     pub tcp: u32,

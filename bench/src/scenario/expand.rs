@@ -7,7 +7,7 @@ use super::{
     cell::{Bottleneck, Cell, Coordinate, LinkRate, Point, slug},
     value::{Axis, Error, Percent},
 };
-use crate::series::summary::Swept;
+use crate::{series::summary::Swept, tfrc::SegmentSize};
 
 /// What a file expands to.
 #[derive(Debug)]
@@ -102,6 +102,7 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
                 loss_percent: Percent(0.0),
                 router_queue: None,
                 control: file.control,
+                segment_size: SegmentSize::default(),
                 tcp: 0,
                 lifetime: None,
                 traffic: BTreeMap::new(),
@@ -136,6 +137,11 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             .map(|flows| flows.0)
             .collect();
         drafts.multiply("tcp", "flows", &flows, |p, v| p.tcp = v);
+    }
+    if let Some(sizes) = &file.segment_size {
+        drafts.multiply("segment_size", "", &sizes.get_ref().0, |p, v| {
+            p.segment_size = v;
+        });
     }
     if let Some(lifetimes) = &file.lifetime {
         drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));

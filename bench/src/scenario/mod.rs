@@ -10,6 +10,8 @@
 //! lifetime = [200, { audio = 150, video = 1000 }]  # ms; absent: as the model says
 //! control = "tfrc"             # a sender under RFC 5348 instead of an open loop, or the
 //!                              # kernel's own ("dccp"); router only
+//! segment_size = "sent"        # "tfrc" only: its s is the mean of what left, or "offered":
+//!                              # of what the application offers
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -33,7 +35,7 @@
 //! ```
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
-//! `router_queue`, `tcp`, `lifetime`, each parameter of the traffic model, `rtt_error`,
+//! `router_queue`, `tcp`, `segment_size`, `lifetime`, each parameter of the traffic model, `rtt_error`,
 //! `rate_error`, `stall`; results name them in this order. A list of tables among the
 //! model's parameters is one value. All combinations are run, each with every queue.
 //!
@@ -56,7 +58,7 @@ use self::{
     cell::{Bottleneck, Cell, Control, Stall},
     value::{Axis, Error, Lifetime, Load, Millis, Percent, Rate},
 };
-use crate::{queue::Queue, series::summary::Swept};
+use crate::{queue::Queue, series::summary::Swept, tfrc::SegmentSize};
 
 /// A scenario, read, checked and expanded.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +104,7 @@ struct File {
     discard_first: Option<Spanned<f64>>,
     #[serde(default)]
     control: Control,
+    segment_size: Option<Spanned<Axis<SegmentSize>>>,
     lifetime: Option<Axis<Lifetime>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,
@@ -313,6 +316,14 @@ impl File {
                      lost that it could react to",
                 );
             }
+        }
+        if let Some(size) = &self.segment_size
+            && self.control != Control::Tfrc
+        {
+            return fault(
+                Some(size.span()),
+                "`segment_size` goes with control = \"tfrc\" only",
+            );
         }
         let told = self.told.rtt_error.is_some() || self.told.rate_error.is_some();
         if told && self.control != Control::None {

@@ -223,3 +223,36 @@ fn tfrc_and_tcp_need_a_router() {
     let told = format!("{text}[told]\nrtt_error = 0.2\n");
     assert!(refused(&told).1.contains("by itself"));
 }
+
+#[test]
+fn the_segment_size_is_an_axis_of_tfrc_alone() {
+    let text = r#"
+title = "t"
+control = "tfrc"
+segment_size = ["sent", "offered"]
+queues = ["pfifo 5"]
+[topology]
+bottleneck = "router"
+rate = "1mbit"
+owd = 40
+[traffic]
+model = "conference"
+"#;
+    let s = parse(text);
+    assert_eq!(
+        ids(&s),
+        ["segment_size=sent_pfifo-5", "segment_size=offered_pfifo-5"]
+    );
+    let sizes: Vec<_> = s.cells.iter().map(|c| c.point.segment_size).collect();
+    assert_eq!(sizes, [SegmentSize::Sent, SegmentSize::Offered]);
+    let plain = parse(&text.replace("segment_size = [\"sent\", \"offered\"]", ""));
+    assert_eq!(plain.cells[0].point.segment_size, SegmentSize::Sent);
+    for (from, to, line, says) in [
+        ("\"tfrc\"", "\"dccp\"", 4, "control = \"tfrc\" only"),
+        ("\"offered\"", "\"all\"", 4, "`offered`"),
+    ] {
+        let (at, message) = refused(&text.replace(from, to));
+        assert_eq!(at, Some(line), "{message}");
+        assert!(message.contains(says), "{message}");
+    }
+}

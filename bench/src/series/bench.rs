@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
-    controlled,
+    controlled::{self, Controlled},
     job::{self, Job},
     stalled,
     summary::RunSummary,
@@ -14,7 +14,7 @@ use crate::{
     bestby::Agent,
     competing::{Competitor, Running},
     dccp,
-    measure::{self, QueueCounters, fairness},
+    measure::{self, QueueCounters, Tfrc, fairness},
     queue::{self, Installed, Queue, Told},
     records::{self, Row},
     scenario::cell::{Bottleneck, Control},
@@ -59,6 +59,8 @@ pub(super) struct Passage {
     pub(super) counters: Option<QueueCounters>,
     /// Of SRT, where it was the peer.
     pub(super) srt: Option<srt::Counters>,
+    /// Of TFRC, where it set the rate.
+    pub(super) tfrc: Option<Tfrc>,
     /// Payload bytes of the competing TCP flows; absent without any.
     pub(super) tcp_bytes: Option<u64>,
 }
@@ -107,12 +109,14 @@ impl Runner for Bench {
             owd,
             counters,
             srt,
+            tfrc,
             tcp_bytes,
         } = passage;
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
         let mut measures = measure::judge_after(&schedule, &sent, &arrivals, extra_delay, discard);
         measures.queue = counters;
         measures.srt = srt;
+        measures.tfrc = tfrc;
         measures.tcp_share =
             tcp_bytes.and_then(|tcp| fairness::tcp_share(tcp, measures.received_bytes));
         let rows = records::rows(&schedule, &sent, &arrivals, extra_delay)?;
@@ -126,6 +130,7 @@ impl Runner for Bench {
             measures,
             bound: None,
             false_drops: None,
+            delivery: None,
             records: String::new(),
             took_s: began.elapsed().as_secs_f64(),
         };
@@ -165,20 +170,29 @@ impl Bench {
                 .transpose()
         };
         if point.control != Control::None {
-            let (sent, arrivals, counters) = match (point.control, queue) {
+            let controlled = match (point.control, queue) {
                 (Control::Dccp, Queue::Pfifo(packets)) => {
                     let outcome = dccp::run(path, schedule, *packets as usize)?;
-                    (outcome.sent, outcome.arrivals, None)
+                    Controlled {
+                        sent: outcome.sent,
+                        arrivals: outcome.arrivals,
+                        counters: None,
+                        tfrc: None,
+                    }
                 }
-                _ => controlled::pass(path, queue, schedule, &mut self.agent)?,
+                _ => {
+                    let size = point.segment_size;
+                    controlled::pass(path, queue, schedule, size, discard, &mut self.agent)?
+                }
             };
             return Ok(Passage {
-                sent,
-                arrivals,
+                sent: controlled.sent,
+                arrivals: controlled.arrivals,
                 extra_delay: path.extra_delay,
                 owd: path.owd,
-                counters,
+                counters: controlled.counters,
                 srt: None,
+                tfrc: controlled.tfrc,
                 tcp_bytes: tcp_bytes(tcp)?,
             });
         }
@@ -232,6 +246,7 @@ impl Bench {
             owd: path.owd,
             counters: counters(&installed, topology::DEVICE)?,
             srt,
+            tfrc: None,
             tcp_bytes: tcp_bytes(tcp)?,
         })
     }

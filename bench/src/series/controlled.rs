@@ -3,18 +3,31 @@
 
 use std::{rc::Rc, thread};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::bench::counters;
+use super::{
+    bench::counters,
+    limit,
+    store::Store,
+    summary::{Delivery, RunSummary},
+};
 use crate::{
     bestby::Agent,
     competing::{self, Competitor, Delivered, Flows, Running},
-    measure::QueueCounters,
+    measure::{QueueCounters, Tfrc},
     queue::{Installed, Queue, Told},
-    scenario::cell::Point,
-    tfrc::session::{self, Choice, Queueing},
+    records::{self, Row},
+    scenario::{
+        Scenario,
+        cell::{Cell, Control, Point},
+    },
+    sys::SECOND,
+    tfrc::{
+        SegmentSize,
+        session::{self, Outcome, Queueing},
+    },
     topology::{self, Path},
-    traffic::{Schedule, receiver::Arrival, sender::Sent},
+    traffic::{Class, Schedule, receiver::Arrival, sender::Sent},
 };
 
 /// bit/s; the sender's device is no bottleneck: the rate that TFRC sets is.
@@ -61,15 +74,27 @@ fn between(flows: &[Delivered], discard: u64, duration: u64) -> u64 {
         .sum()
 }
 
+/// What went over a path under a congestion control.
+pub(super) struct Controlled {
+    pub(super) sent: Sent,
+    pub(super) arrivals: Vec<Arrival>,
+    /// bestby's only.
+    pub(super) counters: Option<QueueCounters>,
+    /// The lab's TFRC only.
+    pub(super) tfrc: Option<Tfrc>,
+}
+
 /// Sends `schedule` under TFRC through `queue`: bestby below the socket, told rate and
 /// one-way delay by the application alone; or, for `pfifo N`, a FIFO of N packets in
-/// user space, as DCCP has one.
+/// user space, as DCCP has one. What is created in the first `discard` ns is not judged.
 pub(super) fn pass(
     path: &Path,
     queue: &Queue,
     schedule: &Schedule,
+    size: SegmentSize,
+    discard: u64,
     agent: &mut Option<Rc<Agent>>,
-) -> Result<(Sent, Vec<Arrival>, Option<QueueCounters>)> {
+) -> Result<Controlled> {
     let (installed, queueing) = match queue {
         Queue::Pfifo(packets) => (None, Queueing::Fifo(*packets as usize)),
         Queue::Bestby { method, .. } => {
@@ -91,18 +116,170 @@ pub(super) fn pass(
             bail!("control = \"tfrc\" works with `bestby qdisc ...` and `pfifo N`, not `{other}`")
         }
     };
-    let outcome = session::run(path, schedule, queueing, Choice::default())?;
+    let outcome = session::run(path, schedule, queueing, size)?;
     let counters = match &installed {
         Some(installed) => counters(installed, topology::DEVICE)?,
         None => None,
     };
-    Ok((outcome.sent, outcome.arrivals, counters))
+    let tfrc = seen(&outcome, schedule, discard);
+    // Nothing here reorders, so every loss counted is one that the network made.
+    ensure!(
+        tfrc.counted <= tfrc.lost,
+        "TFRC counted {} losses, but of {} packets that left only {} did not arrive",
+        tfrc.counted,
+        tfrc.left,
+        tfrc.lost
+    );
+    Ok(Controlled {
+        sent: outcome.sent,
+        arrivals: outcome.arrivals,
+        counters,
+        tfrc: Some(tfrc),
+    })
+}
+
+/// What TFRC saw of a run.
+fn seen(outcome: &Outcome, schedule: &Schedule, discard: u64) -> Tfrc {
+    let left = outcome.departures.len() as u64;
+    let judged = |sequence: u32| {
+        let packet = schedule.packets.get(sequence as usize);
+        packet.is_some_and(|packet| packet.at >= discard)
+    };
+    let bytes: u64 = outcome
+        .departures
+        .iter()
+        .filter(|departure| judged(departure.sequence))
+        .map(|departure| u64::from(departure.bytes))
+        .sum();
+    let rtts: f64 = outcome.samples.iter().map(|s| s.rtt as f64).sum();
+    Tfrc {
+        left,
+        lost: left.saturating_sub(outcome.arrivals.len() as u64),
+        counted: outcome.counted,
+        sent_kbit: kbit(bytes as f64, schedule.duration, discard),
+        rtt_ms: rtts / outcome.samples.len().max(1) as f64 / 1e6,
+    }
+}
+
+/// `bytes` in the time from `discard` ns to `duration` ns, in kbit/s.
+fn kbit(bytes: f64, duration: u64, discard: u64) -> f64 {
+    bytes * 8e6 / duration.saturating_sub(discard).max(1) as f64
+}
+
+/// What arrived of a run under a congestion control, late or not; `None` without one.
+pub(super) fn delivery(
+    store: &Store,
+    scenario: &Scenario,
+    cell: &Cell,
+    run: &RunSummary,
+) -> Result<Option<Delivery>> {
+    if cell.point.control == Control::None {
+        return Ok(None);
+    }
+    let schedule = cell.point.schedule(scenario.seconds, run.seed)?;
+    let discard = (scenario.discard_first * SECOND as f64).round() as u64;
+    let (rows, _) = records::read(&store.path(&run.records))
+        .context("its records are gone: remove the run's .json to make it again")?;
+    let (_, places) = limit::judged(&schedule, discard);
+    let rate = |bytes| kbit(bytes, schedule.duration, discard);
+    let (media, share) = (run.measures.received_bytes as f64, run.measures.tcp_share);
+    Ok(Some(Delivery {
+        audio: received(&rows, &places, Class::Audio),
+        video: received(&rows, &places, Class::Video),
+        kbit: rate(media),
+        // The share is tcp / (tcp + media).
+        tcp_kbit: share
+            .filter(|&share| share < 1.0)
+            .map(|share| rate(media * share / (1.0 - share))),
+    }))
+}
+
+/// Packets of `class` among those at `places`: offered / arrived.
+fn received(rows: &[Row], places: &[usize], class: Class) -> [u64; 2] {
+    let mut counts = [0, 0];
+    let judged = places.iter().filter_map(|&place| rows.get(place));
+    for row in judged.filter(|row| row.class == class) {
+        counts[0] += 1;
+        counts[1] += u64::from(row.arrived.is_some());
+    }
+    counts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::SECOND;
+    use crate::{
+        sys::MILLI,
+        tfrc::control::{Departure, Sample},
+        traffic::Packet,
+    };
+
+    /// Four video packets, one every 500 ms; 2 s.
+    fn schedule() -> Schedule {
+        let packet = |n: u32| Packet {
+            at: u64::from(n) * 500 * MILLI,
+            lifetime: 200 * MILLI,
+            class: Class::Video,
+            priority: Class::Video.priority(),
+            stream: 0,
+            adu: n,
+            last: true,
+            wire_bytes: 1000,
+        };
+        Schedule {
+            packets: (0..4).map(packet).collect(),
+            duration: 2 * SECOND,
+        }
+    }
+
+    #[test]
+    fn what_left_is_counted_whole_and_its_rate_where_it_is_judged() {
+        let departures = [0, 1, 2, 3].map(|sequence| Departure {
+            sequence,
+            created: 0,
+            at: 0,
+            bytes: 1000,
+        });
+        let sample = |rtt| Sample {
+            at: 0,
+            rate: 0.0,
+            rtt,
+            p: 0.0,
+        };
+        let outcome = Outcome {
+            sent: Sent::default(),
+            arrivals: Vec::new(),
+            departures: departures.into(),
+            refused: 0,
+            counted: 3,
+            samples: vec![sample(80 * MILLI), sample(100 * MILLI)],
+        };
+        let tfrc = seen(&outcome, &schedule(), SECOND);
+        // Two packets of 1000 bytes in the second that is judged.
+        assert_eq!((tfrc.left, tfrc.lost, tfrc.counted), (4, 4, 3));
+        assert!((tfrc.sent_kbit - 16.0).abs() < 1e-9, "{tfrc:?}");
+        assert!((tfrc.rtt_ms - 90.0).abs() < 1e-9, "{tfrc:?}");
+    }
+
+    #[test]
+    fn late_packets_are_received_and_discarded_ones_not_counted() {
+        let row = |(n, packet): (u32, &Packet)| Row {
+            sequence: n,
+            class: packet.class,
+            stream: 0,
+            adu: packet.adu,
+            last: true,
+            wire_bytes: packet.wire_bytes,
+            created: packet.at,
+            deadline: packet.at + packet.lifetime,
+            arrived: (n != 3).then_some(packet.at + SECOND),
+        };
+        let schedule = schedule();
+        let rows: Vec<Row> = (0..).zip(&schedule.packets).map(row).collect();
+        let (_, places) = limit::judged(&schedule, SECOND);
+        assert_eq!(received(&rows, &places, Class::Video), [2, 1]);
+        assert_eq!(received(&rows, &places, Class::Audio), [0, 0]);
+    }
 
     #[test]
     fn only_the_judged_time_counts() {

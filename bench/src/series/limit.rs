@@ -87,7 +87,7 @@ fn key(point: &Point, run: &RunSummary, owd: u64) -> Result<String> {
 /// The packets of ADUs that begin after the part of a run that is discarded, and their
 /// places in `schedule`. What came before only takes from them, so their bound is one;
 /// and a few of the first may count as false drops though what came before was in the way.
-fn judged(schedule: &Schedule, discard: u64) -> (Schedule, Vec<usize>) {
+pub(super) fn judged(schedule: &Schedule, discard: u64) -> (Schedule, Vec<usize>) {
     let mut begins = BTreeMap::new();
     for packet in &schedule.packets {
         begins.entry(packet.adu).or_insert(packet.at);

@@ -92,6 +92,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         owd,
         counters: bench::counters(&installed, link.name())?,
         srt: None,
+        tfrc: None,
         tcp_bytes: None,
     })
 }

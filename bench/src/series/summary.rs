@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    job,
+    controlled, job,
     limit::Limits,
     store::{self, Store},
 };
@@ -156,10 +156,27 @@ pub struct RunSummary {
     /// where the bound is, and where the network loses packets.
     #[serde(default)]
     pub false_drops: Option<FalseDrops>,
+    /// What arrived at all, worked out of the records; with a congestion control only, and
+    /// absent in the run's own file.
+    #[serde(default)]
+    pub delivery: Option<Delivery>,
     /// Its per-packet records, relative to the results' directory.
     pub records: String,
     /// Time that the run took, s, by its own clock: with --vm in virtual time.
     pub took_s: f64,
+}
+
+/// What arrived in the time that was judged, late or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Audio packets offered / arrived.
+    pub audio: [u64; 2],
+    /// Video packets offered / arrived.
+    pub video: [u64; 2],
+    /// Bytes on the wire that arrived, kbit/s.
+    pub kbit: f64,
+    /// Payload of the competing TCP flows together, kbit/s; absent without any.
+    pub tcp_kbit: Option<f64>,
 }
 
 /// Gathers everything below `root` into its summary; returns the summary's file.
@@ -212,6 +229,7 @@ fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
                     limits
                         .judge(&store, &scenario, cell, &mut run)
                         .with_context(|| format!("{name} {} run {number}", cell.id))?;
+                    run.delivery = controlled::delivery(&store, &scenario, cell, &run)?;
                     runs.push(run);
                 }
                 None => missing_runs += 1,

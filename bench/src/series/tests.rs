@@ -51,6 +51,7 @@ impl Runner for Fake {
             measures: Measures::default(),
             bound: None,
             false_drops: None,
+            delivery: None,
             records: String::new(),
             took_s: 1.0,
         };

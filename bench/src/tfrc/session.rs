@@ -31,6 +31,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bestby::{Peer, SocketOptions};
 
 use super::{
+    SegmentSize,
     control::{Control, Departure, Sample},
     reports::{self, Reporter},
     sender::Options,
@@ -59,15 +60,6 @@ pub enum Queueing {
     Bestby(Marking),
     /// In a FIFO of so many packets in user space.
     Fifo(usize),
-}
-
-/// What may be chosen of TFRC, see [`Options`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// Reduce oscillations.
-    pub damp: bool,
-    /// s is the mean of the schedule, not of what left.
-    pub nominal: bool,
 }
 
 /// What came of a run.
@@ -100,7 +92,7 @@ pub fn run(
     path: &Path,
     schedule: &Schedule,
     queueing: Queueing,
-    choice: Choice,
+    size: SegmentSize,
 ) -> Result<Outcome> {
     let reporter = Reporter::new(path.receiver(), PORT)?;
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
@@ -120,7 +112,7 @@ pub fn run(
             reporter.run(&ended)
         });
         let result =
-            Loop::new(path, tap, woken, schedule, queueing, choice).and_then(|mut control| {
+            Loop::new(path, tap, woken, schedule, queueing, size).and_then(|mut control| {
                 let start = sys::now() + 50 * MILLI;
                 let sending = scope.spawn({
                     let (sender, fifo, wake) = (&sender, &fifo, &wake);
@@ -221,7 +213,7 @@ impl<'a> Loop<'a> {
         woken: UnixDatagram,
         schedule: &'a Schedule,
         queueing: Queueing,
-        choice: Choice,
+        size: SegmentSize,
     ) -> Result<Self> {
         let open = || -> Result<UdpSocket> {
             let socket = UdpSocket::bind("0.0.0.0:0").context("binding a socket")?;
@@ -246,10 +238,10 @@ impl<'a> Loop<'a> {
             .map(|p| u64::from(p.wire_bytes))
             .sum();
         let options = Options {
-            // RFC 5348 §4.1: the mean, where sizes vary.
             segment: bytes as f64 / schedule.packets.len().max(1) as f64,
-            damp: choice.damp,
-            nominal: choice.nominal,
+            // CCID3 has it not.
+            damp: false,
+            nominal: size == SegmentSize::Offered,
         };
         let mut new = Self {
             tap,

@@ -45,6 +45,7 @@ use std::{
     env, fs,
     net::{Ipv4Addr, SocketAddrV4, UdpSocket},
     path::PathBuf,
+    process::Command,
     thread,
     time::Duration,
 };
@@ -55,6 +56,7 @@ pub use self::counters::Counters;
 use self::tool::Tool;
 use crate::{
     netns::Netns,
+    run,
     sys::{self, MILLI},
     topology::{self, Path},
     traffic::{HEADERS, Packet, Schedule, receiver::Arrival, sender::Sent},
@@ -79,8 +81,7 @@ const GRACE_MS: u64 = 20;
 /// From one packet of the application to the next, when the sender looks for late ones: the
 /// cadence of audio, ms.
 const CADENCE_MS: u64 = 20;
-/// Packets that go through the connection before the traffic: they prove the way, and bring
-/// the programs into memory.
+/// Packets that go through the connection before the traffic: they prove the way.
 const PROBES: u64 = 40;
 /// bit/s that the sender's answers to acknowledgements take: one each 10 ms, 20 bytes of SRT.
 const ACKACK_RATE: u64 = 100 * (20 + HEADERS as u64) * 8;
@@ -210,6 +211,8 @@ pub struct Outcome {
 /// Sends `schedule` over the path through a connection that is there before the first packet.
 pub fn run(path: &Path, schedule: &Schedule, settings: &Settings) -> Result<Outcome> {
     let program = program()?;
+    // Whether it runs at all, without a clock that could run out while it is loaded.
+    run::output(Command::new(&program).arg("-version"))?;
     let options = settings.uri();
     let (here, there) = (path.sender(), path.receiver());
     let lost = [overflowed(here)?, overflowed(there)?];
@@ -218,6 +221,7 @@ pub fn run(path: &Path, schedule: &Schedule, settings: &Settings) -> Result<Outc
     let calling = format!("srt://{}:{PORT}?mode=caller&{options}", topology::RECEIVER);
     let mut receiver = Tool::start(there, &program, "receiver", [&listening, &local])?;
     receiver.wait_bound(there, PORT)?;
+    receiver.bring_into_memory()?;
     let mut sender = Tool::start(here, &program, "sender", [&local, &calling])?;
     sender.wait_for("SRT target connected")?;
     receiver.wait_for("Accepted SRT source connection")?;

@@ -1,6 +1,7 @@
 //! One running `srt-live-transmit`.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::Read as _,
     path::{Path, PathBuf},
@@ -114,6 +115,21 @@ impl Tool {
                 local.is_some_and(|address| address.ends_with(&suffix))
             }))
         })
+    }
+
+    /// Reads the files that the program has mapped, so that no page of them is waited for later:
+    /// in virtual time the clock runs on while a disk is read, past SRT's timeouts.
+    pub(super) fn bring_into_memory(&self) -> Result<()> {
+        let maps = format!("/proc/{}/maps", self.child.id());
+        let text = fs::read_to_string(&maps).with_context(|| format!("reading {maps}"))?;
+        let files: BTreeSet<&str> = text
+            .lines()
+            .filter_map(|line| line.find('/').map(|at| &line[at..]))
+            .collect();
+        for file in files {
+            fs::read(file).with_context(|| format!("reading {file}"))?;
+        }
+        Ok(())
     }
 
     /// That it still runs and has not said `end`.

@@ -1,7 +1,9 @@
 //! `bestby-lab`: see `bestby-lab --help`.
 
-use anyhow::Result;
-use bestby_lab::{bound, cleanup, core, report, series};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use bestby_lab::{bound, cleanup, core, note, report, series};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -28,10 +30,20 @@ enum Command {
     Study(bound::study::Options),
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    cleanup::on_signals()?;
-    match arguments.command {
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            note!("bestby-lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    cleanup::on_signals().context("watching for signals")?;
+    match command {
         Command::Core(options) => core::run(&options),
         Command::Run(options) => series::run(&options),
         Command::Report(options) => report::run(&options),

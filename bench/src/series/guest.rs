@@ -174,8 +174,8 @@ fn end_all(alive: &Mutex<Alive>) {
 pub(super) fn words(status: &io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match (status.code(), status.signal()) {
-            // See tests/vm/run.
-            (Some(124), _) => "its time was over".to_owned(),
+            // See tests/vm/run, which cannot tell the two apart.
+            (Some(124), _) => "QEMU was killed, or its time was over".to_owned(),
             (Some(125), _) => "without a status".to_owned(),
             (Some(code), _) => format!("status {code}"),
             (None, Some(signal)) => format!("signal {signal}"),

@@ -50,8 +50,9 @@ pub struct Options {
     /// in the source tree then.
     #[arg(long)]
     pub vm: bool,
-    /// With --vm: the kernel (`newest`, `6.12`, `6.1`).
-    #[arg(long, value_name = "KERNEL", default_value = "newest", requires = "vm")]
+    /// With --vm: the kernel.
+    #[arg(long, default_value = "newest", requires = "vm",
+          value_parser = ["newest", "6.12", "6.1"])]
     pub kernel: String,
     /// Results' directory; finished runs in it are not made again.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
@@ -186,6 +187,12 @@ fn left(out: &Path, jobs: &[Job<'_>]) -> Result<Vec<usize>> {
 
 /// Makes all runs that are not there, on this kernel.
 fn make(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -> Result<()> {
+    // SAFETY: it only reads the process' credentials.
+    let root = unsafe { libc::geteuid() } == 0;
+    ensure!(
+        root,
+        "the runs need network namespaces, and those need root: start it with sudo"
+    );
     let here = Provenance::here(0);
     let stores = open(options, scenarios, &here)?;
     go_on(&mut Bench::default(), jobs, &stores, &here, &options.out)

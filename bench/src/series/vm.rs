@@ -105,6 +105,9 @@ fn available_kib(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// How the names of directories with [`Papers`] begin.
+const PAPERS: &str = ".guests-";
+
 /// What guests read: the scenarios, whatever becomes of the files meanwhile, and each
 /// guest's share of the runs. Gone at the end.
 struct Papers {
@@ -115,8 +118,15 @@ struct Papers {
 
 impl Papers {
     fn new(out: &Path, scenarios: &[Scenario]) -> Result<Self> {
+        // What a lab that was killed left; the lock says that no other one is at work.
+        for entry in fs::read_dir(out)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(PAPERS) {
+                fs::remove_dir_all(entry.path())
+                    .with_context(|| format!("removing {}", entry.path().display()))?;
+            }
+        }
         let directory = tempfile::Builder::new()
-            .prefix(".guests-")
+            .prefix(PAPERS)
             .tempdir_in(out)
             .with_context(|| format!("making a directory in {}", out.display()))?
             .keep();
@@ -212,5 +222,17 @@ mod tests {
         let text = "MemTotal: 9 kB\nMemAvailable:   20971520 kB\nMemFree: 1 kB\n";
         assert_eq!(available_kib(text), Some(20 << 20));
         assert_eq!(available_kib("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn papers_of_a_killed_lab_are_removed_and_the_own_ones_at_the_end() {
+        let out = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(out.path().join(".guests-killed/x")).expect("made");
+        let papers = Papers::new(out.path(), &[]).expect("papers");
+        let share = papers.share(1, &[]).expect("a share");
+        assert!(share.is_file());
+        assert_eq!(fs::read_dir(out.path()).expect("read").count(), 1);
+        drop(papers);
+        assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }
 }

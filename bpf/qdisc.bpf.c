@@ -354,7 +354,8 @@ bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
  * session whose turn it is, fresh, nobody waits to be released, and triage has
  * nothing to decide. Returns 0 where one must look closer (bbq_next).
  */
-bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, struct bbq_pick *pick)
+bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, struct bb_iface *iface, __u64 now,
+			     struct bbq_pick *pick)
 {
 	pick->session = in->new_head ?: in->old_head;
 	if (!pick->session || (in->throttled && now >= in->wake_ns))
@@ -363,8 +364,8 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, str
 	pick->ses = bbq_session(pick->session);
 	if (!pick->q || !pick->ses)
 		return 0;
-	if (pick->q->deficit <= 0 || !pick->q->nonempty || pick->q->unplanned ||
-	    pick->q->ahead_ns || (pick->ses->rate && pick->q->next_ns > now))
+	if (pick->q->deficit <= 0 || !pick->q->nonempty ||
+	    (pick->ses->rate && pick->q->next_ns > now))
 		return 0;
 	if (pick->q->nonempty & 1) {
 		pick->idx = pick->q->head[0];
@@ -376,7 +377,14 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, __u64 now, str
 		pick->idx = pick->q->head[l];
 	}
 	pick->s = bbq_slot_at(pick->idx);
-	return pick->s && !bb_stale(now, pick->ses->owd_ns, pick->s->deadline);
+	if (!pick->s || bb_stale(now, pick->ses->owd_ns, pick->s->deadline))
+		return 0;
+	if (pick->q->unplanned) {
+		if (pick->q->qlen > 1)
+			return 0;
+		pick->q->unplanned = 0; /* alone, and in time */
+	}
+	return !bbq_hold(pick->q, pick->s, bbq_rate(iface, pick->ses), now);
 }
 
 /* Sessions that may be passed by in search of one that need not hold its packet back. */
@@ -472,7 +480,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	}
 	qlen = in->qlen;
 	bytes = in->bytes;
-	if (!bbq_next_plain(inst, in, now, &pick)) {
+	if (!bbq_next_plain(inst, in, iface, now, &pick)) {
 		__u64 next = bbq_next(inst, now);
 
 		pick.idx = (__u32)next;

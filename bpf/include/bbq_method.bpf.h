@@ -316,9 +316,11 @@ bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_slot *s, __u64 rate, __
 
 	if (s->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS)
 		return 0;
+	/* Both products are below 2^64: rates below 2^37 bytes/s, packets below 2^34 bytes. */
+	if (q->ahead_slack * rate >= s->len * BB_NSEC_PER_SEC || now >= next + BBQ_OVERDUE_NS)
+		return 0;
 	busy = bb_tx_time(s->len, rate);
-	if (q->ahead_slack >= busy || now >= next + BBQ_OVERDUE_NS ||
-	    now + busy <= next + q->ahead_slack)
+	if (now + busy <= next + q->ahead_slack)
 		return 0;
 	return next + BBQ_OVERDUE_NS;
 }

@@ -19,6 +19,9 @@ use crate::{
     traffic::{conference, sender::Marking},
 };
 
+/// The lab counts drop notices: none may be suppressed, however many come at once.
+const EVERY_NOTICE: &str = "[agent]\nevents_per_s = 1000000\n";
+
 /// Bytes of tbf's bucket for packets of at most `largest` bytes: just above the largest
 /// of the conference (1026), and never below the largest there is: tbf drops a packet
 /// that its bucket cannot hold.
@@ -357,7 +360,10 @@ impl<'a> Installed<'a> {
     ) -> Result<Self> {
         let agent = match running {
             Some(agent) => Rc::clone(agent),
-            None => Rc::clone(running.insert(Rc::new(bestby::Agent::start(ns, "lab")?))),
+            None => {
+                let agent = bestby::Agent::start_with(ns, "lab", EVERY_NOTICE)?;
+                Rc::clone(running.insert(Rc::new(agent)))
+            }
         };
         let rate = told.rate;
         agent.bestby(&format!(

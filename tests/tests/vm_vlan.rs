@@ -117,15 +117,21 @@ fn tagged_packets_match_rules_wherever_the_tag_is() {
         shell("tc qdisc add dev v0 clsact");
         lab.attach("v0");
         let tap = Tap::new("v0");
-        let cases: [(&str, &str, &[u16]); 5] = [
-            ("untagged", "10.9.0.2", &[0x0800]),
-            ("tag out of band", "10.15.0.2", &[0x0800]),
-            ("tag in band", "10.16.0.2", &[0x8100, 0x0800]),
-            ("802.1ad out of band", "10.17.0.2", &[0x0800]),
+        // Which way a device without reorder_hdr tags is the kernel's affair: in band up to
+        // Linux 7.2, not in 7.3. The last case has a tag in band on both.
+        let cases: [(&str, &str, &[&[u16]]); 5] = [
+            ("untagged", "10.9.0.2", &[&[0x0800]]),
+            ("tag out of band", "10.15.0.2", &[&[0x0800]]),
+            (
+                "reorder_hdr off",
+                "10.16.0.2",
+                &[&[0x8100, 0x0800], &[0x0800]],
+            ),
+            ("802.1ad out of band", "10.17.0.2", &[&[0x0800]]),
             (
                 "802.1ad out of band, 802.1Q in band",
                 "10.18.0.2",
-                &[0x8100, 0x0800],
+                &[&[0x8100, 0x0800]],
             ),
         ];
         assert_eq!(PEER.to_string(), cases[0].1);
@@ -143,10 +149,10 @@ fn tagged_packets_match_rules_wherever_the_tag_is() {
             let mut got = [0; 100];
             let length = receivers[0].recv(&mut got).unwrap();
             assert_eq!(&got[..length], payload.as_bytes(), "{what}");
-            assert_eq!(
-                tap.types(payload.as_bytes()),
-                types,
-                "{what}: the test shows another case"
+            let seen = tap.types(payload.as_bytes());
+            assert!(
+                types.contains(&seen.as_slice()),
+                "{what}: the test shows another case: {seen:x?}"
             );
             let counters = lab.rule_stats(1);
             assert_eq!(

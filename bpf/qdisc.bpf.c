@@ -8,7 +8,8 @@
  *     packet without one is best effort in the shared session.
  *  2. enqueue puts the packet into a slot (bbq_state.bpf.h) and the slot into
  *     its session's lists (bbq_order.bpf.h). What is stale there, what the
- *     method gives up (bbq_method.bpf.h) and what a limit costs is freed.
+ *     method gives up (bbq_method.bpf.h, bbq_triage.bpf.h) and what a limit
+ *     costs is freed.
  *  3. dequeue lets sessions take turns (bbq_turns.bpf.h); the one whose turn it
  *     is sends what its method selects. A session with a rate waits in a wheel,
  *     an interface with a rate waits for its watchdog.
@@ -80,16 +81,10 @@ bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __u32 qlen, 
 	}
 }
 
-/* Some rate that binds a session, bytes/s: its own or the interface's; 0 = none is known. */
+/* The rate that binds a session, bytes/s: the lower of its own and the interface's; 0 = none is known. */
 bb_inline __u64 bbq_rate(struct bb_iface *iface, struct bb_session *ses)
 {
-	return ses->rate ?: iface->rate;
-}
-
-/* Triage decides what is given up: it knows a rate, and is not only watching. */
-bb_inline int bbq_plans(struct bb_iface *iface, __u64 rate)
-{
-	return iface->method == BB_TRIAGE && rate && !(iface->flags & BB_IFACE_OBSERVE);
+	return ses->rate && (!iface->rate || ses->rate < iface->rate) ? ses->rate : iface->rate;
 }
 
 /* Segments of a GSO packet (0 = not one). */
@@ -98,52 +93,6 @@ bb_inline __u32 bbq_segments(struct sk_buff *skb)
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 
 	return BPF_CORE_READ(info, gso_segs);
-}
-
-/* The list a packet belongs to; priority order and deadline order differ only here. */
-bb_inline __u32 bbq_list_of(__u32 method, __u32 priority, __u64 deadline, __u64 rate)
-{
-	if (method == BB_FIFO || (method == BB_TRIAGE && rate))
-		return 0;
-	return priority & (BB_PRIORITIES - 1);
-}
-
-/*
- * How much before its deadline triage takes what is more important than usual
- * for due: no plan is as exact as its rate and its owd, and those must not lose
- * by it. One owd, at most an eighth of what it can wait, in steps of 1.05 ms
- * (docs/triage.md, "Wrong estimates").
- */
-bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
-{
-	__u64 early;
-
-	if (priority >= BB_PRIORITY_DEFAULT || !deadline || bb_stale(now, owd, deadline))
-		return 0;
-	early = (deadline - owd - now) >> 3;
-	return (early < owd ? early : owd) & ~0xFFFFFULL;
-}
-
-/*
- * Its place there. Triage's one list is ordered by deadline to 1.05 ms, then by
- * priority: a frame and an audio packet made together have one deadline, and
- * behind the frame the audio would be late (docs/triage.md, "Ties"). The low
- * bits keep packets of one priority in exact order. An ADU whose packets differ
- * in priority is one ADU per priority here; so is, per key, an important one
- * whose packets come milliseconds apart.
- */
-bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd, __u64 rate,
-			__u64 now)
-{
-	__u64 key = deadline ?: now + BBQ_NOMINAL_NS;
-
-	if (method == BB_FIFO)
-		return now;
-	if (method == BB_TRIAGE && rate) {
-		key -= bbq_early(priority, deadline, owd, now);
-		key = (key & ~0xFFFFFULL) | (__u64)priority << 17 | (key & 0xFFFFF) >> 3;
-	}
-	return key;
 }
 
 /* A limit is exceeded, the arriving packet included. */
@@ -388,7 +337,7 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, struct bb_ifac
 }
 
 /* Sessions that may be passed by in search of one that need not hold its packet back. */
-#define BBQ_HOLDS 8
+#define BBQ_HOLDS 64
 
 /*
  * The session and packet to send now: session << 32 | slot, or 0. in->hold_ns is

@@ -93,11 +93,10 @@ fn triage_decides_when_the_link_is_free_and_so_knows_a_burst_as_a_whole() {
     assert_conserved("rule", &lab.rule(1));
 }
 
-/// Audio every 20 ms that can wait for so many ms, and 1 ms before the fourth packet a
-/// video packet, which takes 20 ms; the fourth audio packet comes or not. The order in
-/// which they leave (the video packet is the last number).
-fn video_before_audio(name: &str, audio_lifetime: u64, goes_on: bool) -> Vec<u32> {
-    let lab = free_link(name);
+/// Audio every 20 ms that is of use for so many ms, and 1 ms before the fourth packet
+/// `video`; the fourth comes or not. The order in which they leave: the video packet is
+/// number 3, the fourth audio packet number 4.
+fn video_before_audio(lab: &Lab, audio_lifetime: u64, video: Packet, goes_on: bool) -> Vec<u32> {
     let start = now_ns() + 20 * MS;
     let audio = |n: u64| {
         sleep_until(start + n * 20 * MS);
@@ -112,34 +111,66 @@ fn video_before_audio(name: &str, audio_lifetime: u64, goes_on: bool) -> Vec<u32
         audio(n);
     }
     sleep_until(start + 59 * MS);
-    lab.send(&Packet {
-        priority: 4,
-        deadline: start + SECOND,
-        len: 1_000,
-        ..Packet::default()
-    });
+    lab.send(&video);
     if goes_on {
         audio(3);
     }
     let order = lab.drain();
-    assert_eq!(dropped(&lab.rule(1)), 0);
     assert_conserved("rule", &lab.rule(1));
     order
 }
 
+/// 20 ms of the link, of use for a second.
+fn video() -> Packet {
+    Packet {
+        priority: 4,
+        deadline: now_ns() + SECOND,
+        len: 1_000,
+        ..Packet::default()
+    }
+}
+
 #[test]
 fn a_packet_waits_for_a_more_important_one_that_could_not_wait_for_it() {
-    assert_eq!(video_before_audio("hld", 10, true), [0, 1, 2, 4, 3]);
+    let order = video_before_audio(&free_link("hld"), 10, video(), true);
+    assert_eq!(order, [0, 1, 2, 4, 3]);
 }
 
 #[test]
 fn a_packet_does_not_wait_for_one_that_can_wait_itself() {
-    assert_eq!(video_before_audio("hlw", 50, true), [0, 1, 2, 3, 4]);
+    let order = video_before_audio(&free_link("hlw"), 50, video(), true);
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+    // However long both take: 1,400 bytes hold this link for 140 ms, and audio has 200.
+    let slow = free_link("hls");
+    slow.set_iface(|iface| iface.rate = 10_000);
+    let len = 1_400;
+    let order = video_before_audio(&slow, 200, Packet { len, ..video() }, true);
+    assert_eq!(order, [0, 1, 2, 3, 4]);
 }
 
 #[test]
 fn a_packet_does_not_wait_for_long_for_one_that_does_not_come() {
-    assert_eq!(video_before_audio("hln", 10, false), [0, 1, 2, 3]);
+    let order = video_before_audio(&free_link("hln"), 10, video(), false);
+    assert_eq!(order, [0, 1, 2, 3]);
+}
+
+#[test]
+fn what_never_expires_does_not_wait() {
+    // With audio all the time it would wait for ever. So it goes, and the audio behind it
+    // is late.
+    let plain = Packet {
+        deadline: 0,
+        ..video()
+    };
+    let forward = Packet {
+        treatment: BB_TREAT_FORWARD,
+        ..video()
+    };
+    for (name, packet) in [("hlp", plain), ("hlf", forward)] {
+        let lab = free_link(name);
+        assert_eq!(video_before_audio(&lab, 10, packet, true), [0, 1, 2, 3]);
+        assert_eq!(dropped(&lab.rule(1)), 1);
+    }
 }
 
 #[test]

@@ -226,7 +226,7 @@ pub(super) mod tests {
                 loss_percent: Percent(0.0),
                 router_queue: None,
                 control: Default::default(),
-                segment_size: Default::default(),
+                tfrc: Default::default(),
                 tcp: 0,
                 lifetime: None,
                 traffic: [("model".to_owned(), "conference".into())].into(),

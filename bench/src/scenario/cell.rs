@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
 use crate::{
-    tfrc::SegmentSize,
+    tfrc,
     traffic::{Model, Schedule},
 };
 
@@ -74,9 +74,9 @@ pub struct Point {
     /// What controls the sender's rate.
     #[serde(default)]
     pub control: Control,
-    /// What `tfrc` takes for the size of a segment.
-    #[serde(default)]
-    pub segment_size: SegmentSize,
+    /// What is chosen of `tfrc`.
+    #[serde(flatten)]
+    pub tfrc: tfrc::Settings,
     /// TCP Reno flows that share the router's FIFO.
     #[serde(default)]
     pub tcp: u32,

@@ -7,7 +7,10 @@ use super::{
     cell::{Bottleneck, Cell, Coordinate, LinkRate, Point, slug},
     value::{Axis, Error, Percent},
 };
-use crate::{series::summary::Swept, tfrc::SegmentSize};
+use crate::{
+    series::summary::Swept,
+    tfrc::{self, OwdTold},
+};
 
 /// What a file expands to.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
                 loss_percent: Percent(0.0),
                 router_queue: None,
                 control: file.control,
-                segment_size: SegmentSize::default(),
+                tfrc: tfrc::Settings::default(),
                 tcp: 0,
                 lifetime: None,
                 traffic: BTreeMap::new(),
@@ -140,7 +143,12 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
     }
     if let Some(sizes) = &file.segment_size {
         drafts.multiply("segment_size", "", &sizes.get_ref().0, |p, v| {
-            p.segment_size = v;
+            p.tfrc.segment_size = v;
+        });
+    }
+    if let Some(told) = &file.owd_told {
+        drafts.multiply("owd_told", "", &told.get_ref().0, |p, v| {
+            p.tfrc.owd_told = v
         });
     }
     if let Some(lifetimes) = &file.lifetime {
@@ -161,17 +169,19 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
         for QueueName(queue) in file.queues.get_ref() {
             let (mut point, mut axes) = (point.clone(), coordinates.clone());
             // Told nothing, it cannot be told anything wrong: one cell serves all values.
-            let mut forget = |axis: &str, error: &mut Error| {
-                *error = none;
+            let mut forget = |axis: &str, unheard: String| {
                 for coordinate in axes.iter_mut().filter(|c| c.axis == axis) {
-                    coordinate.value = none.to_string();
+                    coordinate.value.clone_from(&unheard);
                 }
             };
             if !queue.knows_owd() {
-                forget("rtt_error", &mut point.rtt_error);
+                (point.rtt_error, point.tfrc.owd_told) = (none, OwdTold::default());
+                forget("rtt_error", none.to_string());
+                forget("owd_told", OwdTold::default().to_string());
             }
             if !queue.is_bestby() && !router {
-                forget("rate_error", &mut point.rate_error);
+                point.rate_error = none;
+                forget("rate_error", none.to_string());
             }
             let mut id: Vec<String> = axes
                 .iter()

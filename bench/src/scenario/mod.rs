@@ -12,6 +12,8 @@
 //!                              # kernel's own ("dccp"); router only
 //! segment_size = "sent"        # "tfrc" only: its s is the mean of what left, or "offered":
 //!                              # of what the application offers
+//! owd_told = "half"            # "tfrc" only: what bestby is told of the one-way delay,
+//!                              # RTT/2, or "queue-there": RTT - RTTmin/2
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -35,8 +37,8 @@
 //! ```
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
-//! `router_queue`, `tcp`, `segment_size`, `lifetime`, each parameter of the traffic model, `rtt_error`,
-//! `rate_error`, `stall`; results name them in this order. A list of tables among the
+//! `router_queue`, `tcp`, `segment_size`, `owd_told`, `lifetime`, each parameter of the traffic
+//! model, `rtt_error`, `rate_error`, `stall`; results name them in this order. A list of tables among the
 //! model's parameters is one value. All combinations are run, each with every queue.
 //!
 //! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
@@ -58,7 +60,11 @@ use self::{
     cell::{Bottleneck, Cell, Control, Stall},
     value::{Axis, Error, Lifetime, Load, Millis, Percent, Rate},
 };
-use crate::{queue::Queue, series::summary::Swept, tfrc::SegmentSize};
+use crate::{
+    queue::Queue,
+    series::summary::Swept,
+    tfrc::{OwdTold, SegmentSize},
+};
 
 /// A scenario, read, checked and expanded.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +111,7 @@ struct File {
     #[serde(default)]
     control: Control,
     segment_size: Option<Spanned<Axis<SegmentSize>>>,
+    owd_told: Option<Spanned<Axis<OwdTold>>>,
     lifetime: Option<Axis<Lifetime>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,
@@ -317,13 +324,17 @@ impl File {
                 );
             }
         }
-        if let Some(size) = &self.segment_size
-            && self.control != Control::Tfrc
-        {
-            return fault(
-                Some(size.span()),
-                "`segment_size` goes with control = \"tfrc\" only",
-            );
+        let of_tfrc = [
+            (
+                "segment_size",
+                self.segment_size.as_ref().map(Spanned::span),
+            ),
+            ("owd_told", self.owd_told.as_ref().map(Spanned::span)),
+        ];
+        for (key, span) in of_tfrc {
+            if span.is_some() && self.control != Control::Tfrc {
+                return fault(span, &format!("`{key}` goes with control = \"tfrc\" only"));
+            }
         }
         let told = self.told.rtt_error.is_some() || self.told.rate_error.is_some();
         if told && self.control != Control::None {

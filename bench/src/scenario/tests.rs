@@ -243,10 +243,10 @@ model = "conference"
         ids(&s),
         ["segment_size=sent_pfifo-5", "segment_size=offered_pfifo-5"]
     );
-    let sizes: Vec<_> = s.cells.iter().map(|c| c.point.segment_size).collect();
+    let sizes: Vec<_> = s.cells.iter().map(|c| c.point.tfrc.segment_size).collect();
     assert_eq!(sizes, [SegmentSize::Sent, SegmentSize::Offered]);
     let plain = parse(&text.replace("segment_size = [\"sent\", \"offered\"]", ""));
-    assert_eq!(plain.cells[0].point.segment_size, SegmentSize::Sent);
+    assert_eq!(plain.cells[0].point.tfrc.segment_size, SegmentSize::Sent);
     for (from, to, line, says) in [
         ("\"tfrc\"", "\"dccp\"", 4, "control = \"tfrc\" only"),
         ("\"offered\"", "\"all\"", 4, "`offered`"),
@@ -254,5 +254,52 @@ model = "conference"
         let (at, message) = refused(&text.replace(from, to));
         assert_eq!(at, Some(line), "{message}");
         assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
+fn what_is_told_of_the_delay_is_an_axis_of_bestby_under_tfrc() {
+    let text = r#"
+title = "t"
+control = "tfrc"
+owd_told = ["half", "queue-there"]
+queues = ["pfifo 5", "bestby qdisc triage limit 5"]
+[topology]
+bottleneck = "router"
+rate = "1mbit"
+owd = 40
+[traffic]
+model = "conference"
+"#;
+    let s = parse(text);
+    assert_eq!(
+        ids(&s),
+        [
+            "owd_told=half_pfifo-5",
+            "owd_told=half_bestby-qdisc-triage-limit-5",
+            "owd_told=queue-there_bestby-qdisc-triage-limit-5",
+        ]
+    );
+    let last = &s.cells[2].point;
+    assert_eq!(last.tfrc.owd_told, OwdTold::QueueThere);
+    // A result names it on one level with the other keys, and older ones lack it.
+    let mut json = serde_json::to_value(last).expect("JSON");
+    assert_eq!(json["owd_told"], "queue-there");
+    assert_eq!(
+        serde_json::from_value::<cell::Point>(json.clone())
+            .ok()
+            .as_ref(),
+        Some(last)
+    );
+    json.as_object_mut().expect("an object").remove("owd_told");
+    let older: cell::Point = serde_json::from_value(json).expect("an older point");
+    assert_eq!(older.tfrc.owd_told, OwdTold::Half);
+    for (from, to) in [("\"tfrc\"", "\"dccp\""), ("\"half\"", "\"third\"")] {
+        let (at, message) = refused(&text.replace(from, to));
+        assert_eq!(at, Some(4), "{message}");
+        assert!(
+            message.contains("owd_told") || message.contains("`half`"),
+            "{message}"
+        );
     }
 }

@@ -181,8 +181,8 @@ impl Bench {
                     }
                 }
                 _ => {
-                    let size = point.segment_size;
-                    controlled::pass(path, queue, schedule, size, discard, &mut self.agent)?
+                    let settings = point.tfrc;
+                    controlled::pass(path, queue, schedule, settings, discard, &mut self.agent)?
                 }
             };
             return Ok(Passage {

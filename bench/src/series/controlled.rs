@@ -23,7 +23,7 @@ use crate::{
     },
     sys::SECOND,
     tfrc::{
-        SegmentSize,
+        self,
         session::{self, Outcome, Queueing},
     },
     topology::{self, Path},
@@ -91,7 +91,7 @@ pub(super) fn pass(
     path: &Path,
     queue: &Queue,
     schedule: &Schedule,
-    size: SegmentSize,
+    settings: tfrc::Settings,
     discard: u64,
     agent: &mut Option<Rc<Agent>>,
 ) -> Result<Controlled> {
@@ -116,7 +116,7 @@ pub(super) fn pass(
             bail!("control = \"tfrc\" works with `bestby qdisc ...` and `pfifo N`, not `{other}`")
         }
     };
-    let outcome = session::run(path, schedule, queueing, size)?;
+    let outcome = session::run(path, schedule, queueing, settings)?;
     let counters = match &installed {
         Some(installed) => counters(installed, topology::DEVICE)?,
         None => None,

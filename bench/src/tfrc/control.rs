@@ -159,6 +159,11 @@ impl Control {
         self.sender.rtt()
     }
 
+    /// The least sample of the round trip so far, ns.
+    pub fn least_rtt(&self) -> u64 {
+        self.sender.least_rtt()
+    }
+
     /// Packets that left, arrived by report, and counted as lost by TFRC.
     pub fn counts(&self) -> [u64; 3] {
         [self.left.len() as u64, self.arrived, self.receiver.lost()]

@@ -44,7 +44,66 @@ impl fmt::Display for SegmentSize {
     }
 }
 
+/// The one-way delay that bestby is told of a session (`BB_SO_PEER`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OwdTold {
+    /// RTT/2, as SFDPS has it: right where both ways take equally long.
+    #[default]
+    Half,
+    /// RTT − RTTmin/2: right where only the way there has a queue, for then RTTmin/2 is the
+    /// way back. RTTmin is the least sample since the greeting: no window forgets it, as
+    /// flows beside that never let the queue run empty would make it too long.
+    QueueThere,
+}
+
+impl OwdTold {
+    /// The delay to tell, ns, of a smoothed round trip `rtt` and the least sample of one,
+    /// `least`, both in ns.
+    pub fn of(self, rtt: u64, least: u64) -> u64 {
+        match self {
+            Self::Half => rtt / 2,
+            Self::QueueThere => rtt - least.min(rtt) / 2,
+        }
+    }
+}
+
+impl fmt::Display for OwdTold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Half => "half",
+            Self::QueueThere => "queue-there",
+        })
+    }
+}
+
+/// What a scenario may choose of TFRC; its keys, on one level with the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// What it takes for the size of a segment.
+    pub segment_size: SegmentSize,
+    /// What it tells bestby of the one-way delay.
+    pub owd_told: OwdTold,
+}
+
 /// ns as seconds.
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_there_has_the_queue_or_half_of_it() {
+        // 40 ms each way, and 50 ms of queue.
+        assert_eq!(OwdTold::Half.of(130, 80), 65);
+        assert_eq!(OwdTold::QueueThere.of(130, 80), 90);
+        // Nothing queues: both are right.
+        assert_eq!(OwdTold::QueueThere.of(80, 80), OwdTold::Half.of(80, 80));
+        // Rounding may leave the mean below its least sample.
+        assert_eq!(OwdTold::QueueThere.of(80, 82), 40);
+    }
 }

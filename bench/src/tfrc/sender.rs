@@ -38,6 +38,8 @@ pub struct Sender {
     /// Mean size in bytes of what left, over about 64 packets (§4.1).
     size: f64,
     rtt: Option<f64>,
+    /// The least sample of the RTT, the handshake's too, s; infinite before the first.
+    least_rtt: f64,
     /// Square roots of the newest RTT and of their mean, √s (§4.5).
     roots: Option<(f64, f64)>,
     rates: ReceiveRates,
@@ -61,6 +63,7 @@ impl Sender {
             p: 0.0,
             size: options.segment,
             rtt: rtt.map(seconds),
+            least_rtt: rtt.map_or(f64::INFINITY, seconds),
             roots: None,
             rates: ReceiveRates::new(now),
             limited: Limited::default(),
@@ -92,6 +95,11 @@ impl Sender {
     /// Smoothed round trip in ns, 0 before the first.
     pub fn rtt(&self) -> u64 {
         self.rtt.map_or(0, |r| (r * 1e9) as u64)
+    }
+
+    /// The least sample of the round trip so far in ns, 0 before the first.
+    pub fn least_rtt(&self) -> u64 {
+        self.rtt.map_or(0, |_| (self.least_rtt * 1e9) as u64)
     }
 
     /// Loss events per packet that the last feedback told.
@@ -130,6 +138,7 @@ impl Sender {
     /// Feedback came at `now` ns (§4.3).
     pub fn on_feedback(&mut self, feedback: &Feedback, now: u64) {
         let sample = seconds(now.saturating_sub(feedback.sent + feedback.delay).max(1000));
+        self.least_rtt = self.least_rtt.min(sample);
         let r = match self.rtt {
             Some(r) => Q * r + (1.0 - Q) * sample,
             None => sample,

@@ -203,6 +203,23 @@ fn the_round_trip_is_smoothed() {
 }
 
 #[test]
+fn the_least_round_trip_is_of_the_whole_session() {
+    let mut sender = Sender::new(OPTIONS, None, 0);
+    assert_eq!(sender.least_rtt(), 0);
+    let samples = [100, 90, 200, 200];
+    for (n, sample) in (1..).zip(samples) {
+        let sent = n * 60_000 * MS;
+        sender.on_feedback(&feedback(sent, 1e6, 1e-6), sent + sample * MS);
+    }
+    assert_eq!(sender.least_rtt() / 1000, 90_000);
+    // The handshake's counts.
+    let mut shaken = Sender::new(OPTIONS, Some(80 * MS), 0);
+    assert_eq!(shaken.least_rtt(), 80 * MS);
+    shaken.on_feedback(&feedback(0, 1e6, 0.0), 120 * MS);
+    assert_eq!(shaken.least_rtt(), 80 * MS);
+}
+
+#[test]
 fn a_nominal_size_does_not_follow_what_leaves() {
     for (nominal, expected) in [(false, 214.0), (true, S)] {
         let options = Options { nominal, ..OPTIONS };

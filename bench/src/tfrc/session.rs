@@ -2,8 +2,9 @@
 //! the socket, or in user space, as DCCP's own transmit queue was.
 //!
 //! - [`Queueing::Bestby`]: every packet is sent when it is created, without blocking.
-//!   bestby holds it. The allowed rate goes to bestby as the session's rate, and half
-//!   the RTT as its one-way delay, by the unprivileged socket option `BB_SO_PEER`.
+//!   bestby holds it. The allowed rate goes to bestby as the session's rate, and what
+//!   [`OwdTold`](super::OwdTold) makes of the RTT as its one-way delay, by the
+//!   unprivileged socket option `BB_SO_PEER`.
 //! - [`Queueing::Fifo`]: a FIFO of so many packets, paced in user space at X; what
 //!   arrives at a full one is refused. That is unmodified DCCP.
 //!
@@ -31,7 +32,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bestby::{Peer, SocketOptions};
 
 use super::{
-    SegmentSize,
+    SegmentSize, Settings,
     control::{Control, Departure, Sample},
     reports::{self, Reporter},
     sender::Options,
@@ -92,7 +93,7 @@ pub fn run(
     path: &Path,
     schedule: &Schedule,
     queueing: Queueing,
-    size: SegmentSize,
+    settings: Settings,
 ) -> Result<Outcome> {
     let reporter = Reporter::new(path.receiver(), PORT)?;
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
@@ -112,7 +113,7 @@ pub fn run(
             reporter.run(&ended)
         });
         let result =
-            Loop::new(path, tap, woken, schedule, queueing, size).and_then(|mut control| {
+            Loop::new(path, tap, woken, schedule, queueing, settings).and_then(|mut control| {
                 let start = sys::now() + 50 * MILLI;
                 let sending = scope.spawn({
                     let (sender, fifo, wake) = (&sender, &fifo, &wake);
@@ -203,7 +204,9 @@ struct Loop<'a> {
     data: Option<UdpSocket>,
     /// ... the next not before, ns.
     next: u64,
-    told: u64,
+    settings: Settings,
+    /// Rate, bytes/s, and one-way delay, ns, that bestby has.
+    told: (u64, u64),
 }
 
 impl<'a> Loop<'a> {
@@ -213,7 +216,7 @@ impl<'a> Loop<'a> {
         woken: UnixDatagram,
         schedule: &'a Schedule,
         queueing: Queueing,
-        size: SegmentSize,
+        settings: Settings,
     ) -> Result<Self> {
         let open = || -> Result<UdpSocket> {
             let socket = UdpSocket::bind("0.0.0.0:0").context("binding a socket")?;
@@ -241,7 +244,7 @@ impl<'a> Loop<'a> {
             segment: bytes as f64 / schedule.packets.len().max(1) as f64,
             // CCID3 has it not.
             damp: false,
-            nominal: size == SegmentSize::Offered,
+            nominal: settings.segment_size == SegmentSize::Offered,
         };
         let mut new = Self {
             tap,
@@ -254,7 +257,8 @@ impl<'a> Loop<'a> {
             queueing,
             data,
             next: 0,
-            told: 0,
+            settings,
+            told: (0, 0),
         };
         new.tell()?;
         Ok(new)
@@ -311,12 +315,14 @@ impl<'a> Loop<'a> {
     /// Sets the session's rate and one-way delay in bestby, where they have changed.
     fn tell(&mut self) -> Result<()> {
         let rate = self.control.rate().min(1e12) as u64;
-        if !matches!(self.queueing, Queueing::Bestby(_)) || rate == self.told {
+        let (rtt, least) = (self.control.rtt(), self.control.least_rtt());
+        let owd = self.settings.owd_told.of(rtt, least);
+        if !matches!(self.queueing, Queueing::Bestby(_)) || (rate, owd) == self.told {
             return Ok(());
         }
-        self.told = rate;
+        self.told = (rate, owd);
         let peer = Peer {
-            owd: Some(Duration::from_nanos(self.control.rtt() / 2)),
+            owd: Some(Duration::from_nanos(owd)),
             rate: NonZeroU64::new(rate.max(1)),
         };
         SocketOptions::of(&self.greeter)

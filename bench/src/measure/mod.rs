@@ -9,7 +9,7 @@ pub use counters::{Dropped, QueueCounters};
 pub use judge::{judge, judge_after};
 use serde::{Deserialize, Serialize};
 
-use crate::{srt, traffic::media::Picture};
+use crate::{srt, tfrc::sender::Rests, traffic::media::Picture};
 
 /// Delay from creation to arrival, ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub struct Tfrc {
     pub sent_kbit: f64,
     /// Mean of the smoothed round trip over the whole run, ms.
     pub rtt_ms: f64,
+    /// How often the sender was idle or data-limited in the whole run.
+    #[serde(default)]
+    pub rests: Rests,
 }
 
 /// The measures of one run, of the packets that were judged: those of ADUs that began

@@ -151,6 +151,11 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             p.tfrc.owd_told = v
         });
     }
+    if let Some(restarts) = &file.restart {
+        drafts.multiply("restart", "", &restarts.get_ref().0, |p, v| {
+            p.tfrc.restart = v;
+        });
+    }
     if let Some(lifetimes) = &file.lifetime {
         drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));
     }

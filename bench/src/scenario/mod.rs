@@ -14,6 +14,8 @@
 //!                              # of what the application offers
 //! owd_told = "half"            # "tfrc" only: what bestby is told of the one-way delay,
 //!                              # RTT/2, or "queue-there": RTT - RTTmin/2
+//! restart = "rfc5348"          # "tfrc" only: after an idle or data-limited time, or
+//!                              # "faster": as the draft of Faster Restart has it
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -37,8 +39,8 @@
 //! ```
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
-//! `router_queue`, `tcp`, `segment_size`, `owd_told`, `lifetime`, each parameter of the traffic
-//! model, `rtt_error`, `rate_error`, `stall`; results name them in this order. A list of tables among the
+//! `router_queue`, `tcp`, `segment_size`, `owd_told`, `restart`, `lifetime`, each parameter of
+//! the traffic model, `rtt_error`, `rate_error`, `stall`; results name them in this order. A list of tables among the
 //! model's parameters is one value. All combinations are run, each with every queue.
 //!
 //! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
@@ -63,7 +65,7 @@ use self::{
 use crate::{
     queue::Queue,
     series::summary::Swept,
-    tfrc::{OwdTold, SegmentSize},
+    tfrc::{OwdTold, Restart, SegmentSize},
 };
 
 /// A scenario, read, checked and expanded.
@@ -112,6 +114,7 @@ struct File {
     control: Control,
     segment_size: Option<Spanned<Axis<SegmentSize>>>,
     owd_told: Option<Spanned<Axis<OwdTold>>>,
+    restart: Option<Spanned<Axis<Restart>>>,
     lifetime: Option<Axis<Lifetime>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,
@@ -330,6 +333,7 @@ impl File {
                 self.segment_size.as_ref().map(Spanned::span),
             ),
             ("owd_told", self.owd_told.as_ref().map(Spanned::span)),
+            ("restart", self.restart.as_ref().map(Spanned::span)),
         ];
         for (key, span) in of_tfrc {
             if span.is_some() && self.control != Control::Tfrc {

@@ -303,3 +303,38 @@ model = "conference"
         );
     }
 }
+
+#[test]
+fn the_restart_is_an_axis_of_tfrc_alone() {
+    let text = r#"
+title = "t"
+control = "tfrc"
+restart = ["rfc5348", "faster"]
+queues = ["pfifo 5"]
+[topology]
+bottleneck = "router"
+rate = "1mbit"
+owd = 40
+[traffic]
+model = "conference"
+"#;
+    let s = parse(text);
+    assert_eq!(
+        ids(&s),
+        ["restart=rfc5348_pfifo-5", "restart=faster_pfifo-5"]
+    );
+    let restarts: Vec<_> = s.cells.iter().map(|c| c.point.tfrc.restart).collect();
+    assert_eq!(restarts, [Restart::Rfc5348, Restart::Faster]);
+    for (from, to, says) in [
+        (
+            "\"tfrc\"",
+            "\"dccp\"",
+            "`restart` goes with control = \"tfrc\" only",
+        ),
+        ("\"faster\"", "\"fast\"", "`faster`"),
+    ] {
+        let (at, message) = refused(&text.replace(from, to));
+        assert_eq!(at, Some(4), "{message}");
+        assert!(message.contains(says), "{message}");
+    }
+}

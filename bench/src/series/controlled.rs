@@ -156,6 +156,7 @@ fn seen(outcome: &Outcome, schedule: &Schedule, discard: u64) -> Tfrc {
         left,
         lost: left.saturating_sub(outcome.arrivals.len() as u64),
         counted: outcome.counted,
+        rests: outcome.rests,
         sent_kbit: kbit(bytes as f64, schedule.duration, discard),
         rtt_ms: rtts / outcome.samples.len().max(1) as f64 / 1e6,
     }
@@ -210,7 +211,10 @@ mod tests {
     use super::*;
     use crate::{
         sys::MILLI,
-        tfrc::control::{Departure, Sample},
+        tfrc::{
+            control::{Departure, Sample},
+            sender::Rests,
+        },
         traffic::Packet,
     };
 
@@ -252,6 +256,7 @@ mod tests {
             departures: departures.into(),
             refused: 0,
             counted: 3,
+            rests: Rests::default(),
             samples: vec![sample(80 * MILLI), sample(100 * MILLI)],
         };
         let tfrc = seen(&outcome, &schedule(), SECOND);

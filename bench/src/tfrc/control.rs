@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{
     receiver::{Data, Receiver},
     reports::Entry,
-    sender::{Options, Sender},
+    sender::{Options, Rests, Sender},
 };
 use crate::sys::MILLI;
 
@@ -169,6 +169,11 @@ impl Control {
         [self.left.len() as u64, self.arrived, self.receiver.lost()]
     }
 
+    /// How often the sender was idle or data-limited.
+    pub fn rests(&self) -> Rests {
+        self.sender.rests()
+    }
+
     /// The course of the rate.
     pub fn into_samples(self) -> Vec<Sample> {
         self.samples
@@ -188,6 +193,7 @@ mod tests {
             segment: 500.0,
             damp: false,
             nominal: false,
+            faster: false,
         };
         let mut control = Control::new(options, RTT, 0);
         let mut reports: Vec<(u64, Entry)> = Vec::new();
@@ -251,6 +257,7 @@ mod tests {
             segment: 500.0,
             damp: false,
             nominal: false,
+            faster: false,
         };
         let mut control = Control::new(options, RTT, 0);
         let mut entries = Vec::new();
@@ -279,6 +286,7 @@ mod tests {
             segment: 500.0,
             damp: false,
             nominal: false,
+            faster: false,
         };
         let mut control = Control::new(options, RTT, 0);
         for sequence in 0..100u32 {

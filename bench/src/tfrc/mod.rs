@@ -2,7 +2,7 @@
 //! (DCCP CCID3), on UDP.
 //!
 //! - [`equation`], [`intervals`], [`losses`], [`receive_rates`], [`limited`],
-//!   [`sender`], [`receiver`]: the protocol, without clocks and sockets;
+//!   [`restart`], [`sender`], [`receiver`]: the protocol, without clocks and sockets;
 //! - [`control`]: both halves at the sending host, from what left and what arrived;
 //! - [`reports`], [`session`]: the same on real sockets, with the queue in bestby or in
 //!   user space.
@@ -15,6 +15,7 @@ pub mod losses;
 pub mod receive_rates;
 pub mod receiver;
 pub mod reports;
+pub mod restart;
 pub mod sender;
 pub mod session;
 
@@ -77,6 +78,26 @@ impl fmt::Display for OwdTold {
     }
 }
 
+/// How a sender comes back after an idle or data-limited time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Restart {
+    /// By doubling in a round trip, from the initial rate (RFC 5348 §4.3, §4.4).
+    #[default]
+    Rfc5348,
+    /// By quadrupling up to the rate before, from twice the initial rate, see [`restart`].
+    Faster,
+}
+
+impl fmt::Display for Restart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rfc5348 => "rfc5348",
+            Self::Faster => "faster",
+        })
+    }
+}
+
 /// What a scenario may choose of TFRC; its keys, on one level with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
@@ -85,6 +106,8 @@ pub struct Settings {
     pub segment_size: SegmentSize,
     /// What it tells bestby of the one-way delay.
     pub owd_told: OwdTold,
+    /// How it comes back after an idle or data-limited time.
+    pub restart: Restart,
 }
 
 /// ns as seconds.

@@ -1,6 +1,13 @@
 //! The sender's half of TFRC (RFC 5348 §4): how fast it may send.
 
-use super::{equation, limited::Limited, receive_rates::ReceiveRates, receiver::Feedback, seconds};
+use super::{
+    equation,
+    limited::Limited,
+    receive_rates::ReceiveRates,
+    receiver::Feedback,
+    restart::{Achieved, quicken},
+    seconds,
+};
 
 /// Longest time between two packets (t_mbi), s.
 const T_MBI: f64 = 64.0;
@@ -24,6 +31,24 @@ pub struct Options {
     /// what leaves. Where large packets are given up first, the latter falls, X with it,
     /// and then the next large packet takes too long.
     pub nominal: bool,
+    /// Come back faster after an idle or data-limited time, see
+    /// [`restart`](super::restart).
+    pub faster: bool,
+}
+
+/// How often the rules for idle and data-limited senders had a say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Rests {
+    /// Feedback packets after the first.
+    pub feedback: u64,
+    /// Those of them that cover a data-limited interval (§8.2.1).
+    pub data_limited: u64,
+    /// Ends of the nofeedback timer.
+    pub silence: u64,
+    /// Those of them before which nothing had left: the sender was idle (§4.4).
+    pub idle: u64,
+    /// Feedback packets upon which Faster Restart allowed a higher limit.
+    pub quickened: u64,
 }
 
 /// The state of a sender. Times are ns of one clock, passed in.
@@ -44,6 +69,8 @@ pub struct Sender {
     roots: Option<(f64, f64)>,
     rates: ReceiveRates,
     limited: Limited,
+    achieved: Achieved,
+    rests: Rests,
     /// When X was doubled last, ns.
     doubled: u64,
     nofeedback: u64,
@@ -67,6 +94,8 @@ impl Sender {
             roots: None,
             rates: ReceiveRates::new(now),
             limited: Limited::default(),
+            achieved: Achieved::new(now),
+            rests: Rests::default(),
             doubled: now,
             nofeedback: now + FIRST_NOFEEDBACK,
             busy: false,
@@ -107,6 +136,11 @@ impl Sender {
         self.p
     }
 
+    /// How often it was idle or data-limited.
+    pub fn rests(&self) -> Rests {
+        self.rests
+    }
+
     /// When the nofeedback timer ends, ns.
     pub fn nofeedback(&self) -> u64 {
         self.nofeedback
@@ -128,6 +162,11 @@ impl Sender {
     fn initial_rate(&self, r: f64) -> f64 {
         let s = self.size;
         (4.0 * s).min((2.0 * s).max(4380.0)) / r
+    }
+
+    /// The rate below which idleness does not halve (recover_rate).
+    fn recover_rate(&self, r: f64) -> f64 {
+        self.initial_rate(r) * if self.options.faster { 2.0 } else { 1.0 }
     }
 
     /// One packet per 64 s.
@@ -163,6 +202,7 @@ impl Sender {
                 self.set_rate(f64::INFINITY, r, now);
             }
         } else {
+            let fast_max = self.achieved.on_feedback(feedback.x_recv, rose, now);
             let limit = if !data_limited {
                 self.rates.update(feedback.x_recv, now, self.rtt());
                 2.0 * self.rates.max()
@@ -174,9 +214,19 @@ impl Sender {
                 self.rates.maximize(feedback.x_recv, now);
                 2.0 * self.rates.max()
             };
+            self.rests.feedback += 1;
+            self.rests.data_limited += u64::from(data_limited);
+            // Not where a loss event ends a data-limited interval.
+            let limit = if self.options.faster && !(data_limited && rose) {
+                let quickened = quicken(limit, fast_max);
+                self.rests.quickened += u64::from(quickened > limit);
+                quickened
+            } else {
+                limit
+            };
             self.set_rate(limit, r, now);
         }
-        self.restart(now);
+        self.set_timer(now);
     }
 
     /// Step 4 of §4.3.
@@ -191,7 +241,7 @@ impl Sender {
     }
 
     /// RTO = max(4R, 2s/X) from `now` on; 2 s before there is an RTT.
-    fn restart(&mut self, now: u64) {
+    fn set_timer(&mut self, now: u64) {
         self.nofeedback = now
             + match self.rtt {
                 Some(r) => ((4.0 * r).max(2.0 * self.size / self.x) * 1e9) as u64,
@@ -204,6 +254,8 @@ impl Sender {
     /// no faster than it may start.
     pub fn on_nofeedback(&mut self, now: u64) {
         let idle = !self.busy;
+        self.rests.silence += 1;
+        self.rests.idle += u64::from(idle);
         let x_recv = self.rates.max();
         match self.rtt {
             None => {
@@ -212,7 +264,7 @@ impl Sender {
                 }
             }
             Some(r) => {
-                let recover = self.initial_rate(r);
+                let recover = self.recover_rate(r);
                 let slow = if self.p > 0.0 {
                     x_recv < recover
                 } else {
@@ -235,7 +287,7 @@ impl Sender {
                 }
             }
         }
-        self.restart(now);
+        self.set_timer(now);
     }
 }
 

@@ -8,6 +8,7 @@ const OPTIONS: Options = Options {
     segment: S,
     damp: false,
     nominal: false,
+    faster: false,
 };
 
 fn feedback(sent: u64, x_recv: f64, p: f64) -> Feedback {
@@ -23,7 +24,19 @@ fn feedback(sent: u64, x_recv: f64, p: f64) -> Feedback {
 /// A greedy sender over a path of `delay` ns each way that loses what `lost` says.
 /// Returns the sender and the mean rate of the last half of `duration` ns.
 fn channel(delay: u64, duration: u64, damp: bool, lost: impl Fn(u64) -> bool) -> (Sender, f64) {
-    let mut sender = Sender::new(Options { damp, ..OPTIONS }, Some(2 * delay), 0);
+    over(Path { delay, duration }, Options { damp, ..OPTIONS }, lost)
+}
+
+/// One way of it and the length of a run, ns.
+struct Path {
+    delay: u64,
+    duration: u64,
+}
+
+/// [`channel`] with all options.
+fn over(path: Path, options: Options, lost: impl Fn(u64) -> bool) -> (Sender, f64) {
+    let Path { delay, duration } = path;
+    let mut sender = Sender::new(options, Some(2 * delay), 0);
     let mut receiver = Receiver::default();
     let mut arrivals = std::collections::VecDeque::<(u64, Data)>::new();
     let mut feedbacks = std::collections::VecDeque::<(u64, Feedback)>::new();
@@ -233,6 +246,151 @@ fn a_nominal_size_does_not_follow_what_leaves() {
             sender.segment()
         );
     }
+}
+
+/// A sender that sends at 100,000 bytes/s, then nothing for 10 s, then all that it may,
+/// over a path of 100 ms there and back that loses nothing more. Returns the rate that idleness left
+/// it and the rates after each round trip, bytes/s.
+fn after_idleness(faster: bool) -> (f64, Vec<f64>) {
+    const RTT: u64 = 100 * MS;
+    let mut sender = Sender::new(Options { faster, ..OPTIONS }, Some(RTT), 0);
+    let mut now = 0;
+    let turn = |sender: &mut Sender, now: &mut u64, x_recv: f64| {
+        sender.on_sent(*now, S as u32, true);
+        let sent = *now;
+        *now += RTT;
+        sender.on_feedback(&feedback(sent, x_recv, 1e-6), *now);
+    };
+    for _ in 0..20 {
+        turn(&mut sender, &mut now, 100_000.0);
+    }
+    assert!((sender.rate() - 200_000.0).abs() < 1.0, "{}", sender.rate());
+    let back = now + 10_000 * MS;
+    while sender.nofeedback() < back {
+        now = sender.nofeedback();
+        sender.on_nofeedback(now);
+    }
+    let left = sender.rate();
+    now = back;
+    let mut rates = Vec::new();
+    for _ in 0..6 {
+        // What was sent arrives, and no more is lost.
+        let x_recv = sender.rate();
+        turn(&mut sender, &mut now, x_recv);
+        rates.push(sender.rate());
+    }
+    (left, rates)
+}
+
+#[test]
+fn a_faster_restart_quadruples_to_the_old_rate_and_no_further() {
+    let (left, rates) = after_idleness(false);
+    let (faster_left, faster_rates) = after_idleness(true);
+    // W_init/R = 40,000: idleness halves until X_recv is below it; the draft, below twice it.
+    assert!((left - 50_000.0).abs() < 1.0, "{left}");
+    assert!((faster_left - 100_000.0).abs() < 1.0, "{faster_left}");
+    // A round trip later the RFC has doubled. The draft has not quadrupled: 100,000 had been
+    // received, and beyond that it doubles.
+    assert!((rates[0] - 100_000.0).abs() < 1.0, "{rates:?}");
+    assert!(
+        (faster_rates[0] - 200_000.0).abs() < 1.0,
+        "{faster_rates:?}"
+    );
+    assert!(
+        rates.iter().zip(&faster_rates).all(|(a, b)| a <= b),
+        "{rates:?} {faster_rates:?}"
+    );
+}
+
+#[test]
+fn the_limit_quadruples_the_receive_rate_up_to_the_old_one() {
+    // 400,000 bytes/s arrived, then timeouts while busy left X at a fraction of it.
+    let course = |faster: bool| {
+        let mut sender = Sender::new(Options { faster, ..OPTIONS }, Some(100 * MS), 0);
+        let mut now = 0;
+        for _ in 0..20 {
+            sender.on_sent(now, S as u32, true);
+            now += 100 * MS;
+            sender.on_feedback(&feedback(now - 100 * MS, 400_000.0, 1e-6), now);
+        }
+        for _ in 0..5 {
+            now = sender.nofeedback();
+            sender.on_sent(now, S as u32, true);
+            sender.on_nofeedback(now);
+        }
+        let low = sender.rate();
+        let mut rates = vec![low];
+        for _ in 0..5 {
+            let x_recv = sender.rate();
+            sender.on_sent(now, S as u32, true);
+            now += 100 * MS;
+            sender.on_feedback(&feedback(now - 100 * MS, x_recv, 1e-6), now);
+            rates.push(sender.rate());
+        }
+        (rates, sender.rests().quickened)
+    };
+    let (slow, none) = course(false);
+    let (fast, some) = course(true);
+    assert_eq!((slow[0], none), (fast[0], 0));
+    assert!((slow[0] - 25_000.0).abs() < 1.0, "{slow:?}");
+    for (n, rate) in [50_000.0, 100_000.0, 200_000.0, 400_000.0, 800_000.0]
+        .iter()
+        .enumerate()
+    {
+        assert!((slow[n + 1] - rate).abs() < 1.0, "{slow:?}");
+    }
+    // ×4, ×4 but to 400,000 at most, then ×2.
+    for (n, rate) in [100_000.0, 400_000.0, 800_000.0].iter().enumerate() {
+        assert!((fast[n + 1] - rate).abs() < 1.0, "{fast:?}");
+    }
+    assert_eq!(some, 2);
+}
+
+#[test]
+fn a_loss_after_idleness_ends_the_faster_restart() {
+    let mut sender = Sender::new(
+        Options {
+            faster: true,
+            ..OPTIONS
+        },
+        Some(100 * MS),
+        0,
+    );
+    sender.on_feedback(&feedback(0, 0.0, 1e-6), 100 * MS);
+    let mut now = 100 * MS;
+    let mut turn = |x_recv: f64, new_loss: bool| {
+        sender.on_sent(now, S as u32, true);
+        now += 100 * MS;
+        let feedback = Feedback {
+            new_loss,
+            ..feedback(now - 100 * MS, x_recv, 1e-6)
+        };
+        sender.on_feedback(&feedback, now);
+        sender.rate()
+    };
+    turn(400_000.0, false);
+    for _ in 0..4 {
+        // Far below what was: the limit is four times what arrives, not two.
+        assert!(turn(20_000.0, false) > 79_999.0);
+    }
+    // It is lost at the low rate: half of that is all that counts as achieved.
+    assert!((turn(20_000.0, true) - 40_000.0).abs() < 1.0);
+    assert!((turn(20_000.0, false) - 40_000.0).abs() < 1.0);
+}
+
+#[test]
+fn without_idleness_a_faster_restart_changes_nothing() {
+    let course = |faster: bool| {
+        let options = Options { faster, ..OPTIONS };
+        let path = Path {
+            delay: 40 * MS,
+            duration: 60_000 * MS,
+        };
+        over(path, options, |n| n % 100 == 99)
+    };
+    let ((slow, slow_rate), (fast, fast_rate)) = (course(false), course(true));
+    assert_eq!((slow.rate(), slow_rate), (fast.rate(), fast_rate));
+    assert_eq!(fast.rests().idle, 0);
 }
 
 proptest! {

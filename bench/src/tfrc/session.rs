@@ -32,10 +32,10 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bestby::{Peer, SocketOptions};
 
 use super::{
-    SegmentSize, Settings,
+    Restart, SegmentSize, Settings,
     control::{Control, Departure, Sample},
     reports::{self, Reporter},
-    sender::Options,
+    sender::{Options, Rests},
 };
 use crate::{
     sniff::Sniffer,
@@ -76,6 +76,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Losses that TFRC counted.
     pub counted: u64,
+    /// How often the sender was idle or data-limited.
+    pub rests: Rests,
     /// The course of the allowed rate.
     pub samples: Vec<Sample>,
 }
@@ -245,6 +247,7 @@ impl<'a> Loop<'a> {
             // CCID3 has it not.
             damp: false,
             nominal: settings.segment_size == SegmentSize::Offered,
+            faster: settings.restart == Restart::Faster,
         };
         let mut new = Self {
             tap,
@@ -372,6 +375,7 @@ impl<'a> Loop<'a> {
             departures: self.departures,
             refused,
             counted,
+            rests: self.control.rests(),
             samples: self.control.into_samples(),
         }
     }

@@ -106,6 +106,16 @@ bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
 }
 
 /*
+ * When an important packet is planned to be there: half of what bbq_early takes
+ * off before its deadline, which its key still tells, to 1.05 ms. A plan up to
+ * the last moment loses it to an owd that is a little too short.
+ */
+bb_inline __u64 bbq_due(struct bbq_slot *s)
+{
+	return s->deadline - ((s->deadline - (s->key & ~0xFFFFFULL)) >> 1);
+}
+
+/*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
  * deadline, are sent from now on. If the last packet of one would begin too
  * late (owd counts from there, docs/triage.md), the least important of those
@@ -139,7 +149,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 
 		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
 			struct bbq_slot *s = bbq_slot_at(at);
-			__u64 weight;
+			__u64 weight, due;
 
 			if (!s)
 				break;
@@ -150,8 +160,13 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 					worst = weight;
 					victim = at;
 				}
+				due = s->deadline;
+				/* At the cost of what is less important only. */
+				if (s->priority < BB_PRIORITY_DEFAULT &&
+				    worst >> 32 > BB_PRIORITY_DEFAULT)
+					due = bbq_due(s);
 				if (bb_stale(start + bbq_until(&plan, bytes - s->last_len), owd,
-					     s->deadline)) {
+					     due)) {
 					late = 1;
 					/* Not even alone: nothing else must suffer for it. */
 					if (s->treatment != BB_TREAT_FORWARD &&

@@ -207,6 +207,45 @@ fn what_is_important_goes_before_what_is_due_a_little_earlier() {
     assert_conserved("rule", &lab.rule(1));
 }
 
+/// What leaves of a frame of two packets (0 and 1) and of what has `priority` and could begin
+/// `spare` ms later than it does behind the frame (2), on a path of 20 ms.
+fn behind_a_frame(name: &str, priority: u8, spare: u64) -> Vec<u32> {
+    let lab = free_link(name);
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    lab.set_session(10, Duration::from_millis(20), 0);
+    let due = |ms: u64| opens + (20 + ms) * MS;
+    for _ in 0..2 {
+        lab.send(&Packet {
+            priority: 4,
+            adu: 1,
+            deadline: due(22),
+            len: 1_000,
+            ..Packet::default()
+        });
+    }
+    lab.send(&Packet {
+        priority,
+        deadline: due(40 + spare),
+        ..Packet::default()
+    });
+    sleep_until(opens);
+    let order = lab.drain();
+    assert_conserved("rule", &lab.rule(1));
+    order
+}
+
+#[test]
+fn what_is_important_is_not_planned_up_to_the_last_moment() {
+    // Half of the 20 ms that it is early in the order are kept free.
+    assert_eq!(behind_a_frame("pln", 0, 5), [2]);
+    assert_eq!(behind_a_frame("plw", 0, 15), [0, 1, 2]);
+    assert_eq!(
+        behind_a_frame("plu", BB_PRIORITY_DEFAULT as u8, 5),
+        [0, 1, 2]
+    );
+}
+
 #[test]
 fn a_session_that_waits_lets_others_pass() {
     let lab = free_link("hlo");

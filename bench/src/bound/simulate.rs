@@ -117,6 +117,9 @@ pub struct Triage {
     /// What is more important than the default takes its place in the order as if it
     /// were due earlier by so many believed owds, at most [`EARLY`] of what it could wait.
     pub early: f64,
+    /// Such an ADU is planned to be in time so much of that earlier, too, at the cost of less
+    /// important ones: 0 to 1.
+    pub plan_early: f64,
     /// ADUs are planned to be in time on a path that is longer by so many believed owds.
     pub care: f64,
 }
@@ -129,6 +132,7 @@ impl Triage {
         guard: Guard::Wait,
         grain: 1 << 20,
         early: 1.0,
+        plan_early: 0.5,
         ..Self::LAST_BIT
     };
 
@@ -148,6 +152,7 @@ impl Triage {
         grain: 0,
         by_priority: false,
         early: 0.0,
+        plan_early: 0.0,
         care: 0.0,
     };
 }
@@ -187,6 +192,8 @@ struct Adu {
     /// Place in the order.
     key: (u64, u64, u64),
     deadline: u64,
+    /// When it is planned to be there: see [`Triage::plan_early`].
+    due: u64,
     /// Queued packets (places in the schedule), first to go first.
     packets: std::collections::VecDeque<usize>,
     bytes: u64,
@@ -342,6 +349,14 @@ impl Queue<'_> {
             }
             Scheduler::Edf => (0, 0, deadline),
         };
+        let due = match self.scheduler {
+            Scheduler::Triage(triage) => {
+                deadline
+                    - (self.early(triage, priority, deadline, now) as f64 * triage.plan_early)
+                        as u64
+            }
+            _ => deadline,
+        };
         self.packets += 1;
         let bytes = u64::from(packet.wire_bytes);
         let place = match self.adus.iter().position(|a| a.number == packet.adu) {
@@ -358,6 +373,7 @@ impl Queue<'_> {
                     priority,
                     key,
                     deadline,
+                    due,
                     packets: [index].into(),
                     bytes,
                     whole: self.sizes[&packet.adu],
@@ -432,10 +448,9 @@ impl Queue<'_> {
                     worst = Some((weight, place));
                 }
                 let care = (self.owd as f64 * triage.care) as u64;
-                if self.stale(
-                    start + care + self.needs(triage, bytes, place),
-                    adu.deadline,
-                ) {
+                let ends = start + care + self.needs(triage, bytes, place);
+                let spare = worst.is_some_and(|((priority, _), _)| priority >= DEFAULT_PRIORITY);
+                if self.stale(ends, adu.deadline) || spare && self.stale(ends, adu.due) {
                     late = true;
                     break;
                 }

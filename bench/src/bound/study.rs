@@ -221,6 +221,20 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
             },
         ),
         (
+            "early",
+            Triage {
+                plan_early: 0.0,
+                ..kernel
+            },
+        ),
+        (
+            "early-plan",
+            Triage {
+                plan_early: 1.0,
+                ..kernel
+            },
+        ),
+        (
             "wait-doubt",
             Triage {
                 guard: Guard::Wait,

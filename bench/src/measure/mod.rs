@@ -38,7 +38,8 @@ pub struct Tfrc {
     pub sent_kbit: f64,
     /// Mean of the smoothed round trip over the whole run, ms.
     pub rtt_ms: f64,
-    /// How often the sender was idle or data-limited in the whole run.
+    /// How often the sender was idle or data-limited in the whole run, with the 1.5 s after
+    /// its last packet: two ends of the nofeedback timer at a round trip of 130 ms.
     #[serde(default)]
     pub rests: Rests,
 }

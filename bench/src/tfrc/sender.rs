@@ -47,7 +47,8 @@ pub struct Rests {
     pub silence: u64,
     /// Those of them before which nothing had left: the sender was idle (§4.4).
     pub idle: u64,
-    /// Feedback packets upon which Faster Restart allowed a higher limit.
+    /// Feedback packets upon which Faster Restart raised the limit of the receive rates; X
+    /// rises with it only where the equation allows.
     pub quickened: u64,
 }
 

@@ -93,9 +93,9 @@ fn triage_decides_when_the_link_is_free_and_so_knows_a_burst_as_a_whole() {
     assert_conserved("rule", &lab.rule(1));
 }
 
-/// Audio every 20 ms that is of use for so many ms, and 1 ms before the fourth packet
-/// `video`; the fourth comes or not. The order in which they leave: the video packet is
-/// number 3, the fourth audio packet number 4.
+/// Audio every 20 ms that is of use for so many ms, and 1 ms before the last packet `video`;
+/// the last comes or not. The order in which the last five leave: three of audio (0 to 2), the
+/// video packet (3), the last of audio (4).
 fn video_before_audio(lab: &Lab, audio_lifetime: u64, video: Packet, goes_on: bool) -> Vec<u32> {
     let start = now_ns() + 20 * MS;
     let audio = |n: u64| {

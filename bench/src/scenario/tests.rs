@@ -224,20 +224,27 @@ fn tfrc_and_tcp_need_a_router() {
     assert!(refused(&told).1.contains("by itself"));
 }
 
-#[test]
-fn the_segment_size_is_an_axis_of_tfrc_alone() {
-    let text = r#"
+/// A sender with TFRC behind a router; `key` is line 4.
+fn tfrc(key: &str, queues: &str) -> String {
+    format!(
+        r#"
 title = "t"
 control = "tfrc"
-segment_size = ["sent", "offered"]
-queues = ["pfifo 5"]
+{key}
+queues = [{queues}]
 [topology]
 bottleneck = "router"
 rate = "1mbit"
 owd = 40
 [traffic]
 model = "conference"
-"#;
+"#
+    )
+}
+
+#[test]
+fn the_segment_size_is_an_axis_of_tfrc_alone() {
+    let text = &tfrc(r#"segment_size = ["sent", "offered"]"#, r#""pfifo 5""#);
     let s = parse(text);
     assert_eq!(
         ids(&s),
@@ -259,18 +266,10 @@ model = "conference"
 
 #[test]
 fn what_is_told_of_the_delay_is_an_axis_of_bestby_under_tfrc() {
-    let text = r#"
-title = "t"
-control = "tfrc"
-owd_told = ["half", "queue-there"]
-queues = ["pfifo 5", "bestby qdisc triage limit 5"]
-[topology]
-bottleneck = "router"
-rate = "1mbit"
-owd = 40
-[traffic]
-model = "conference"
-"#;
+    let text = &tfrc(
+        r#"owd_told = ["half", "queue-there"]"#,
+        r#""pfifo 5", "bestby qdisc triage limit 5""#,
+    );
     let s = parse(text);
     assert_eq!(
         ids(&s),
@@ -306,18 +305,7 @@ model = "conference"
 
 #[test]
 fn the_restart_is_an_axis_of_tfrc_alone() {
-    let text = r#"
-title = "t"
-control = "tfrc"
-restart = ["rfc5348", "faster"]
-queues = ["pfifo 5"]
-[topology]
-bottleneck = "router"
-rate = "1mbit"
-owd = 40
-[traffic]
-model = "conference"
-"#;
+    let text = &tfrc(r#"restart = ["rfc5348", "faster"]"#, r#""pfifo 5""#);
     let s = parse(text);
     assert_eq!(
         ids(&s),

@@ -46,6 +46,14 @@ pub fn aside(words: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(format!("{words}\n").as_bytes());
 }
 
+/// A number of things in words: `1 run`, `2 runs`.
+pub fn count(number: impl TryInto<u64>, thing: &str) -> String {
+    // What does not fit is many.
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{ending}")
+}
+
 fn closed(error: &io::Error) -> ! {
     if error.kind() == io::ErrorKind::BrokenPipe {
         cleanup::end(0);

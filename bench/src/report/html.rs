@@ -348,7 +348,7 @@ pub(super) mod tests {
             "bestby-lab run quick.toml",
             "seed 41",
             "not on this kernel",
-            "2 runs are missing",
+            "Missing: 2 runs; this series",
             // 90 and 92: mean 91, t = 12.706, deviation √2.
             "91.00 ± 12.71",
             "load 2, owd 75 ms",

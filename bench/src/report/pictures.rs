@@ -51,8 +51,9 @@ fn fill_scenario(scenario: &mut ScenarioSummary, dir: &Path) -> Result<bool> {
     }
     if missing > 0 {
         note!(
-            "{}: the records of {missing} runs are not there: their pictures stay unknown",
-            scenario.name
+            "{}: no records are there of {}: the pictures stay unknown",
+            scenario.name,
+            crate::say::count(missing, "run")
         );
     }
     Ok(any)

@@ -11,6 +11,7 @@ use super::{
     plot::{self, Line, Panel},
 };
 use crate::{
+    say::count,
     scenario::cell::Coordinate,
     series::summary::{CellSummary, ScenarioSummary, Swept},
 };
@@ -42,7 +43,7 @@ pub(super) fn render(scenario: &ScenarioSummary, dir: &Path) -> Result<Markup> {
             (made_by(scenario)) "; " code { (scenario.provenance.command) }
         }
         @if scenario.missing_runs > 0 {
-            p.bad { (scenario.missing_runs) " runs are missing: this series is not complete." }
+            p.bad { (incomplete(scenario)) }
         }
         @for absent in &scenario.absent {
             p.bad { "Not run: " (absent.queue) ": " (absent.reason) }
@@ -57,17 +58,23 @@ pub(super) fn render(scenario: &ScenarioSummary, dir: &Path) -> Result<Markup> {
     })
 }
 
+/// What to say of runs that are not there.
+pub(super) fn incomplete(scenario: &ScenarioSummary) -> String {
+    let missing = count(scenario.missing_runs, "run");
+    format!("Missing: {missing}; this series is not complete.")
+}
+
 /// Where the figures come from, but for the command.
 pub(super) fn made_by(scenario: &ScenarioSummary) -> String {
     let made = &scenario.provenance;
     format!(
-        "Linux {}, {}, commit {}, seed {}, {} runs of {} s for each cell, the first {} s of each \
+        "Linux {}, {}, commit {}, seed {}, {} of {} s for each cell, the first {} s of each \
          not judged",
         made.kernel,
         made.machine,
         made.commit,
         made.seed,
-        scenario.repetitions,
+        count(scenario.repetitions, "run"),
         scenario.seconds,
         scenario.discard_first
     )
@@ -223,7 +230,7 @@ fn table(scenario: &ScenarioSummary) -> Markup {
     let first = |index: usize| index == 0 || cells[index - 1].axes != cells[index].axes;
     html! {
         details open[cells.len() <= 60] {
-            summary { "All " (cells.len()) " cells" }
+            summary { "All cells: " (cells.len()) }
             div.scroll { table {
                 thead { tr {
                     @for axis in &scenario.axes { th { (named(&axis.axis, &axis.unit)) } }

@@ -76,10 +76,7 @@ fn head(scenario: &ScenarioSummary) -> String {
         scenario.provenance.command
     );
     if scenario.missing_runs > 0 {
-        text.push_str(&format!(
-            "\n{} runs are missing: this series is not complete.\n",
-            scenario.missing_runs
-        ));
+        text.push_str(&format!("\n{}\n", section::incomplete(scenario)));
     }
     for absent in &scenario.absent {
         text.push_str(&format!("\nNot run: {}: {}\n", absent.queue, absent.reason));
@@ -277,7 +274,7 @@ mod tests {
             "Linux 7.2.0-test, a machine, commit 0123456789ab, seed 41, 3 runs of 20 s for each \
              cell, the first 3 s of each not judged; mean",
             "`bestby-lab run quick.toml`",
-            "2 runs are missing",
+            "Missing: 2 runs; this series",
             "Not run: cake: not on this kernel",
             "owd 5 ms:\n\n| queue | runs | frames % | stale |\n|---|---|---|---|\n",
             "| bestby qdisc triage | 3 | 92.00 ± 4.97 | 0.0 ± 0.0 |\n",

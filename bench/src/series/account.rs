@@ -12,6 +12,7 @@ use super::{
     store::Store,
     summary::Absent,
 };
+use crate::say::count;
 
 /// Runs in a row that may fail before the series ends: then it is not the cell's fault.
 const FAILURES_IN_A_ROW: u32 = 5;
@@ -45,7 +46,10 @@ impl Account {
         match self.failed {
             0 => Ok(()),
             failed => {
-                bail!("{failed} runs failed, see above; started again, the series makes them again")
+                bail!(
+                    "{} failed, see above; started again, the series makes them again",
+                    count(failed, "run")
+                )
             }
         }
     }

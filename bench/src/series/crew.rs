@@ -22,7 +22,7 @@ use super::{
     guest::{self, Guests, News},
     job::{Job, groups},
 };
-use crate::cleanup;
+use crate::{cleanup, say::count};
 
 /// Guests that may end on one run.
 const TRIES: u32 = 2;
@@ -36,6 +36,8 @@ pub(super) struct Patience {
     pub(super) per_traffic: u32,
     /// As many times the slowest run of this series so far.
     pub(super) per_slowest: u32,
+    /// How long a guest that is told to end may take; then it is killed.
+    pub(super) grace: Duration,
 }
 
 impl Patience {
@@ -64,7 +66,6 @@ pub(super) struct Crew<'a, Launch, Left, Open> {
 /// A guest at work.
 #[derive(Debug)]
 struct Worker {
-    pid: u32,
     /// Of its share, what it has not finished: places in the jobs.
     share: Vec<usize>,
     under_way: Option<usize>,
@@ -104,7 +105,7 @@ where
         let places = (0..).zip(jobs).map(|(at, job)| (Name::of(job), at));
         let left = (self.left)()?;
         Work {
-            guests: Guests::new(),
+            guests: Guests::new(self.patience.grace),
             workers: BTreeMap::new(),
             queue: groups(jobs, left).into(),
             places: places.collect(),
@@ -200,8 +201,8 @@ where
             .map(|&at| Name::of(&self.crew.jobs[at]))
             .collect();
         let mut command = (self.crew.launch)(&names, self.account.is_none())?;
+        self.guests.start(&mut command, id, sender)?;
         Ok(Worker {
-            pid: self.guests.start(&mut command, id, sender)?,
             share,
             under_way: None,
             heard: Instant::now(),
@@ -216,6 +217,8 @@ where
             News::Aside(line) => note!("{line}"),
             News::Line(line) => match Event::parse(&line) {
                 None => say!("{line}"),
+                // Of a program that a killed guest left behind: what it keeps is found there.
+                Some(_) if !self.workers.contains_key(&id) => {}
                 Some(Event::Broken { why }) => bail!("{why}"),
                 Some(Event::Open) => self.opened(id)?,
                 Some(Event::Run { name, fate }) => self.happened(id, &name, fate)?,
@@ -253,7 +256,7 @@ where
             .collect();
         let jobs = self.crew.jobs;
         if left.is_empty() {
-            say!("all {} runs are there", jobs.len());
+            say!("{} asked for, and there", count(jobs.len(), "run"));
         }
         self.account = Some((self.crew.account)(jobs.len() - left.len()));
         let free = left.into_iter().filter(|at| !given.contains(at));
@@ -299,13 +302,14 @@ where
             made,
             ..
         } = worker;
+        let after = count(made, "run");
         if let Some(at) = under_way {
             let job = &self.crew.jobs[at];
             let run = format!("{} {} run {}", job.scenario.name, job.cell.id, job.number);
             let ended = self.ended_on.entry(at).or_default();
             *ended += 1;
             if *ended < TRIES {
-                note!("a guest ended ({how}) after {made} runs, in {run}: the next one goes on");
+                note!("a guest ended ({how}) after {after}, in {run}: the next one goes on");
             } else {
                 share.retain(|&other| other != at);
                 let why =
@@ -325,7 +329,7 @@ where
             );
             note!("a guest ended ({how}) before its first run: the next one goes on");
         } else {
-            note!("a guest ended ({how}) after {made} runs: the next one goes on");
+            note!("a guest ended ({how}) after {after}: the next one goes on");
         }
         for group in groups(self.crew.jobs, share).into_iter().rev() {
             self.queue.push_front(group);
@@ -359,7 +363,7 @@ where
         for (id, silent) in late {
             if let Some(worker) = self.workers.get_mut(&id) {
                 worker.given_up = Some(silent);
-                self.guests.end(worker.pid);
+                self.guests.end(id);
             }
         }
     }

@@ -1,10 +1,14 @@
 //! One guest as a process: what it prints, line by line, and its end.
 
 use std::{
+    collections::BTreeMap,
     io::{self, BufRead as _, BufReader, Read},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -13,9 +17,6 @@ use anyhow::{Context as _, Result};
 
 use crate::{cleanup, run};
 
-/// How long an ended guest may take to be gone. `tests/vm/run` kills QEMU after 5 s.
-const GRACE: Duration = Duration::from_secs(15);
-
 /// News of a guest.
 #[derive(Debug)]
 pub(super) enum News {
@@ -23,7 +24,7 @@ pub(super) enum News {
     Line(String),
     /// A line from its standard error.
     Aside(String),
-    /// It ended, after all its lines.
+    /// It ended, after all its lines; a program that it left behind may say more.
     Ended(io::Result<ExitStatus>),
 }
 
@@ -31,6 +32,8 @@ pub(super) enum News {
 #[derive(Debug)]
 pub(super) struct Guests {
     alive: Arc<Mutex<Alive>>,
+    /// How long one may take to be gone after SIGTERM; then it is killed.
+    grace: Duration,
     /// Ends them when dropped, and on Ctrl-C.
     _guard: cleanup::Guard,
 }
@@ -39,8 +42,21 @@ pub(super) struct Guests {
 struct Alive {
     /// No more are started.
     ending: bool,
-    /// Of processes that have not been waited for, so the numbers are theirs.
-    pids: Vec<u32>,
+    /// Processes by guest. They have not been waited for, so the numbers are theirs.
+    pids: BTreeMap<usize, u32>,
+}
+
+impl Alive {
+    fn signal(&self, id: usize, signal: libc::c_int) {
+        if let Some(&pid) = self.pids.get(&id) {
+            // SAFETY: plain integers; the process has not been waited for.
+            unsafe { libc::kill(pid as libc::pid_t, signal) };
+        }
+    }
+
+    fn signal_all(&self, signal: libc::c_int) {
+        self.pids.keys().for_each(|&id| self.signal(id, signal));
+    }
 }
 
 fn lock(alive: &Mutex<Alive>) -> MutexGuard<'_, Alive> {
@@ -48,31 +64,27 @@ fn lock(alive: &Mutex<Alive>) -> MutexGuard<'_, Alive> {
     alive.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn terminate(pid: u32) {
-    // SAFETY: plain integers; the caller holds the lock, so the process has not been waited for.
-    unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
-}
-
 impl Guests {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(grace: Duration) -> Self {
         let alive = Arc::new(Mutex::new(Alive::default()));
         let guard = cleanup::on_exit({
             let alive = Arc::clone(&alive);
-            move || end_all(&alive)
+            move || end_all(&alive, grace)
         });
         Self {
             alive,
+            grace,
             _guard: guard,
         }
     }
 
-    /// Starts a guest; `news` gets what comes of it, with `id`. Returns its process' id.
+    /// Starts a guest; `news` gets what comes of it, with `id`, which no other has had.
     pub(super) fn start(
         &self,
         command: &mut Command,
         id: usize,
         news: &Sender<(usize, News)>,
-    ) -> Result<u32> {
+    ) -> Result<()> {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -94,41 +106,46 @@ impl Guests {
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start `{}`", run::line(command)))?;
-        let pid = child.id();
-        alive.pids.push(pid);
+        alive.pids.insert(id, child.id());
         drop(alive);
 
         let (out, err) = (child.stdout.take(), child.stderr.take());
+        // Closed when both readers have come to the end.
+        let (reading, read) = mpsc::channel::<()>();
         let reader = |pipe: Option<Box<dyn Read + Send>>, wrap: fn(String) -> News| {
-            let news = news.clone();
+            let (news, reading) = (news.clone(), reading.clone());
             thread::spawn(move || {
                 for line in pipe.into_iter().flat_map(lines) {
                     // Nobody listens any more: the guest is being ended.
                     let _ = news.send((id, wrap(line)));
                 }
-            })
+                drop(reading);
+            });
         };
-        let readers = [
-            reader(out.map(|pipe| Box::new(pipe) as _), News::Line),
-            reader(err.map(|pipe| Box::new(pipe) as _), News::Aside),
-        ];
-        let (alive, news) = (Arc::clone(&self.alive), news.clone());
+        reader(out.map(|pipe| Box::new(pipe) as _), News::Line);
+        reader(err.map(|pipe| Box::new(pipe) as _), News::Aside);
+        let (alive, news, grace) = (Arc::clone(&self.alive), news.clone(), self.grace);
         thread::spawn(move || {
-            let status = wait(&alive, child);
-            for reader in readers {
-                let _ = reader.join();
+            let status = wait(&alive, id, child);
+            // Longer only where a program that it left behind holds its output open.
+            drop(reading);
+            if let Err(RecvTimeoutError::Timeout) = read.recv_timeout(grace) {
+                let words = "a program that the guest left behind still has its output";
+                let _ = news.send((id, News::Aside(words.to_owned())));
             }
             let _ = news.send((id, News::Ended(status)));
         });
-        Ok(pid)
+        Ok(())
     }
 
-    /// Ends one; its end is news as any other.
-    pub(super) fn end(&self, pid: u32) {
-        let alive = lock(&self.alive);
-        if alive.pids.contains(&pid) {
-            terminate(pid);
-        }
+    /// Ends one, as hard as it takes; its end is news as any other.
+    pub(super) fn end(&self, id: usize) {
+        lock(&self.alive).signal(id, libc::SIGTERM);
+        let (alive, grace) = (Arc::clone(&self.alive), self.grace);
+        thread::spawn(move || {
+            thread::sleep(grace);
+            lock(&alive).signal(id, libc::SIGKILL);
+        });
     }
 }
 
@@ -141,7 +158,7 @@ fn lines(pipe: Box<dyn Read + Send>) -> impl Iterator<Item = String> {
 }
 
 /// Waits for the child's end. It keeps its number until it is off the list.
-fn wait(alive: &Mutex<Alive>, mut child: Child) -> io::Result<ExitStatus> {
+fn wait(alive: &Mutex<Alive>, id: usize, mut child: Child) -> io::Result<ExitStatus> {
     let pid = child.id();
     loop {
         // SAFETY: an all-zero siginfo_t is valid memory for waitid to fill.
@@ -154,19 +171,19 @@ fn wait(alive: &Mutex<Alive>, mut child: Child) -> io::Result<ExitStatus> {
         }
     }
     let mut alive = lock(alive);
-    alive.pids.retain(|&other| other != pid);
+    alive.pids.remove(&id);
     child.wait()
 }
 
-/// Ends all, and waits until they are gone.
-fn end_all(alive: &Mutex<Alive>) {
-    let mut list = lock(alive);
-    list.ending = true;
-    list.pids.iter().copied().for_each(terminate);
-    drop(list);
-    let limit = Instant::now() + GRACE;
-    while !lock(alive).pids.is_empty() && Instant::now() < limit {
-        thread::sleep(Duration::from_millis(20));
+/// Ends all, and waits until they are gone; kills those that are not after `grace`.
+fn end_all(alive: &Mutex<Alive>, grace: Duration) {
+    lock(alive).ending = true;
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        lock(alive).signal_all(signal);
+        let limit = Instant::now() + grace;
+        while !lock(alive).pids.is_empty() && Instant::now() < limit {
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -174,8 +191,8 @@ fn end_all(alive: &Mutex<Alive>) {
 pub(super) fn words(status: &io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match (status.code(), status.signal()) {
-            // See tests/vm/run, which cannot tell the two apart.
-            (Some(124), _) => "QEMU was killed, or its time was over".to_owned(),
+            // As tests/vm/run says; of 125 it has given the reason on standard error.
+            (Some(124), _) => "its time was over".to_owned(),
             (Some(125), _) => "without a status".to_owned(),
             (Some(code), _) => format!("status {code}"),
             (None, Some(signal)) => format!("signal {signal}"),

@@ -37,6 +37,7 @@ use self::{
 use crate::{
     cleanup, records,
     report::{self, Provenance},
+    say::count,
     scenario::Scenario,
 };
 
@@ -149,9 +150,10 @@ fn list(scenarios: &[Scenario], options: &Options) {
         let repetitions = repetitions(scenario, options);
         let first: Vec<Job<'_>> = jobs(scenario, 1, &options.only);
         say!(
-            "{}: {} cells x {repetitions} runs of {} s",
+            "{}: {} x {} of {} s",
             scenario.name,
-            first.len(),
+            count(first.len(), "cell"),
+            count(repetitions, "run"),
             scenario.seconds
         );
         for job in first {
@@ -208,7 +210,7 @@ fn go_on(
 ) -> Result<()> {
     let left = left(out, jobs)?;
     if left.is_empty() {
-        say!("all {} runs are there", jobs.len());
+        say!("{} asked for, and there", count(jobs.len(), "run"));
         return Ok(());
     }
     let mut account = Account::new(out.to_owned(), jobs.len(), jobs.len() - left.len());

@@ -35,6 +35,8 @@ const PATIENCE: Patience = Patience {
     least: Duration::from_secs(20 * 60),
     per_traffic: 60,
     per_slowest: 5,
+    // tests/vm/run kills QEMU after 5 s.
+    grace: Duration::from_secs(15),
 };
 
 /// Makes all runs in guests.

@@ -42,7 +42,7 @@ fn a_wrong_scenario_is_named_with_file_line_and_what_would_be_right() {
     let directory = tempfile::tempdir().expect("a directory");
     for (right, wrong, line, word) in [
         ("seconds", "secnds", 3, "unknown field `secnds`"),
-        ("owd = 5", "owd = \"far\"", 7, "invalid type"),
+        ("owd = 5", "owd = \"far\"", 7, "a delay in ms"),
         ("\"pfifo 5\"", "", 4, "name at least one"),
         ("load = 2", "load = []", 6, "empty list"),
         ("load = 2", "load = 0", 6, "must be 0.01 to 100, not 0"),
@@ -54,6 +54,30 @@ fn a_wrong_scenario_is_named_with_file_line_and_what_would_be_right() {
         assert!(words.contains(&format!("x.toml:{line}: ")), "{words}");
         assert!(words.contains(word), "{words}");
     }
+}
+
+#[test]
+fn a_report_of_chosen_cells_needs_a_table_and_cells() {
+    let empty = tempfile::tempdir().expect("a directory");
+    let report = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_bestby-lab"))
+            .args(["report", &empty.path().to_string_lossy()])
+            .args(arguments)
+            .output()
+            .expect("started");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), words)
+    };
+    // The page has all cells: the words would do nothing.
+    let (status, words) = report(&["--only", "load=2"]);
+    assert_eq!(status, Some(2), "{words}");
+    assert!(words.contains("--table"), "{words}");
+    for option in ["--best", "--table"] {
+        let (status, words) = report(&[option, "--only", "load=2"]);
+        assert_eq!(status, Some(1), "{words}");
+        assert!(words.contains("no cell's id"), "{words}");
+    }
+    assert_eq!(fs::read_dir(empty.path()).expect("read").count(), 0);
 }
 
 #[test]

@@ -15,8 +15,8 @@ mod text;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
-use clap::Args;
+use anyhow::{Result, ensure};
+use clap::{ArgGroup, Args};
 
 pub use provenance::{COMMAND, Provenance, command_line, virtual_time};
 pub use table::Table;
@@ -25,21 +25,23 @@ use crate::series::summary;
 
 /// Options of `bestby-lab report`.
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("tables").multiple(true))]
 pub struct Options {
     /// What `run` was given as --out.
     #[arg(default_value = "target/bench")]
     pub dir: PathBuf,
     /// Instead of the page: Markdown tables of these columns, named as on the page and
     /// separated by commas, e.g. "audio %,frames %"; the usual ones where none is named.
-    #[arg(long, value_name = "COLUMNS", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "COLUMNS", num_args = 0..=1, default_missing_value = "",
+          group = "tables")]
     pub table: Option<String>,
     /// Instead of the page: the cells in which another queue is better than triage, those
     /// in which it has less than it could, its most false drops and stale packets.
-    #[arg(long)]
+    #[arg(long, group = "tables")]
     pub best: bool,
     /// With --table or --best: only cells whose place on the axes or queue contains one of
     /// these words, e.g. load=2, "owd=40_load=1.5".
-    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    #[arg(long, value_name = "WORD", value_delimiter = ',', requires = "tables")]
     pub only: Vec<String>,
 }
 
@@ -61,6 +63,12 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let mut gathered = summary::gather(dir)?;
     gathered.keep_only(only);
+    ensure!(
+        only.is_empty() || !gathered.scenarios.is_empty(),
+        "no cell's id and no queue's name in {} contains {}",
+        dir.display(),
+        only.join(" or ")
+    );
     if let Some(columns) = columns {
         crate::say::text(&text::tables(&gathered, &columns));
     }

@@ -24,9 +24,19 @@ pub struct Provenance {
 /// What a program that starts itself in a VM was started with, for that VM's results.
 pub const COMMAND: &str = "BESTBY_LAB_COMMAND";
 
-/// This process' command line.
+/// This process' command line, as a shell would take it.
 pub fn command_line() -> String {
-    env::args().collect::<Vec<_>>().join(" ")
+    env::args().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// A word of a command line: between quotes if a shell would make more of it.
+fn quoted(word: String) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 impl Provenance {
@@ -76,4 +86,16 @@ fn machine() -> String {
 /// Whether guest time counts instructions, as `tests/vm/run --icount` says.
 pub fn virtual_time() -> bool {
     env::var("BESTBY_ICOUNT").is_ok_and(|icount| icount == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        let words = ["--only", "pfifo 5", "owd=40_load=1.5", "it's", ""];
+        let line = words.map(|word| quoted(word.into())).join(" ");
+        assert_eq!(line, r"--only 'pfifo 5' owd=40_load=1.5 'it'\''s' ''");
+    }
 }

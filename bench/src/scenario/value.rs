@@ -90,16 +90,32 @@ macro_rules! number {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let value = f64::deserialize(deserializer)?;
-                let range = $range;
-                // A NaN is in no range.
-                if range.contains(&value) {
-                    return Ok(Self(value));
+                struct Visit;
+                impl de::Visitor<'_> for Visit {
+                    type Value = $name;
+                    // Said of what is no number at all.
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str(concat!($what, ", a number"))
+                    }
+                    fn visit_i64<E: de::Error>(self, v: i64) -> Result<$name, E> {
+                        self.visit_f64(v as f64)
+                    }
+                    fn visit_u64<E: de::Error>(self, v: u64) -> Result<$name, E> {
+                        self.visit_f64(v as f64)
+                    }
+                    fn visit_f64<E: de::Error>(self, value: f64) -> Result<$name, E> {
+                        let range = $range;
+                        // A NaN is in no range.
+                        if range.contains(&value) {
+                            return Ok($name(value));
+                        }
+                        Err(E::custom(format!(
+                            concat!($what, " must be {} to {}, not {}"),
+                            range.start(), range.end(), value
+                        )))
+                    }
                 }
-                Err(de::Error::custom(format!(
-                    concat!($what, " must be {} to {}, not {}"),
-                    range.start(), range.end(), value
-                )))
+                deserializer.deserialize_f64(Visit)
             }
         }
 

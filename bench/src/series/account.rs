@@ -63,6 +63,7 @@ impl Listener for Account {
             Fate::Done(words) => {
                 say!("{} {words}", self.progress.count());
                 self.in_a_row = 0;
+                Store::at(&self.out, scenario).keep_present(&queue)?;
             }
             Fate::Absent(reason) => {
                 let position = self.progress.count();

@@ -249,6 +249,17 @@ impl Store {
         Ok(get(&self.directory().join(ABSENT))?.unwrap_or_default())
     }
 
+    /// Keeps that a queue is there, though it may have been absent at an earlier start.
+    pub(super) fn keep_present(&self, queue: &str) -> Result<()> {
+        let mut all = self.absent()?;
+        let before = all.len();
+        all.retain(|absent| absent.queue != queue);
+        if all.len() < before {
+            put(&self.directory().join(ABSENT), &all)?;
+        }
+        Ok(())
+    }
+
     /// Keeps that a queue is absent.
     pub(super) fn keep_absent(&self, absent: &Absent) -> Result<()> {
         let mut all = self.absent()?;

@@ -230,6 +230,23 @@ fn a_queue_that_the_kernel_lacks_is_named_and_the_rest_is_run() {
 }
 
 #[test]
+fn a_queue_that_is_there_at_last_is_absent_no_more() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("out");
+    let scenario = scenario(directory.path(), TEXT);
+    let mut without = Fake {
+        absent: Some("pfifo 5"),
+        ..Fake::default()
+    };
+    series(&root, &scenario, here(), &mut without).expect("the rest");
+    // What was missing is installed, and the series goes on.
+    series(&root, &scenario, here(), &mut Fake::default()).expect("all");
+    let one = &summary::gather(&root).expect("a summary").scenarios[0];
+    assert_eq!((one.missing_runs, one.queues.len()), (0, 2));
+    assert_eq!(one.absent, []);
+}
+
+#[test]
 fn a_queue_that_two_scenarios_lack_is_absent_in_both() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path().join("out");

@@ -54,8 +54,8 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -
         out.display()
     );
     let papers = Papers::new(&out, scenarios)?;
-    let missing = left(&out, jobs)?;
-    let guests = at_once(groups(jobs, missing).len());
+    let work = to_make(options.if_changed, left(&out, jobs)?, jobs);
+    let guests = at_once(groups(jobs, work).len());
     note!(
         "{} in virtual time, Linux {}",
         match guests {
@@ -84,6 +84,15 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -
         account: |before| Account::new(out.clone(), jobs.len(), before),
     }
     .work()
+}
+
+/// Places of the runs that there may be to make, `missing` or not: with `Anew` the first
+/// guest may remove all that is there.
+fn to_make<T>(if_changed: IfChanged, missing: Vec<usize>, jobs: &[T]) -> Vec<usize> {
+    match if_changed {
+        IfChanged::Refuse => missing,
+        IfChanged::Anew => (0..jobs.len()).collect(),
+    }
 }
 
 /// How many guests work at once on `groups` of runs: as many as there are processors for
@@ -224,6 +233,13 @@ mod tests {
         let text = "MemTotal: 9 kB\nMemAvailable:   20971520 kB\nMemFree: 1 kB\n";
         assert_eq!(available_kib(text), Some(20 << 20));
         assert_eq!(available_kib("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn who_starts_anew_has_all_the_work_to_do() {
+        let jobs = [3, 4];
+        assert_eq!(to_make(IfChanged::Refuse, vec![1], &jobs), [1]);
+        assert_eq!(to_make(IfChanged::Anew, Vec::new(), &jobs), [0, 1]);
     }
 
     #[test]

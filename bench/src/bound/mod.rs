@@ -21,6 +21,8 @@ mod demand;
 mod dp;
 mod drops;
 mod jobs;
+#[cfg(test)]
+mod program;
 pub mod simulate;
 pub mod study;
 #[cfg(test)]

@@ -13,14 +13,14 @@ use crate::{
 };
 
 /// 8 Mbit/s: a byte takes 1 µs.
-const LINK: Link = Link {
+pub(super) const LINK: Link = Link {
     rate: 8_000_000,
     owd: 10 * MILLI,
     departure: Departure::LastBit,
     burst: 0,
 };
 
-fn packet(class: Class, adu: u32, at_ms: u64, lifetime_ms: u64, bytes: u32) -> Packet {
+pub(super) fn packet(class: Class, adu: u32, at_ms: u64, lifetime_ms: u64, bytes: u32) -> Packet {
     Packet {
         at: at_ms * MILLI,
         lifetime: lifetime_ms * MILLI,
@@ -33,7 +33,7 @@ fn packet(class: Class, adu: u32, at_ms: u64, lifetime_ms: u64, bytes: u32) -> P
     }
 }
 
-fn schedule(mut packets: Vec<Packet>) -> Schedule {
+pub(super) fn schedule(mut packets: Vec<Packet>) -> Schedule {
     packets.sort_by_key(|p| p.at);
     Schedule {
         packets,

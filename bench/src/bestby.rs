@@ -46,6 +46,17 @@ pub fn program(name: &str) -> Result<PathBuf> {
     )
 }
 
+/// This program, as `bestby-lab`, and of bestby's what is there: a series of peers alone
+/// needs none.
+pub fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
+    let own = env::current_exe().context("where is this program?")?;
+    let others = ["bestbyd", "bestby"].map(|name| program(name).ok().map(|path| (name, path)));
+    Ok([("bestby-lab", own)]
+        .into_iter()
+        .chain(others.into_iter().flatten())
+        .collect())
+}
+
 impl Agent {
     /// Starts the agent inside `ns` without rules. `label` distinguishes agents of one lab.
     pub fn start(ns: &Netns, label: &str) -> Result<Self> {

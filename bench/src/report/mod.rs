@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::{ArgGroup, Args};
 
-pub use provenance::{COMMAND, Provenance, command_line, virtual_time};
+pub use provenance::{COMMAND, COMMIT, Provenance, command_line, commit, virtual_time};
 pub use table::Table;
 
 use crate::series::summary;

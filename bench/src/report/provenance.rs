@@ -11,7 +11,7 @@ use crate::run;
 pub struct Provenance {
     /// `uname -r`.
     pub kernel: String,
-    /// Commit of the source tree, `+` when files differ from it; empty outside a tree.
+    /// The source tree's, see [`commit`].
     pub commit: String,
     /// The command line.
     pub command: String,
@@ -23,6 +23,20 @@ pub struct Provenance {
 
 /// What a program that starts itself in a VM was started with, for that VM's results.
 pub const COMMAND: &str = "BESTBY_LAB_COMMAND";
+
+/// The [`commit`] of the tree that such a program was started from: what changes there while
+/// a series is under way is not in the programs that make it.
+pub const COMMIT: &str = "BESTBY_LAB_COMMIT";
+
+/// Commit of the source tree as it is now, `+` when files differ from it; empty outside one.
+pub fn commit() -> String {
+    let commit = run::sh("git -c safe.directory=* rev-parse --short=12 HEAD")
+        .map(|c| c.trim().to_owned())
+        .unwrap_or_default();
+    let changed = run::sh("git -c safe.directory=* status --porcelain --untracked-files=no")
+        .is_ok_and(|list| !list.trim().is_empty());
+    commit + if changed { "+" } else { "" }
+}
 
 /// This process' command line, as a shell would take it.
 pub fn command_line() -> String {
@@ -42,15 +56,10 @@ fn quoted(word: String) -> String {
 impl Provenance {
     /// Of this process.
     pub fn here(seed: u64) -> Self {
-        let commit = run::sh("git -c safe.directory=* rev-parse --short=12 HEAD")
-            .map(|c| c.trim().to_owned())
-            .unwrap_or_default();
-        let changed = run::sh("git -c safe.directory=* status --porcelain --untracked-files=no")
-            .is_ok_and(|list| !list.trim().is_empty());
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             kernel: kernel.trim().to_owned(),
-            commit: commit + if changed { "+" } else { "" },
+            commit: env::var(COMMIT).unwrap_or_else(|_| commit()),
             command: env::var(COMMAND).unwrap_or_else(|_| command_line()),
             seed,
             machine: machine(),

@@ -56,6 +56,7 @@ pub(super) struct Crew<'a, Launch, Left, Open> {
     pub(super) guests: usize,
     pub(super) patience: Patience,
     /// The command of a guest that makes these runs; the first opens the results' directory.
+    /// The last argument is the guest's seat: below `guests`, and no other's while it lives.
     pub(super) launch: Launch,
     /// Places in `jobs` of the runs that are not there.
     pub(super) left: Left,
@@ -68,6 +69,7 @@ pub(super) struct Crew<'a, Launch, Left, Open> {
 struct Worker {
     /// Of its share, what it has not finished: places in the jobs.
     share: Vec<usize>,
+    seat: usize,
     under_way: Option<usize>,
     /// When it last said something about a run.
     heard: Instant,
@@ -95,7 +97,7 @@ struct Work<'a, Launch, Left, Open> {
 
 impl<Launch, Left, Open> Crew<'_, Launch, Left, Open>
 where
-    Launch: FnMut(&[Name], bool) -> Result<Command>,
+    Launch: FnMut(&[Name], bool, usize) -> Result<Command>,
     Left: Fn() -> Result<Vec<usize>>,
     Open: Fn(usize) -> Account,
 {
@@ -121,7 +123,7 @@ where
 
 impl<Launch, Left, Open> Work<'_, Launch, Left, Open>
 where
-    Launch: FnMut(&[Name], bool) -> Result<Command>,
+    Launch: FnMut(&[Name], bool, usize) -> Result<Command>,
     Left: Fn() -> Result<Vec<usize>>,
     Open: Fn(usize) -> Account,
 {
@@ -200,10 +202,15 @@ where
             .iter()
             .map(|&at| Name::of(&self.crew.jobs[at]))
             .collect();
-        let mut command = (self.crew.launch)(&names, self.account.is_none())?;
+        let taken = |seat: &usize| self.workers.values().any(|worker| worker.seat == *seat);
+        let seat = (0..self.crew.guests)
+            .find(|seat| !taken(seat))
+            .context("no seat for one more guest")?;
+        let mut command = (self.crew.launch)(&names, self.account.is_none(), seat)?;
         self.guests.start(&mut command, id, sender)?;
         Ok(Worker {
             share,
+            seat,
             under_way: None,
             heard: Instant::now(),
             opened: false,

@@ -67,7 +67,7 @@ impl Place {
             jobs: &jobs,
             guests,
             patience,
-            launch: |runs: &[Name], first| {
+            launch: |runs: &[Name], first, seat: usize| {
                 let number = shares.len();
                 shares.push(runs.to_vec());
                 let lines: Vec<String> = runs
@@ -83,7 +83,8 @@ impl Place {
                     .arg(number.to_string())
                     .arg(file)
                     .arg(self.root())
-                    .arg(if first { "first" } else { "later" });
+                    .arg(if first { "first" } else { "later" })
+                    .arg(seat.to_string());
                 Ok(command)
             },
             left: || {
@@ -111,7 +112,7 @@ impl Place {
 }
 
 const PRELUDE: &str = r#"
-share=$1 dir=$2 how=$3
+share=$1 dir=$2 how=$3 seat=$4
 open() { echo '{"event":"open"}'; }
 run() { printf '{"event":"run","name":%s,"fate":%s}\n' "$2" "$1"; }
 make() { run '"begun"' "$1"; echo "$1" >>"$dir/kept"; run '{"done":"well"}' "$1"; }
@@ -290,6 +291,24 @@ fn what_breaks_one_guest_ends_the_others_and_gives_its_words() {
         panic!("one other guest")
     };
     assert!(!alive(other));
+}
+
+#[test]
+fn no_two_guests_sit_on_one_seat() {
+    let place = Place::new();
+    // `mkdir` fails if it is there; each guest stays until another sat down, or half a second.
+    let script = r#"
+open
+mkdir "$dir/seat-$seat" || { echo "$seat" >>"$dir/twice"; exit 1; }
+echo "$seat" >>"$dir/seats"
+all
+sleep 0.3
+rmdir "$dir/seat-$seat"
+"#;
+    place.work(2, FOREVER, script).expect("all");
+    let seats: BTreeSet<String> = place.lines("seats").into_iter().collect();
+    assert_eq!(seats, ["0", "1"].map(str::to_owned).into());
+    assert_eq!(place.lines("twice"), [""; 0]);
 }
 
 #[test]

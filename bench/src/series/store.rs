@@ -69,15 +69,10 @@ pub(super) struct Series {
 impl Series {
     /// Of this process.
     pub(super) fn here(provenance: Provenance, repetitions: u32) -> Result<Self> {
-        let mut programs = BTreeMap::new();
-        let own = std::env::current_exe().context("where is this program?")?;
-        programs.insert("bestby-lab".to_owned(), stamp(&own)?);
-        for name in ["bestbyd", "bestby"] {
-            // A series of peers alone needs neither.
-            if let Ok(path) = bestby::program(name) {
-                programs.insert(name.to_owned(), stamp(&path)?);
-            }
-        }
+        let stamps = bestby::programs()?
+            .into_iter()
+            .map(|(name, path)| Ok((name.to_owned(), stamp(&path)?)));
+        let programs = stamps.collect::<Result<_>>()?;
         Ok(Self {
             provenance,
             programs,

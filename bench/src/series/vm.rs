@@ -7,11 +7,14 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
-    thread,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use nix::{
+    sched::{CpuSet, sched_getaffinity},
+    unistd::Pid,
+};
 
 use super::{
     IfChanged, Options,
@@ -21,7 +24,7 @@ use super::{
     job::{Job, groups},
     left, store,
 };
-use crate::{cleanup, report, scenario::Scenario};
+use crate::{bestby, cleanup, report, scenario::Scenario};
 
 /// Real seconds that one guest may take; the next one goes on.
 const GUEST_SECONDS: u32 = 6 * 3600;
@@ -55,7 +58,8 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -
     );
     let papers = Papers::new(&out, scenarios)?;
     let work = to_make(options.if_changed, left(&out, jobs)?, jobs);
-    let guests = at_once(groups(jobs, work).len());
+    let processors = processors()?;
+    let guests = at_once(processors.len(), groups(jobs, work).len());
     note!(
         "{} in virtual time, Linux {}",
         match guests {
@@ -69,7 +73,7 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -
         jobs,
         guests,
         patience: PATIENCE,
-        launch: |runs: &[Name], first: bool| {
+        launch: |runs: &[Name], first: bool, seat: usize| {
             started += 1;
             let share = papers.share(started, runs)?;
             // What is there after the first was made by this very series.
@@ -78,7 +82,10 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -
             } else {
                 IfChanged::Refuse
             };
-            command(options, &papers, &script, &out, &share, if_changed)
+            let processor = processors[seat % processors.len()];
+            Ok(command(
+                options, &papers, &script, processor, &out, &share, if_changed,
+            ))
         },
         left: || left(&out, jobs),
         account: |before| Account::new(out.clone(), jobs.len(), before),
@@ -95,10 +102,16 @@ fn to_make<T>(if_changed: IfChanged, missing: Vec<usize>, jobs: &[T]) -> Vec<usi
     }
 }
 
+/// Numbers of the processors that this process may use, at least one.
+fn processors() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0)).context("asking for this process' processors")?;
+    let mine = (0..CpuSet::count()).filter(|&number| set.is_set(number).unwrap_or(false));
+    Ok(mine.collect())
+}
+
 /// How many guests work at once on `groups` of runs: as many as there are processors for
 /// this process, and as the memory that is free now carries; at least one.
-fn at_once(groups: usize) -> usize {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
+fn at_once(processors: usize, groups: usize) -> usize {
     let memory = fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| available_kib(&text))
@@ -119,11 +132,12 @@ fn available_kib(meminfo: &str) -> Option<u64> {
 /// How the names of directories with [`Papers`] begin.
 const PAPERS: &str = ".guests-";
 
-/// What guests read: the scenarios, whatever becomes of the files meanwhile, and each
-/// guest's share of the runs. Gone at the end.
+/// What guests read: the scenarios and the programs, whatever becomes of the source tree
+/// meanwhile, and each guest's share of the runs. Gone at the end.
 struct Papers {
     directory: PathBuf,
     scenarios: Vec<PathBuf>,
+    commit: String,
     _guard: cleanup::Guard,
 }
 
@@ -152,6 +166,7 @@ impl Papers {
         let mut papers = Self {
             directory,
             scenarios: Vec::new(),
+            commit: report::commit(),
             _guard: guard,
         };
         for scenario in scenarios {
@@ -160,7 +175,15 @@ impl Papers {
                 .with_context(|| format!("writing {}", file.display()))?;
             papers.scenarios.push(file);
         }
+        for (name, program) in bestby::programs()? {
+            copy(&program, &papers.directory.join(name))?;
+        }
         Ok(papers)
+    }
+
+    /// The lab, with bestby's other programs beside it.
+    fn lab(&self) -> PathBuf {
+        self.directory.join("bestby-lab")
     }
 
     fn share(&self, number: u32, runs: &[Name]) -> Result<PathBuf> {
@@ -168,6 +191,16 @@ impl Papers {
         store::put(&file, &runs)?;
         Ok(file)
     }
+}
+
+/// Copies a program. The time stays: a series is known by its programs' sizes and times.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let copied = || -> std::io::Result<()> {
+        fs::copy(from, to)?;
+        let time = fs::metadata(from)?.modified()?;
+        fs::File::options().write(true).open(to)?.set_modified(time)
+    };
+    copied().with_context(|| format!("copying {} to {}", from.display(), to.display()))
 }
 
 /// `tests/vm/run` of the tree that this program, or the current directory, is in.
@@ -191,17 +224,23 @@ fn command(
     options: &Options,
     papers: &Papers,
     script: &Path,
+    processor: usize,
     out: &Path,
     share: &Path,
     if_changed: IfChanged,
-) -> Result<Command> {
-    let mut command = Command::new(script);
+) -> Command {
+    // QEMU's threads take turns, at each of the guest's timers: on two processors that took
+    // a third longer, for each had to be woken.
+    let mut command = Command::new("taskset");
     command
+        .args(["-c", &processor.to_string()])
+        .arg(script)
         .env(report::COMMAND, report::command_line())
+        .env(report::COMMIT, &papers.commit)
         .args(["--icount", "--kernel", &options.kernel])
         .args(["--timeout", &GUEST_SECONDS.to_string()])
         .arg("--")
-        .arg(env::current_exe().context("where is this program?")?)
+        .arg(papers.lab())
         .args(["run", "--if-changed"])
         .arg(match if_changed {
             IfChanged::Refuse => "refuse",
@@ -218,7 +257,7 @@ fn command(
         command.arg("--only").arg(options.only.join(","));
     }
     command.args(&papers.scenarios);
-    Ok(command)
+    command
 }
 
 #[cfg(test)]
@@ -227,9 +266,10 @@ mod tests {
 
     #[test]
     fn guests_are_as_many_as_there_is_work_for() {
-        assert_eq!(at_once(0), 1);
-        assert_eq!(at_once(1), 1);
-        assert!(at_once(1000) >= 1);
+        assert_eq!(at_once(4, 0), 1);
+        assert_eq!(at_once(4, 1), 1);
+        assert_eq!(at_once(1, 1000), 1);
+        assert!(!processors().expect("processors").is_empty());
         let text = "MemTotal: 9 kB\nMemAvailable:   20971520 kB\nMemFree: 1 kB\n";
         assert_eq!(available_kib(text), Some(20 << 20));
         assert_eq!(available_kib("MemFree: 1 kB\n"), None);
@@ -250,6 +290,12 @@ mod tests {
         let share = papers.share(1, &[]).expect("a share");
         assert!(share.is_file());
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 1);
+        let modified = |file: &Path| fs::metadata(file).and_then(|file| file.modified());
+        let own = env::current_exe().expect("a program");
+        assert_eq!(
+            modified(&papers.lab()).expect("the lab's copy"),
+            modified(&own).expect("the lab")
+        );
         drop(papers);
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }

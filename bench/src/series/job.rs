@@ -62,21 +62,17 @@ pub(super) fn shape(point: &Point) -> Shape {
 }
 
 /// `repetitions` runs of every cell that contains one of the words `only` (all without
-/// words). Cells with one path follow each other, so that it is built once; within
-/// them every cell gets its first run before any gets its second, so that an
+/// words). Every cell gets its first run before any gets its second, so that an
 /// interrupted series compares all of them.
 pub(super) fn jobs<'a>(scenario: &'a Scenario, repetitions: u32, only: &[String]) -> Vec<Job<'a>> {
     let wanted = |cell: &&Cell| is_wanted(only, &cell.id, &cell.queue.name());
     let cells: Vec<&Cell> = scenario.cells.iter().filter(wanted).collect();
-    cells
-        .chunk_by(|a, b| shape(&a.point) == shape(&b.point))
-        .flat_map(|cells| {
-            (0..repetitions).flat_map(move |number| {
-                cells.iter().map(move |&cell| Job {
-                    scenario,
-                    cell,
-                    number,
-                })
+    (0..repetitions)
+        .flat_map(|number| {
+            cells.iter().map(move |&cell| Job {
+                scenario,
+                cell,
+                number,
             })
         })
         .collect()

@@ -10,25 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::netns::{Lab, Netns};
-
-/// Where a program of bestby is: told by tests/vm/suite, else beside the test program.
-///
-/// # Panics
-/// When it is not built.
-pub fn binary(name: &str) -> PathBuf {
-    let beside = || {
-        let program = std::env::current_exe().unwrap();
-        program.ancestors().nth(2).unwrap().to_path_buf()
-    };
-    let dir = std::env::var_os("BESTBY_BIN_DIR").map_or_else(beside, PathBuf::from);
-    let path = dir.join(name);
-    assert!(
-        path.exists(),
-        "{} is not built: cargo build --workspace --bins",
-        path.display()
-    );
-    path
-}
+use crate::program::binary;
 
 /// A running agent; killed at the end.
 pub struct Agent {

@@ -8,5 +8,6 @@ pub mod cpu;
 pub mod frame;
 pub mod load;
 pub mod netns;
+pub mod program;
 pub mod require;
 pub mod socket;

@@ -13,8 +13,8 @@ use std::{fs, thread};
 
 use serde_json::Value;
 
-use bestby_tests::agent::{binary, drops};
 use bestby_tests::netns::shell;
+use bestby_tests::{agent::drops, program::binary};
 use cli_lab::{lab, text};
 
 fn send(port: u16, packets: usize) {

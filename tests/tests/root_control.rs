@@ -8,6 +8,7 @@ use std::time::Duration;
 use bestby_tests::agent::*;
 use bestby_tests::load::{Counter, PEER, send_numbered};
 use bestby_tests::netns::{linked_lab, mount};
+use bestby_tests::program::binary;
 use bestby_tests::require;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, fs, process::Command};
 
-use bestby_tests::agent::binary;
+use bestby_tests::program::{binary, said, succeed};
 use serde_json::Value;
 
 /// What a demo that ended badly could leave: namespaces, pins, programs.
@@ -33,26 +33,16 @@ fn the_demo_accounts_for_everything_and_leaves_nothing() {
         directory.path().join("demo.json"),
         directory.path().join("demo.svg"),
     );
-    let output = Command::new(binary("bestby-demo"))
-        .args(["--seconds", "6", "--json"])
-        .arg(&json)
-        .arg("--plot")
-        .arg(&plot)
-        .output()
-        .unwrap();
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    println!("{stdout}\n{stderr}");
-    assert!(output.status.success(), "{stderr}");
+    let mut demo = Command::new(binary("bestby-demo"));
+    demo.args(["--seconds", "6", "--json"]).arg(&json);
+    let text = succeed(demo.arg("--plot").arg(&plot));
     for words in [
         "audio packets on time",
         "stale packets sent",
         "plain FIFO",
         "frames marked",
     ] {
-        assert!(stdout.contains(words), "no `{words}` in the table");
+        assert!(text.contains(words), "no `{words}` in the table");
     }
     let svg = fs::read_to_string(&plot).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
@@ -109,7 +99,7 @@ fn without_privilege_it_says_so() {
         .arg(binary("bestby-demo"))
         .output()
         .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("run it as root"), "{stderr}");
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("run it as root"), "{text}");
 }

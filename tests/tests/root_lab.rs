@@ -12,7 +12,10 @@ use std::{
     time::SystemTime,
 };
 
-use bestby_tests::{agent::binary, require};
+use bestby_tests::{
+    program::{self, said, succeed},
+    require,
+};
 use serde_json::Value;
 
 /// The last queue is not on every kernel.
@@ -30,13 +33,7 @@ model = "conference"
 "#;
 
 fn lab(directory: &Path) -> Command {
-    let mut command = Command::new(binary("bestby-lab"));
-    command
-        .arg("run")
-        .arg(directory.join("small.toml"))
-        .arg("--out")
-        .arg(directory.join("out"));
-    command
+    program::lab(&directory.join("small.toml"), &directory.join("out"))
 }
 
 /// The finished runs and when they were written.
@@ -98,12 +95,12 @@ fn an_interrupted_scenario_goes_on_and_leaves_nothing() {
     assert!((1..6).contains(&before.len()), "{before:?}");
 
     let second = lab(directory).output().unwrap();
-    let (text, errors) = (
-        String::from_utf8_lossy(&second.stdout),
-        String::from_utf8_lossy(&second.stderr),
+    let text = said(&second);
+    assert!(second.status.success(), "{text}");
+    assert!(
+        second.stdout.trim_ascii_end().ends_with(b"out/report.html"),
+        "{text}"
     );
-    assert!(second.status.success(), "{text}\n{errors}");
-    assert!(text.trim_end().ends_with("out/report.html"), "{text}");
     let after = runs(directory);
     for (file, written) in &before {
         assert_eq!(
@@ -149,7 +146,7 @@ fn an_interrupted_scenario_goes_on_and_leaves_nothing() {
     assert!(directory.join("out/report.html").exists());
 
     // Nothing left to do, and nothing is done again.
-    assert!(lab(directory).output().unwrap().status.success());
+    succeed(&mut lab(directory));
     assert_eq!(runs(directory), after);
 
     // Another scenario's runs do not join these.
@@ -157,11 +154,8 @@ fn an_interrupted_scenario_goes_on_and_leaves_nothing() {
     fs::write(directory.join("small.toml"), text).unwrap();
     let refused = lab(directory).output().unwrap();
     assert!(!refused.status.success());
-    let errors = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        errors.contains("the scenario's file has changed"),
-        "{errors}"
-    );
+    let text = said(&refused);
+    assert!(text.contains("the scenario's file has changed"), "{text}");
     assert_eq!(runs(directory), after);
 }
 
@@ -173,7 +167,7 @@ fn a_faulty_scenario_is_refused_with_its_line() {
     fs::write(directory.join("small.toml"), text).unwrap();
     let output = lab(directory).output().unwrap();
     assert!(!output.status.success());
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("small.toml:8: "), "{errors}");
+    let text = said(&output);
+    assert!(text.contains("small.toml:8: "), "{text}");
     assert!(!directory.join("out").exists());
 }

@@ -5,7 +5,10 @@
 
 use std::{fs, process::Command};
 
-use bestby_tests::{agent::binary, require};
+use bestby_tests::{
+    program::{binary, succeed},
+    require,
+};
 use serde_json::Value;
 
 fn count(of: &Value, what: &str) -> u64 {
@@ -19,17 +22,9 @@ fn the_demo_shows_the_gain() {
     }
     let directory = tempfile::tempdir().unwrap();
     let [json, plot] = ["demo.json", "demo.svg"].map(|name| directory.path().join(name));
-    let output = Command::new(binary("bestby-demo"))
-        .args(["--seconds", "6", "--json"])
-        .arg(&json)
-        .arg("--plot")
-        .arg(&plot)
-        .output()
-        .unwrap();
-    let said =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    println!("{}\n{}", said[0], said[1]);
-    assert!(output.status.success());
+    let mut demo = Command::new(binary("bestby-demo"));
+    demo.args(["--seconds", "6", "--json"]).arg(&json);
+    succeed(demo.arg("--plot").arg(&plot));
 
     let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let [fifo, rules, marked] = report["runs"].as_array().unwrap().as_slice() else {

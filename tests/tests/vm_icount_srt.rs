@@ -3,13 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{fs, path::Path, process::Command};
 
-use bestby_tests::{agent::binary, require};
+use bestby_tests::{
+    program::{self, said, succeed},
+    require,
+};
 use serde_json::Value;
 
 fn scenario(queues: &str, load: &str, lifetime: u32) -> String {
@@ -32,16 +31,7 @@ rate_kbit = 1000
 fn lab(directory: &Path, text: &str) -> Command {
     let file = directory.join("short.toml");
     fs::write(&file, text).unwrap();
-    let mut command = Command::new(binary("bestby-lab"));
-    command.arg("run").arg(file);
-    command.arg("--out").arg(directory.join("out"));
-    command
-}
-
-fn said(output: &Output) -> String {
-    let [out, errors] =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    format!("{out}\n{errors}")
+    program::lab(&file, &directory.join("out"))
 }
 
 fn summary(directory: &Path) -> Value {
@@ -69,10 +59,7 @@ fn srt_carries_what_fits_and_drops_what_does_not() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let text = scenario(r#"["srt", "srt paced"]"#, "[0.5, 2]", 300);
-    let output = lab(directory, &text).output().unwrap();
-    let text = said(&output);
-    println!("{text}");
-    assert!(output.status.success());
+    succeed(&mut lab(directory, &text));
     let summary = summary(directory);
     for queue in ["srt", "srt-paced"] {
         let light = measures(&summary, &format!("load=0.5_{queue}"));

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{fs, process::Command};
+use std::fs;
 
-use bestby_tests::agent::binary;
+use bestby_tests::program;
 use serde_json::Value;
 
 /// Nothing competes; the queue holds a single packet, so that bestby drops most of every
@@ -36,19 +36,7 @@ fn runs() -> Vec<Value> {
         directory.path().join("out"),
     );
     fs::write(&scenario, SCENARIO).unwrap();
-    let output = Command::new(binary("bestby-lab"))
-        .arg("run")
-        .arg(&scenario)
-        .arg("--out")
-        .arg(&out)
-        .output()
-        .unwrap();
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    println!("{stdout}\n{stderr}");
-    assert!(output.status.success(), "{stderr}");
+    program::succeed(&mut program::lab(&scenario, &out));
     let summary: Value =
         serde_json::from_slice(&fs::read(out.join("summary.json")).unwrap()).unwrap();
     let cells = summary["scenarios"][0]["cells"].as_array().unwrap();

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use bestby_tests::agent::{Agent, binary};
 use bestby_tests::netns::{self, shell};
+use bestby_tests::{agent::Agent, program::binary};
 use serde_json::Value;
 
 pub(crate) fn text(bytes: &[u8]) -> String {

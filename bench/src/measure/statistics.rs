@@ -1,12 +1,15 @@
 //! What may be said of a few runs: mean, standard deviation, 95 % confidence interval
-//! of the mean by Student's t, and Welch's test of two queues (SFDPS §5 compares its
-//! 30 runs by a t-test, too).
+//! of the mean by Student's t, and t-tests of two queues (SFDPS §5 compares its 30 runs by
+//! a t-test, too).
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 /// Confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
+
+/// p below which a difference is not taken for chance.
+pub const SIGNIFICANCE: f64 = 0.05;
 
 /// Mean, `None` of nothing.
 pub fn mean(values: &[f64]) -> Option<f64> {
@@ -64,38 +67,53 @@ fn quantile(degrees: f64) -> Option<f64> {
     Some(t.inverse_cdf(0.5 + CONFIDENCE / 2.0))
 }
 
-/// Welch's t-test: do two queues differ in the mean?
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Welch {
+/// A t-test: do two queues differ in the mean?
+///
+/// Runs are counts of ADUs in %: `step` is what one ADU is of that. Rounding to whole ADUs
+/// alone has a variance of step²/12, and no queue's runs are believed to vary less: two
+/// runs that differ by one frame each prove nothing, thirty do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
     /// Mean of the first − mean of the second.
-    pub difference: f64,
-    /// Half the width of the 95 % confidence interval of the difference.
+    pub mean: f64,
+    /// Half the width of its 95 % confidence interval.
     pub half_width: f64,
     /// The test's statistic.
     pub t: f64,
-    /// Degrees of freedom (Welch–Satterthwaite).
+    /// Its degrees of freedom.
     pub degrees: f64,
     /// Probability of a difference at least as large, either side, of equal means.
     pub p: f64,
 }
 
-impl Welch {
-    /// Of the runs of two queues. `None` with fewer than two runs of either, or when
-    /// neither varies: then the difference is exact and needs no test.
-    pub fn of(first: &[f64], second: &[f64]) -> Option<Self> {
-        let difference = mean(first)? - mean(second)?;
-        let part = |values: &[f64]| Some(variance(values)? / values.len() as f64);
+impl Difference {
+    /// The paired t-test, of runs that correspond: the same traffic with the first queue
+    /// and with the second. `None` of fewer than two pairs.
+    pub fn paired(pairs: &[[f64; 2]], step: f64) -> Option<Self> {
+        let differences: Vec<f64> = pairs.iter().map(|[first, second]| first - second).collect();
+        let runs = differences.len() as f64;
+        let variance = variance(&differences)?.max(2.0 * rounding(step));
+        Self::of(mean(&differences)?, (variance / runs).sqrt(), runs - 1.0)
+    }
+
+    /// Welch's t-test, of runs that do not correspond. `None` with fewer than two runs of
+    /// either.
+    pub fn welch(first: &[f64], second: &[f64], step: f64) -> Option<Self> {
+        let part =
+            |values: &[f64]| Some(variance(values)?.max(rounding(step)) / values.len() as f64);
         let (a, b) = (part(first)?, part(second)?);
-        let error = (a + b).sqrt();
-        if error == 0.0 {
-            return None;
-        }
-        let degrees = (a + b).powi(2)
-            / (a * a / (first.len() as f64 - 1.0) + b * b / (second.len() as f64 - 1.0));
-        let t = difference / error;
+        // Welch–Satterthwaite; neither varies only where `step` is 0.
+        let weight = |part: f64, values: &[f64]| part * part / (values.len() as f64 - 1.0);
+        let degrees = (a + b).powi(2) / (weight(a, first) + weight(b, second));
+        Self::of(mean(first)? - mean(second)?, (a + b).sqrt(), degrees)
+    }
+
+    /// A difference of the means with this standard error.
+    fn of(mean: f64, error: f64, degrees: f64) -> Option<Self> {
+        let t = mean / error;
         let distribution = StudentsT::new(0.0, 1.0, degrees).ok()?;
         Some(Self {
-            difference,
+            mean,
             half_width: quantile(degrees)? * error,
             t,
             degrees,
@@ -105,8 +123,33 @@ impl Welch {
 
     /// Whether the means differ at the 5 % level.
     pub fn differ(&self) -> bool {
-        self.p < 1.0 - CONFIDENCE
+        is_significant(self.p)
     }
+}
+
+/// Variance of what rounding to multiples of `step` does.
+fn rounding(step: f64) -> f64 {
+    step * step / 12.0
+}
+
+/// Whether a test with this p rejects at the 5 % level.
+pub fn is_significant(p: f64) -> bool {
+    p < SIGNIFICANCE
+}
+
+/// The p of many tests, in the same order, adjusted by Holm's step-down procedure
+/// (Bonferroni's for the least of them): with a probability of 95 % none that is below 5 %
+/// then is chance, however the tests depend on each other.
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let mut adjusted = vec![0.0; p.len()];
+    let mut least: f64 = 0.0;
+    for (rank, place) in order.into_iter().enumerate() {
+        least = least.max(p[place] * (p.len() - rank) as f64).min(1.0);
+        adjusted[place] = least;
+    }
+    adjusted
 }
 
 #[cfg(test)]
@@ -150,23 +193,65 @@ mod tests {
         assert_eq!(Estimate::of(&[]), None);
         let one = Estimate::of(&[5.0]).expect("an estimate");
         assert_eq!((one.mean, one.deviation, one.half_width), (5.0, None, None));
-        assert_eq!(Welch::of(&[1.0], &[2.0, 3.0]), None);
-        assert_eq!(Welch::of(&[1.0, 1.0], &[2.0, 2.0]), None);
+        assert_eq!(Difference::welch(&[1.0], &[2.0, 3.0], 1.0), None);
+        assert_eq!(Difference::paired(&[[1.0, 2.0]], 1.0), None);
     }
 
     #[test]
     fn welch_of_sleep() {
         // R: t.test(extra ~ group, data = sleep): t = -1.8608, df = 17.776,
         // p-value = 0.07939, interval -3.3654832 .. 0.2054832.
-        let welch = Welch::of(&SLEEP_1, &SLEEP_2).expect("a test");
+        let welch = Difference::welch(&SLEEP_1, &SLEEP_2, 0.0).expect("a test");
         near(welch.t, -1.8608, 5e-5);
         near(welch.degrees, 17.776, 5e-4);
         near(welch.p, 0.07939, 5e-6);
-        near(welch.difference, -1.58, 1e-12);
-        near(welch.difference - welch.half_width, -3.3654832, 1e-6);
-        near(welch.difference + welch.half_width, 0.2054832, 1e-6);
+        near(welch.mean, -1.58, 1e-12);
+        near(welch.mean - welch.half_width, -3.3654832, 1e-6);
+        near(welch.mean + welch.half_width, 0.2054832, 1e-6);
         assert!(!welch.differ());
-        let far = SLEEP_2.map(|x| x + 3.0);
-        assert!(Welch::of(&SLEEP_1, &far).expect("a test").differ());
+    }
+
+    #[test]
+    fn pairs_of_sleep_differ() {
+        // The ten patients are the same. R: t.test(Pair(extra[group == 1], extra[group == 2])
+        // ~ 1): t = -4.0621, df = 9, p-value = 0.002833, interval -2.4598858 .. -0.7001142.
+        let pairs: Vec<_> = SLEEP_1
+            .into_iter()
+            .zip(SLEEP_2)
+            .map(|(a, b)| [a, b])
+            .collect();
+        let paired = Difference::paired(&pairs, 0.1).expect("a test");
+        near(paired.t, -4.0621, 5e-5);
+        near(paired.degrees, 9.0, 0.0);
+        near(paired.p, 0.002833, 5e-7);
+        near(paired.mean - paired.half_width, -2.4598858, 1e-6);
+        near(paired.mean + paired.half_width, -0.7001142, 1e-6);
+        assert!(paired.differ());
+    }
+
+    #[test]
+    fn one_adu_each_in_two_runs_proves_nothing() {
+        let differ = |by, runs| {
+            let pairs = vec![[50.0, 50.0 + by]; runs];
+            let [first, second] = [0, 1].map(|i| pairs.iter().map(|p| p[i]).collect::<Vec<_>>());
+            let paired = Difference::paired(&pairs, 2.0).expect("a test").differ();
+            let welch = Difference::welch(&first, &second, 2.0).expect("a test");
+            [paired, welch.differ()]
+        };
+        assert_eq!(differ(2.0, 2), [false, false]);
+        assert_eq!(differ(2.0, 5), [true, true]);
+        assert_eq!(differ(50.0, 2), [true, true]);
+        assert_eq!(differ(0.0, 30), [false, false]);
+    }
+
+    #[test]
+    fn holm_as_in_r() {
+        // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm").
+        let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
+        for (found, wanted) in adjusted.into_iter().zip([0.03, 0.06, 0.06, 0.02]) {
+            near(found, wanted, 1e-12);
+        }
+        assert_eq!(holm(&[0.4, 0.9]), [0.8, 0.9]);
+        assert_eq!(holm(&[]), [0.0; 0]);
     }
 }

@@ -1,13 +1,22 @@
-//! Where bestby leads, where another queue is better, and where it falls short of what is
-//! possible: one rule for the page and for the terminal.
+//! Where bestby leads and where another queue is better: one rule for the page and for the
+//! terminal (`docs/lab.md` has it in words).
 //!
 //! Audio is what a call is worth: more of it on time is better, whatever becomes of the
-//! video. Only at equal audio do complete frames count (of traffic without video: complete
-//! ADUs).
+//! video. So audio decides where it differs by more than chance (p < 5 %) and by more than
+//! [`EQUAL_AUDIO`]; else complete frames do (of traffic without video complete ADUs), by a
+//! test of their own. With one run nothing can be tested: means decide, and it is said.
+//!
+//! Repetitions have the same packets at the same times for every queue, so tests are of
+//! pairs; where the queues have different repetitions (a series that is not complete) Welch's.
+//!
+//! Verdicts are of single tests, because correcting them would hide what is against bestby:
+//! a lead must be one over every other queue, while one queue that is better is enough to be
+//! behind. With how many tests there are, and which differences are certain among all of
+//! them (Holm), every listing tells how much of it chance can do.
 
 use super::metric::{self, Metric};
 use crate::{
-    measure::statistics::{Welch, mean},
+    measure::statistics::{self, Difference, mean},
     scenario::cell::Coordinate,
     series::summary::{CellSummary, RunSummary, ScenarioSummary},
 };
@@ -15,12 +24,108 @@ use crate::{
 /// The queue that speaks for bestby where it was run: the default method in the default mode.
 pub const OURS: &str = "bestby qdisc triage";
 
-/// Points of audio on time up to which two queues have equally much.
+/// Points of audio on time up to which two queues have equally much: what nobody hears.
 pub const EQUAL_AUDIO: f64 = 0.1;
 
 /// Axes that change what bestby is told and nothing else: other queues are told nothing
 /// and run once, with the value 0.
 const TOLD: [&str; 2] = ["rtt_error", "rate_error"];
+
+/// A figure that queues are compared in: ADUs on time, %.
+struct Figure {
+    metric: &'static Metric,
+    /// How many ADUs 100 % of it are.
+    offered: fn(&RunSummary) -> u64,
+}
+
+const AUDIO: Figure = Figure {
+    metric: &metric::AUDIO,
+    offered: |run| run.measures.audio[0],
+};
+const FRAMES: Figure = Figure {
+    metric: &metric::FRAMES,
+    offered: |run| run.measures.frames[0],
+};
+const ADUS: Figure = Figure {
+    metric: &metric::ADUS,
+    offered: |run| run.measures.adus[0],
+};
+
+/// bestby's queue and another in one figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// Head of the figure's column.
+    pub label: &'static str,
+    /// Means of the runs, %: bestby's, the other's.
+    pub means: [f64; 2],
+    /// Of bestby − other, points; absent where there are too few runs to say.
+    pub test: Option<Difference>,
+    /// The test's p among all tests of the scenario (Holm).
+    pub holm: Option<f64>,
+}
+
+impl Compared {
+    /// Of both queues' runs; `None` where a queue has no such figure.
+    fn of(figure: &Figure, own: &CellSummary, other: &CellSummary) -> Option<Self> {
+        let runs = [own, other].map(|cell| figure.metric.numbered(cell));
+        let values = [0, 1].map(|i| runs[i].iter().map(|run| run.1).collect::<Vec<f64>>());
+        let means = [mean(&values[0])?, mean(&values[1])?];
+        let step = 100.0 / (figure.offered)(own.runs.first()?) as f64;
+        let numbers = |i: usize| runs[i].iter().map(|run| run.0);
+        let test = if numbers(0).eq(numbers(1)) {
+            let pairs = values[0].iter().zip(&values[1]);
+            Difference::paired(&pairs.map(|(&a, &b)| [a, b]).collect::<Vec<_>>(), step)
+        } else {
+            Difference::welch(&values[0], &values[1], step)
+        };
+        Some(Self {
+            label: figure.metric.label,
+            means,
+            test,
+            holm: None,
+        })
+    }
+
+    /// bestby − other, points.
+    pub fn difference(&self) -> f64 {
+        self.means[0] - self.means[1]
+    }
+
+    /// How sure the difference is.
+    pub fn certainty(&self) -> Certainty {
+        match (self.test, self.holm) {
+            (None, _) => Certainty::Untested,
+            (Some(test), _) if !test.differ() => Certainty::Chance,
+            (_, Some(p)) if statistics::is_significant(p) => Certainty::AmongAll,
+            _ => Certainty::Alone,
+        }
+    }
+}
+
+/// How sure a difference is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Certainty {
+    /// Its test gives p ≥ 5 %.
+    Chance,
+    /// Too few runs for a test.
+    Untested,
+    /// p < 5 %: one of many such tests may still be chance.
+    Alone,
+    /// p < 5 % among all tests of the scenario (Holm).
+    AmongAll,
+}
+
+impl Certainty {
+    /// What is to be said of it; nothing where it is certain.
+    pub fn doubt(self) -> &'static str {
+        match self {
+            Self::Chance => "may be chance",
+            Self::Untested => "too few runs to tell from chance",
+            Self::Alone => "may be chance among so many tests",
+            Self::AmongAll => "",
+        }
+    }
+}
 
 /// bestby's queue beside one other in one combination of the axes.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,21 +134,10 @@ pub struct Comparison<'a> {
     pub axes: &'a [Coordinate],
     /// The other queue.
     pub peer: &'a str,
-    /// Mean of audio on time, %: bestby's, the other's; absent without audio.
-    pub audio: Option<[f64; 2]>,
-    /// The same of what decides at equal audio, see [`Comparison::video_label`].
-    pub video: Option<[f64; 2]>,
-    /// Name of the figure in `video`.
-    pub video_label: &'static str,
-    /// bestby − other in the figure that decides, points.
-    pub difference: f64,
-    /// Half the width of the 95 % confidence interval of the difference (Welch); absent
-    /// where there are too few runs to say, or where nothing varies.
-    pub half_width: Option<f64>,
-    /// Whether 95 % confidence cannot tell the difference from chance.
-    pub chance: bool,
-    /// Whether both have runs enough, two, for that to be known.
-    pub enough_runs: bool,
+    /// Audio on time; absent without audio.
+    pub audio: Option<Compared>,
+    /// Complete frames on time; of traffic without video complete ADUs.
+    pub frames: Compared,
 }
 
 /// The outcome of a comparison.
@@ -58,11 +152,21 @@ pub enum Verdict {
 }
 
 impl Comparison<'_> {
+    /// The figure that decides.
+    pub fn decisive(&self) -> &Compared {
+        let differs = |audio: &&Compared| {
+            audio.difference().abs() > EQUAL_AUDIO && audio.certainty() != Certainty::Chance
+        };
+        self.audio.as_ref().filter(differs).unwrap_or(&self.frames)
+    }
+
     /// What this comes to.
     pub fn verdict(&self) -> Verdict {
-        if self.difference == 0.0 || self.chance {
+        let decisive = self.decisive();
+        let difference = decisive.difference();
+        if difference == 0.0 || decisive.certainty() == Certainty::Chance {
             Verdict::Equal
-        } else if self.difference > 0.0 {
+        } else if difference > 0.0 {
             Verdict::Leads
         } else {
             Verdict::Behind
@@ -70,17 +174,29 @@ impl Comparison<'_> {
     }
 
     /// What to say of the difference where it is not certain; else empty.
-    pub fn doubt(&self) -> &'static str {
-        match (self.enough_runs, self.chance) {
-            (false, _) => "too few runs to tell from chance",
-            (true, true) => "may be chance",
-            (true, false) => "",
+    pub fn doubt(&self) -> String {
+        let frames = self.decisive().certainty().doubt();
+        match (self.has_less_audio_by_chance(), frames) {
+            (true, "") => "its audio may be chance".into(),
+            (true, doubt) => format!("its audio may be chance; frames: {doubt}"),
+            (false, doubt) => doubt.into(),
         }
     }
 
-    /// Whether the other's mean is better, be it by chance.
+    /// Whether the other's mean is better in what decides, or in audio, be it by chance.
     pub fn other_is_better(&self) -> bool {
-        self.difference < 0.0
+        self.decisive().difference() < 0.0 || self.has_less_audio_by_chance()
+    }
+
+    fn has_less_audio_by_chance(&self) -> bool {
+        self.audio.as_ref().is_some_and(|audio| {
+            audio.difference() < -EQUAL_AUDIO && audio.certainty() == Certainty::Chance
+        })
+    }
+
+    /// How sure it is that the other is better; `None` where it is not.
+    pub fn behind(&self) -> Option<Certainty> {
+        (self.verdict() == Verdict::Behind).then(|| self.decisive().certainty())
     }
 }
 
@@ -105,14 +221,75 @@ pub fn compare(scenario: &ScenarioSummary) -> Vec<Comparison<'_>> {
         return Vec::new();
     };
     let peers = || scenario.queues.iter().filter(|name| *name != ours);
-    scenario
+    let mut found: Vec<Comparison<'_>> = scenario
         .cells
         .iter()
         .filter(|cell| cell.queue == ours)
         .flat_map(|cell| {
             peers().filter_map(|peer| beside(cell, peer, find(scenario, &cell.axes, peer)?))
         })
-        .collect()
+        .collect();
+    adjust(&mut found);
+    found
+}
+
+/// Fills in what each test's p is among all of them.
+fn adjust(found: &mut [Comparison<'_>]) {
+    let p: Vec<f64> = tests(found).map(|test| test.p).collect();
+    let mut adjusted = statistics::holm(&p).into_iter();
+    let compared = found
+        .iter_mut()
+        .flat_map(|c| c.audio.iter_mut().chain([&mut c.frames]));
+    for compared in compared.filter(|compared| compared.test.is_some()) {
+        compared.holm = adjusted.next();
+    }
+}
+
+/// All tests that were made.
+fn tests(found: &[Comparison<'_>]) -> impl Iterator<Item = Difference> {
+    found
+        .iter()
+        .flat_map(|c| c.audio.iter().chain([&c.frames]))
+        .filter_map(|compared| compared.test)
+}
+
+/// In how many cells another queue is better, and how sure that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Combinations of the axes in which there is another queue.
+    pub cells: usize,
+    /// Those in which another queue's mean is better.
+    pub better: usize,
+    /// Those of `better` in which it is by p < 5 %, in the test of that queue.
+    pub alone: usize,
+    /// Those in which it is also among all tests.
+    pub among_all: usize,
+    /// Tests that were made.
+    pub tests: usize,
+}
+
+impl Ahead {
+    /// Of one scenario's comparisons.
+    pub fn of(found: &[Comparison<'_>]) -> Self {
+        let cells = || found.chunk_by(|a, b| a.axes == b.axes);
+        let where_any = |is: fn(&Comparison<'_>) -> bool| {
+            let any = |peers: &&[Comparison<'_>]| peers.iter().any(is);
+            cells().filter(any).count()
+        };
+        Self {
+            cells: cells().count(),
+            better: where_any(|c| c.other_is_better()),
+            alone: where_any(|c| c.behind() >= Some(Certainty::Alone)),
+            among_all: where_any(|c| c.behind() == Some(Certainty::AmongAll)),
+            tests: tests(found).count(),
+        }
+    }
+
+    /// How many of the tests at most would come out against bestby if no two queues
+    /// differed.
+    pub fn by_chance(&self) -> f64 {
+        self.tests as f64 * statistics::SIGNIFICANCE / 2.0
+    }
 }
 
 /// What all the comparisons of one combination come to: behind if any other queue is
@@ -131,121 +308,12 @@ pub fn verdicts(found: &[Comparison<'_>]) -> Vec<Verdict> {
 }
 
 fn beside<'a>(own: &'a CellSummary, peer: &'a str, other: &CellSummary) -> Option<Comparison<'a>> {
-    let means = |metric: &Metric| Some([mean(&metric.values(own))?, mean(&metric.values(other))?]);
-    let audio = means(&metric::AUDIO);
-    let frames = means(&metric::FRAMES);
-    let second = if frames.is_some() {
-        &metric::FRAMES
-    } else {
-        &metric::ADUS
-    };
-    let video = frames.or_else(|| means(second));
-    let unequal = audio.is_some_and(|[own, other]| (own - other).abs() > EQUAL_AUDIO);
-    let (decides, [first, then]) = if unequal {
-        (&metric::AUDIO, audio?)
-    } else {
-        (second, video?)
-    };
-    let runs = [decides.values(own), decides.values(other)];
-    let welch = Welch::of(&runs[0], &runs[1]);
     Some(Comparison {
         axes: &own.axes,
         peer,
-        audio,
-        video,
-        video_label: second.label,
-        difference: first - then,
-        half_width: welch.map(|welch| welch.half_width),
-        chance: welch.is_some_and(|welch| !welch.differ()),
-        enough_runs: runs.iter().all(|runs| runs.len() > 1),
+        audio: Compared::of(&AUDIO, own, other),
+        frames: Compared::of(&FRAMES, own, other).or_else(|| Compared::of(&ADUS, own, other))?,
     })
-}
-
-/// A cell in which bestby's queue falls short of what is possible.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Short<'a> {
-    /// The combination of the swept axes.
-    pub axes: &'a [Coordinate],
-    /// Audio on time, %, where all of it could be and less than [`AUDIO_WANTED`] is.
-    pub audio: Option<f64>,
-    /// Frames on time in % of the bound, where less than [`FRAMES_WANTED`].
-    pub frames: Option<f64>,
-    /// Whether the bound is the exact optimum; else it may be out of reach.
-    pub exact: bool,
-}
-
-/// % of the audio that must be on time where the bound has all of it.
-pub const AUDIO_WANTED: f64 = 99.9;
-/// % of the bound's complete frames that must be on time.
-pub const FRAMES_WANTED: f64 = 95.0;
-
-/// Where bestby's queue has less than it should.
-pub fn short(scenario: &ScenarioSummary) -> Vec<Short<'_>> {
-    own_cells(scenario)
-        .filter_map(|cell| {
-            let figure = |metric: &Metric| mean(&metric.values(cell));
-            let all_audio = cell.runs.iter().all(|run| {
-                run.bound
-                    .is_some_and(|bound| bound.audio.adus == bound.audio.adus_offered)
-            });
-            let below = |figure: Option<f64>, wanted| figure.filter(|&found| found < wanted);
-            let audio = below(figure(&metric::AUDIO).filter(|_| all_audio), AUDIO_WANTED);
-            let frames = below(figure(&metric::FRAMES_OF_BOUND), FRAMES_WANTED);
-            let exact = |run: &RunSummary| {
-                run.bound
-                    .is_some_and(|bound| bound.audio.exact && bound.video.exact)
-            };
-            (audio.is_some() || frames.is_some()).then(|| Short {
-                axes: &cell.axes,
-                audio,
-                frames,
-                exact: cell.runs.iter().all(exact),
-            })
-        })
-        .collect()
-}
-
-/// Cells of bestby's queue that have a bound.
-pub fn bounded(scenario: &ScenarioSummary) -> usize {
-    let has = |cell: &&CellSummary| cell.runs.iter().any(|run| run.bound.is_some());
-    own_cells(scenario).filter(has).count()
-}
-
-/// The largest figures among the cells of bestby's queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Worst<'a> {
-    /// The largest mean of a cell.
-    pub(super) mean: f64,
-    /// That cell.
-    pub(super) axes: &'a [Coordinate],
-    /// The largest figure of a single run of any cell.
-    pub(super) run: f64,
-}
-
-/// The largest `metric`; `None` where no run has it.
-pub(super) fn worst<'a>(scenario: &'a ScenarioSummary, metric: &Metric) -> Option<Worst<'a>> {
-    own_cells(scenario)
-        .filter_map(|cell| {
-            let runs = metric.values(cell);
-            Some(Worst {
-                mean: mean(&runs)?,
-                axes: &cell.axes,
-                run: runs.iter().copied().fold(f64::MIN, f64::max),
-            })
-        })
-        // The first of equals.
-        .reduce(|a, b| Worst {
-            run: a.run.max(b.run),
-            ..if b.mean > a.mean { b } else { a }
-        })
-}
-
-fn own_cells(scenario: &ScenarioSummary) -> impl Iterator<Item = &CellSummary> {
-    let ours = ours(scenario);
-    scenario
-        .cells
-        .iter()
-        .filter(move |cell| Some(cell.queue.as_str()) == ours)
 }
 
 /// The cell of `queue` at `axes`; of a queue that is told nothing, the one it has for all
@@ -277,14 +345,9 @@ pub fn find<'a>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::{
-        bound::{Bound, ClassBound, Link},
-        report::html::tests::{cell, scenario},
-    };
-
-    const OURS_AND_FQ: [&str; 2] = [OURS, "fq"];
+    use crate::report::html::tests::{cell, scenario};
 
     #[test]
     fn every_peer_counts_and_chance_does_not() {
@@ -316,8 +379,8 @@ mod tests {
                 ("4", "bestby tc", Verdict::Leads),
             ]
         );
-        assert_eq!(found[3].video, Some([22.0, 42.0]));
-        assert!((found[3].difference + 20.0).abs() < 1e-9);
+        assert_eq!(found[3].frames.means, [22.0, 42.0]);
+        assert_eq!(found[3].frames.difference(), -20.0);
         // By chance, yet the other's mean is better.
         assert!(found[2].other_is_better() && found[2].doubt() == "may be chance");
         assert_eq!(found[3].doubt(), "");
@@ -327,21 +390,21 @@ mod tests {
         );
     }
 
-    /// Two cells with audio: so many of 1000 packets.
-    fn with_audio(audio: [u64; 2], on_time: [u64; 2]) -> ScenarioSummary {
-        let mut cells: Vec<CellSummary> = OURS_AND_FQ
-            .iter()
-            .zip(on_time)
-            .map(|(queue, on_time)| cell(&[], queue, &[on_time]))
-            .collect();
-        for (cell, audio) in cells.iter_mut().zip(audio) {
-            cell.runs[0].measures.audio = [1000, audio];
-        }
-        scenario(&[], cells)
+    /// Two cells with these runs: audio packets of 1000, ADUs of 100.
+    pub(in crate::report) fn with_audio(ours: &[[u64; 2]], other: &[[u64; 2]]) -> ScenarioSummary {
+        let cells = [(OURS, ours), ("fq", other)].map(|(queue, runs)| {
+            let on_time: Vec<u64> = runs.iter().map(|run| run[1]).collect();
+            let mut cell = cell(&[], queue, &on_time);
+            for (summary, run) in cell.runs.iter_mut().zip(runs) {
+                summary.measures.audio = [1000, run[0]];
+            }
+            cell
+        });
+        scenario(&[], cells.into())
     }
 
     #[test]
-    fn audio_decides_unless_it_is_equal() {
+    fn with_one_run_the_means_decide() {
         for (audio, on_time, verdict) in [
             ([990, 988], [10, 90], Verdict::Leads),
             ([990, 989], [10, 90], Verdict::Behind),
@@ -349,7 +412,7 @@ mod tests {
             ([989, 990], [90, 10], Verdict::Leads),
             ([989, 990], [90, 90], Verdict::Equal),
         ] {
-            let scenario = with_audio(audio, on_time);
+            let scenario = with_audio(&[[audio[0], on_time[0]]], &[[audio[1], on_time[1]]]);
             let found = compare(&scenario);
             assert_eq!(found[0].verdict(), verdict, "{audio:?} {on_time:?}");
             assert!(found[0].doubt().contains("too few runs"));
@@ -357,16 +420,76 @@ mod tests {
     }
 
     #[test]
-    fn without_variation_the_difference_is_exact() {
-        let scenario = scenario(
-            &[],
-            vec![cell(&[], OURS, &[90, 90]), cell(&[], "fq", &[92, 92])],
-        );
+    fn audio_that_differs_by_chance_leaves_it_to_the_frames() {
+        let of =
+            |audio: [u64; 3], on_time: [u64; 3]| [0, 1, 2].map(|run| [audio[run], on_time[run]]);
+        // Audio that differs by 2 points, now this way, now that; by 2 points every time.
+        let (all, less) = ([1000, 1000, 1000], [980, 981, 979]);
+        let (some, other) = ([960, 1000, 980], [1000, 980, 1000]);
+        let (many, few) = ([90, 92, 91], [50, 52, 50]);
+        for (ours, his, verdict, better) in [
+            (of(some, few), of(other, many), Verdict::Behind, true),
+            // Named all the same: its mean has more audio.
+            (of(some, many), of(other, few), Verdict::Leads, true),
+            (of(other, many), of(some, few), Verdict::Leads, false),
+            (of(some, many), of(other, many), Verdict::Equal, true),
+            (of(all, few), of(less, many), Verdict::Leads, false),
+            (of(less, many), of(all, few), Verdict::Behind, true),
+        ] {
+            let scenario = with_audio(&ours, &his);
+            let found = compare(&scenario);
+            let told = (found[0].verdict(), found[0].other_is_better());
+            assert_eq!(told, (verdict, better), "{ours:?} {his:?}: {found:?}");
+        }
+        let scenario = with_audio(&of(some, many), &of(other, few));
+        assert_eq!(compare(&scenario)[0].doubt(), "its audio may be chance");
+        // Nobody hears one packet of 1000.
+        let scenario = with_audio(&of([999; 3], many), &of(all, few));
+        assert_eq!(compare(&scenario)[0].verdict(), Verdict::Leads);
+    }
+
+    #[test]
+    fn runs_of_the_same_traffic_are_pairs() {
+        // Seeds differ by more than queues do.
+        let scenario = |ours: &[u64], other: &[u64]| {
+            scenario(&[], vec![cell(&[], OURS, ours), cell(&[], "fq", other)])
+        };
+        let (ours, other) = ([20, 50, 80], [26, 58, 86]);
+        let pairs = scenario(&ours, &other);
+        let found = compare(&pairs);
+        assert_eq!(found[0].verdict(), Verdict::Behind);
+        assert_eq!(found[0].frames.test.unwrap().degrees, 2.0);
+        // Without the last run of one nothing pairs them.
+        let uneven = scenario(&ours, &other[..2]);
+        assert_eq!(compare(&uneven)[0].verdict(), Verdict::Equal);
+    }
+
+    #[test]
+    fn what_is_certain_alone_may_be_chance_among_many() {
+        let cells = ["1", "2", "3", "4"].iter().flat_map(|load| {
+            let axes = [("load", *load)];
+            // p of 3 % in each cell but the last.
+            let other: &[u64] = if *load == "4" {
+                &[90, 92, 90]
+            } else {
+                &[46, 52, 46]
+            };
+            [cell(&axes, OURS, &[40, 42, 40]), cell(&axes, "fq", other)]
+        });
+        let scenario = scenario(&["load"], cells.collect());
         let found = compare(&scenario);
-        assert_eq!(
-            (found[0].verdict(), found[0].half_width),
-            (Verdict::Behind, None)
-        );
+        assert_eq!(found[0].behind(), Some(Certainty::Alone));
+        assert_eq!(found[3].behind(), Some(Certainty::AmongAll));
+        let ahead = Ahead::of(&found);
+        let wanted = Ahead {
+            cells: 4,
+            better: 4,
+            alone: 4,
+            among_all: 1,
+            tests: 4,
+        };
+        assert_eq!(ahead, wanted);
+        assert_eq!(ahead.by_chance(), 0.1);
     }
 
     #[test]
@@ -393,37 +516,5 @@ mod tests {
         let limited = ["bestby qdisc fifo limit 5", "bestby qdisc triage limit 5"];
         let limited = scenario(&[], limited.map(|queue| cell(&[], queue, &[50])).into());
         assert_eq!(ours(&limited), Some("bestby qdisc triage limit 5"));
-    }
-
-    #[test]
-    fn short_of_the_bound_is_only_what_was_possible() {
-        let class = |adus_offered, adus| ClassBound {
-            adus_offered,
-            adus,
-            exact: true,
-            ..ClassBound::default()
-        };
-        let bounded = |audio_possible, audio, on_time| {
-            let mut scenario = with_audio([audio, 0], [on_time, 0]);
-            scenario.cells[0].runs[0].bound = Some(Bound {
-                link: Link::of_path(253_000, 40_000_000),
-                audio: class(1000, audio_possible),
-                video: class(50, 25),
-                data: ClassBound::default(),
-            });
-            scenario
-        };
-        let found = |scenario: &ScenarioSummary| {
-            let found = short(scenario);
-            assert!(found.iter().all(|short| short.exact));
-            found.first().map(|short| (short.audio, short.frames))
-        };
-        // 24 of 25 frames are 96 %, 23 are 92 %; the other queue does not matter.
-        assert_eq!(found(&bounded(1000, 999, 48)), None);
-        assert_eq!(found(&bounded(1000, 998, 48)), Some((Some(99.8), None)));
-        assert_eq!(found(&bounded(999, 998, 48)), None);
-        assert_eq!(found(&bounded(999, 998, 46)), Some((None, Some(92.0))));
-        // Without a bound nothing can be said.
-        assert_eq!(found(&with_audio([0, 0], [0, 0])), None);
     }
 }

@@ -10,10 +10,13 @@ use anyhow::{Context as _, Result, ensure};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
-    compare::{self, Verdict},
-    gain, metric, pictures, section,
+    compare::{self, Ahead, Verdict},
+    gain, metric, pictures, section, short, text,
 };
-use crate::series::summary::{self, Summary};
+use crate::series::{
+    store,
+    summary::{self, Summary},
+};
 
 /// Name of the page below the results' directory.
 pub const FILE: &str = "report.html";
@@ -47,13 +50,13 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
         if let Some(picture) = gain::render(scenario)? {
             let file = dir.join(&scenario.name).join(GAIN);
             fs::create_dir_all(dir.join(&scenario.name))
-                .and_then(|()| fs::write(&file, picture))
-                .with_context(|| format!("writing {}", file.display()))?;
+                .with_context(|| format!("creating {}", dir.join(&scenario.name).display()))?;
+            store::replace(&file, picture.as_bytes())?;
         }
     }
     let page = page(&summary, dir)?.into_string();
     let file = dir.join(FILE);
-    fs::write(&file, page).with_context(|| format!("writing {}", file.display()))?;
+    store::replace(&file, page.as_bytes())?;
     Ok(file)
 }
 
@@ -110,9 +113,10 @@ fn overview(summary: &Summary) -> Markup {
         p.faint {
             "Leads, equal, behind: " (compare::OURS) " (where it was not run, the first of "
             "bestby's queues) beside all other queues in each combination of the axes, one count "
-            "each. More audio on time is better; at equal audio (within " (compare::EQUAL_AUDIO)
-            " points) more complete frames, without video more complete ADUs. Equal where 95 % "
-            "confidence (Welch's t-test) cannot tell the difference from chance."
+            "each. Audio on time decides where it differs by more than " (compare::EQUAL_AUDIO)
+            " points and by more than chance, else complete frames, without video complete ADUs. "
+            "Equal where chance can do it: p ≥ 5 % in a t-test of the same repetitions with both "
+            "queues (Welch's where they have different ones)."
         }
     }
 }
@@ -133,43 +137,49 @@ fn behind(summary: &Summary) -> Markup {
         .scenarios
         .iter()
         .flat_map(|scenario| {
-            let found = compare::short(scenario);
+            let found = short::short(scenario);
             found.into_iter().map(move |short| (scenario, short))
         })
         .collect();
     let two = |figure: Option<f64>| figure.map_or_else(String::new, |f| format!("{f:.2}"));
     html! {
         h2 id="behind" { "Where bestby does not lead" }
-        @if lost.is_empty() {
-            p { "In no cell is another queue better in audio, or at equal audio in complete frames on time." }
-        } @else {
-            p { "In these cells another queue is better in audio on time, or at equal audio in complete frames:" }
+        @for (scenario, found) in &compared {
+            @if let Some(ours) = compare::ours(scenario) {
+                p { a href={ "#" (scenario.name) } { (scenario.name) } ": "
+                    (text::ahead(&Ahead::of(found), ours)) }
+            }
+        }
+        @if !lost.is_empty() {
             div.scroll { table {
                 thead { tr {
                     th.text { "scenario" } th.text { "cell" } th.text { "better queue" }
                     th { "its audio %" } th { "ours" } th { "its frames %" } th { "ours" }
-                    th { "difference" } th.text {}
+                    th.text { "decides" } th { "difference" } th { "p" } th { "among all" }
+                    th.text {}
                 } }
                 tbody { @for (scenario, c) in &lost { tr {
                     td.text { a href={ "#" (scenario.name) } { (scenario.name) } }
                     td.text { (section::place(scenario, c.axes)) }
                     td.text { (c.peer) }
-                    td { (two(c.audio.map(|[_, other]| other))) }
-                    td { (two(c.audio.map(|[own, _]| own))) }
-                    td { (two(c.video.map(|[_, other]| other))) }
-                    td { (two(c.video.map(|[own, _]| own))) }
+                    @for i in [1, 0] { td { (two(c.audio.as_ref().map(|a| a.means[i]))) } }
+                    @for i in [1, 0] { td { (two(Some(c.frames.means[i]))) } }
+                    @let decisive = c.decisive();
+                    td.text { (decisive.label) }
                     td.bad {
-                        (format!("{:.2}", -c.difference))
-                        @if let Some(half) = c.half_width { (format!(" ± {half:.2}")) }
+                        (format!("{:.2}", -decisive.difference()))
+                        @if let Some(test) = decisive.test { (format!(" ± {:.2}", test.half_width)) }
                     }
+                    td { (text::probability(decisive.test.map(|test| test.p))) }
+                    td { (text::probability(decisive.holm)) }
                     td.text { (c.doubt()) }
                 } } }
             } }
         }
         @if !short.is_empty() {
             p {
-                "In these cells bestby has less than " (compare::AUDIO_WANTED) " % of the audio "
-                "although all of it was possible, or less than " (compare::FRAMES_WANTED)
+                "In these cells bestby has less than " (short::AUDIO_WANTED) " % of the audio "
+                "although all of it was possible, or less than " (short::FRAMES_WANTED)
                 " % of the frames of the bound:"
             }
             div.scroll { table {
@@ -373,12 +383,16 @@ pub(super) mod tests {
         // Of 50 frames, at load 2 fq has 30 and 31, bestby 22 and 23.
         let mut summary = summary();
         let text = page(&summary);
-        assert!(text.contains("In these cells another queue is better"));
+        assert!(
+            text.contains("In 2 of 4 cells another queue&#39;s mean is better")
+                || text.contains("In 2 of 4 cells another queue's mean is better"),
+            "{text}"
+        );
         assert!(text.contains("<td>61.00</td><td>45.00</td>"), "{text}");
         summary.scenarios[0]
             .cells
             .retain(|cell| cell.axes[0].value == "1");
-        assert!(page(&summary).contains("In no cell is another queue better"));
+        assert!(page(&summary).contains("In 0 of 2 cells another queue"));
         summary.scenarios.clear();
         assert!(page(&summary).contains("bestby-lab"));
     }

@@ -273,6 +273,12 @@ impl Metric {
         cell.runs.iter().filter_map(self.of).collect()
     }
 
+    /// The same, each with the number of its run.
+    pub(super) fn numbered(&self, cell: &CellSummary) -> Vec<(u32, f64)> {
+        let of = |run: &RunSummary| Some((run.number, (self.of)(run)?));
+        cell.runs.iter().filter_map(of).collect()
+    }
+
     /// `54.50 ± 1.25`, without `±` where one run says nothing of its certainty.
     pub(super) fn text(&self, estimate: &Estimate) -> String {
         let digits = self.digits;

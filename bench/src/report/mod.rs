@@ -10,6 +10,7 @@ pub mod pictures;
 mod plot;
 mod provenance;
 mod section;
+mod short;
 mod table;
 mod text;
 

@@ -4,9 +4,11 @@
 use anyhow::{Result, bail};
 
 use super::{
-    Table, compare,
+    Table,
+    compare::{self, Ahead},
     metric::{self, Metric},
     section::{self, place},
+    short,
 };
 use crate::{
     scenario::cell::Coordinate,
@@ -137,19 +139,9 @@ pub(super) fn standing(summary: &Summary) -> String {
 
 fn better(scenario: &ScenarioSummary, ours: &str) -> String {
     let found = compare::compare(scenario);
-    let all = compare::verdicts(&found).len();
-    let ahead: Vec<_> = found.iter().filter(|c| c.other_is_better()).collect();
-    let cells = || ahead.chunk_by(|a, b| a.axes == b.axes);
-    let certain = cells().filter(|peers| peers.iter().any(|c| c.doubt().is_empty()));
-    let mut text = format!(
-        "In {} of {all} cells another queue is better than {ours} in audio on time (by more \
-         than {} points), or at equal audio in complete frames; in {} of them by more than \
-         chance.\n\n",
-        cells().count(),
-        compare::EQUAL_AUDIO,
-        certain.count(),
-    );
-    if ahead.is_empty() {
+    let better: Vec<_> = found.iter().filter(|c| c.other_is_better()).collect();
+    let mut text = format!("{}\n\n", ahead(&Ahead::of(&found), ours));
+    if better.is_empty() {
         return text;
     }
     let mut table = Table::new(&[
@@ -159,26 +151,70 @@ fn better(scenario: &ScenarioSummary, ours: &str) -> String {
         "ours",
         "its frames %",
         "ours",
+        "decides",
         "difference",
+        "p",
+        "among all",
         "",
     ]);
-    for c in ahead {
-        let [own_audio, audio] = pair(c.audio);
-        let [own_video, video] = pair(c.video);
-        let half = c.half_width.map(|half| format!(" ± {half:.2}"));
+    for c in better {
+        let [own_audio, audio] = pair(c.audio.as_ref().map(|audio| audio.means));
+        let [own_frames, frames] = pair(Some(c.frames.means));
+        let decisive = c.decisive();
+        let half = decisive
+            .test
+            .map(|test| format!(" ± {:.2}", test.half_width));
         table.row(vec![
             cell_name(scenario, c.axes),
             c.peer.to_owned(),
             audio,
             own_audio,
-            video,
-            own_video,
-            format!("{:.2}{}", -c.difference, half.unwrap_or_default()),
-            c.doubt().into(),
+            frames,
+            own_frames,
+            decisive.label.into(),
+            format!("{:.2}{}", -decisive.difference(), half.unwrap_or_default()),
+            probability(decisive.test.map(|test| test.p)),
+            probability(decisive.holm),
+            c.doubt(),
         ]);
     }
     text.push_str(&table.markdown());
     text + "\n"
+}
+
+/// How many cells other queues lead, and how much of that chance can do.
+pub(super) fn ahead(ahead: &Ahead, ours: &str) -> String {
+    let mut text = format!(
+        "In {} of {} cells another queue's mean is better than that of {ours}: in audio on time \
+         where that differs by more than {} points and by more than chance, else in complete \
+         frames.",
+        ahead.better,
+        ahead.cells,
+        compare::EQUAL_AUDIO,
+    );
+    if ahead.tests == 0 {
+        text.push_str(" With one run of each nothing can be told from chance.");
+    } else {
+        text.push_str(&format!(
+            " In {} of them by more than chance in a test of its own (paired t-test, p < 5 %), in \
+             {} also among all {} tests (Holm). If no two queues differed, up to {:.1} of so many \
+             tests would still be against {ours}.",
+            ahead.alone,
+            ahead.among_all,
+            ahead.tests,
+            ahead.by_chance(),
+        ));
+    }
+    text
+}
+
+/// A test's p for a table.
+pub(super) fn probability(p: Option<f64>) -> String {
+    match p {
+        None => NONE.into(),
+        Some(p) if p < 0.0001 => "< 0.0001".into(),
+        Some(p) => format!("{p:.4}"),
+    }
 }
 
 fn pair(means: Option<[f64; 2]>) -> [String; 2] {
@@ -189,8 +225,8 @@ fn pair(means: Option<[f64; 2]>) -> [String; 2] {
 }
 
 fn short(scenario: &ScenarioSummary, ours: &str) -> String {
-    let found = compare::short(scenario);
-    let bounded = compare::bounded(scenario);
+    let found = short::short(scenario);
+    let bounded = short::bounded(scenario);
     if bounded == 0 {
         return "No run has a clairvoyant bound (no one known rate).\n\n".into();
     }
@@ -198,8 +234,8 @@ fn short(scenario: &ScenarioSummary, ours: &str) -> String {
         "In {} of {bounded} cells {ours} has less than {} % of the audio although all of it was \
          possible, or less than {} % of the frames of the bound.\n\n",
         found.len(),
-        compare::AUDIO_WANTED,
-        compare::FRAMES_WANTED,
+        short::AUDIO_WANTED,
+        short::FRAMES_WANTED,
     );
     if found.is_empty() {
         return text;
@@ -223,7 +259,7 @@ fn short(scenario: &ScenarioSummary, ours: &str) -> String {
 fn worst(scenario: &ScenarioSummary) -> String {
     let mut text = String::new();
     for metric in [&metric::FALSE_DROPS, &metric::STALE] {
-        if let Some(worst) = compare::worst(scenario, metric) {
+        if let Some(worst) = short::worst(scenario, metric) {
             let digits = metric.digits;
             text.push_str(&format!(
                 "- most {}: {:.digits$} in the mean of a cell ({}), {:.digits$} in a run\n",
@@ -302,9 +338,10 @@ mod tests {
         own.runs[1].measures.stale_arrivals = 1;
         let text = standing(&summary);
         for words in [
-            "In 1 of 2 cells another queue is better than bestby qdisc triage",
-            "in 1 of them by more than chance",
-            "| owd 75 ms | fq | – | – | 41.00 | 21.00 | 20.00 ± 6.08 |",
+            "In 1 of 2 cells another queue's mean is better than that of bestby qdisc triage",
+            "In 1 of them by more than chance",
+            "in 1 also among all 2 tests (Holm). If no two queues differed, up to 0.1 of",
+            "| owd 75 ms | fq | – | – | 41.00 | 21.00 | frames % | 20.00 ± 7.34 | 0.0184 | 0.0184 |",
             "No run has a clairvoyant bound",
             "- most stale: 0.5 in the mean of a cell (owd 75 ms), 1.0 in a run",
         ] {

@@ -13,7 +13,7 @@ mod job;
 mod limit;
 mod progress;
 mod stalled;
-mod store;
+pub(crate) mod store;
 pub mod summary;
 mod vm;
 

@@ -286,7 +286,8 @@ pub(super) fn put<T: Serialize>(file: &Path, value: &T) -> Result<()> {
     replace(file, text.as_bytes())
 }
 
-fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a file; it is there as a whole or not at all.
+pub(crate) fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
     let unfinished = file.with_extension("unfinished");
     fs::write(&unfinished, bytes)
         .and_then(|()| fs::rename(&unfinished, file))

@@ -8,19 +8,27 @@ use plotters::{
 };
 
 use super::{
-    metric,
+    compare,
+    metric::{self, Metric},
     plot::{FAINT, GRID, INK, SERIES, text},
 };
-use crate::series::summary::{CellSummary, ScenarioSummary};
+use crate::{
+    measure::statistics::mean,
+    scenario::cell::Coordinate,
+    series::summary::{CellSummary, ScenarioSummary},
+};
 
 const WIDTH: i32 = 760;
 /// px of a row, of what is above the rows and below them.
 const ROW: i32 = 34;
 const TOP: i32 = 64;
-const BOTTOM: i32 = 30;
+const BOTTOM: i32 = 42;
 /// px from the left where bars begin, and where 100 % is.
 const ZERO: i32 = 170;
 const FULL: i32 = 640;
+
+/// Axes that set the load.
+const LOADS: [&str; 2] = ["load", "rate"];
 
 /// One queue's bars.
 struct Row<'a> {
@@ -31,46 +39,78 @@ struct Row<'a> {
     stale: u64,
 }
 
-/// The cells with the highest load (runs of one cell have it exactly), as a picture with
-/// a white ground; `None` where no audio, no video, or one load only.
+/// What is drawn.
+struct Picture<'a> {
+    scenario: &'a ScenarioSummary,
+    load: f64,
+    /// Combinations of the other axes that the bars are means of.
+    points: usize,
+    rows: Vec<Row<'a>>,
+}
+
+/// The highest load (runs of one cell have it exactly) as a picture with a white ground;
+/// `None` where no audio, no video, or one load only. Where several cells have that load,
+/// at other delays or lifetimes, none is picked: bars are means of all in which any frame
+/// could be on time, of the queues that were run in every one of them.
 pub(super) fn render(scenario: &ScenarioSummary) -> Result<Option<String>> {
     let load = |cell: &CellSummary| cell.runs.iter().map(|run| run.load).fold(0.0, f64::max);
     let tightest = scenario.cells.iter().map(load).fold(0.0, f64::max);
-    let mut rows: Vec<Row<'_>> = Vec::new();
+    let mut points: Vec<&[Coordinate]> = Vec::new();
     for cell in &scenario.cells {
-        if load(cell) < tightest * 0.999 || rows.iter().any(|row| row.queue == cell.queue) {
-            continue;
-        }
-        let mean = |metric: &metric::Metric| Some(metric.estimate(cell)?.mean);
-        if let (Some(audio), Some(frames)) = (mean(&metric::AUDIO), mean(&metric::FRAMES_OF_BOUND))
-        {
-            rows.push(Row {
-                queue: &cell.queue,
-                audio,
-                frames,
-                stale: cell
-                    .runs
-                    .iter()
-                    .map(|run| run.measures.stale_arrivals)
-                    .sum(),
-            });
+        let drawn = metric::FRAMES_OF_BOUND.estimate(cell).is_some();
+        if load(cell) >= tightest * 0.999 && drawn && !points.contains(&cell.axes.as_slice()) {
+            points.push(&cell.axes);
         }
     }
+    // A queue that is told nothing has one cell for all errors of what bestby is told.
+    if let Some(ours) = compare::ours(scenario) {
+        points.retain(|axes| compare::find(scenario, axes, ours).is_some());
+    }
+    let queues = scenario.queues.iter().map(String::as_str);
+    let mut rows: Vec<Row<'_>> = queues
+        .filter_map(|queue| {
+            let found = points
+                .iter()
+                .map(|axes| compare::find(scenario, axes, queue));
+            row(queue, &found.collect::<Option<Vec<_>>>()?)
+        })
+        .collect();
     if rows.len() < 2 || tightest <= 1.0 {
         return Ok(None);
     }
     rows.sort_by(|a, b| b.frames.total_cmp(&a.frames));
-    draw(scenario, tightest, &rows).map(Some)
+    draw(&Picture {
+        scenario,
+        load: tightest,
+        points: points.len(),
+        rows,
+    })
+    .map(Some)
 }
 
-fn draw(scenario: &ScenarioSummary, load: f64, rows: &[Row<'_>]) -> Result<String> {
+/// The means of a queue's cells; `None` where one of them has no such figure.
+fn row<'a>(queue: &'a str, cells: &[&CellSummary]) -> Option<Row<'a>> {
+    let of = |metric: &Metric| {
+        let means = cells.iter().map(|cell| Some(metric.estimate(cell)?.mean));
+        mean(&means.collect::<Option<Vec<f64>>>()?)
+    };
+    let runs = cells.iter().flat_map(|cell| &cell.runs);
+    Some(Row {
+        queue,
+        audio: of(&metric::AUDIO)?,
+        frames: of(&metric::FRAMES_OF_BOUND)?,
+        stale: runs.map(|run| run.measures.stale_arrivals).sum(),
+    })
+}
+
+fn draw(picture: &Picture<'_>) -> Result<String> {
     let mut svg = String::new();
-    let bottom = TOP + ROW * rows.len() as i32;
+    let bottom = TOP + ROW * picture.rows.len() as i32;
     let size = (WIDTH as u32, (bottom + BOTTOM) as u32);
-    let wrong = |error| anyhow!("drawing `{}`: {error}", scenario.name);
+    let wrong = |error| anyhow!("drawing `{}`: {error}", picture.scenario.name);
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        paint(&area, scenario, load, rows, bottom).map_err(wrong)?;
+        paint(&area, picture, bottom).map_err(wrong)?;
         area.present().map_err(|error| wrong(error.into()))?;
     }
     Ok(svg)
@@ -78,9 +118,7 @@ fn draw(scenario: &ScenarioSummary, load: f64, rows: &[Row<'_>]) -> Result<Strin
 
 fn paint(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    scenario: &ScenarioSummary,
-    load: f64,
-    rows: &[Row<'_>],
+    picture: &Picture<'_>,
     bottom: i32,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     area.fill(&WHITE)?;
@@ -92,8 +130,17 @@ fn paint(
             text(size, colour, h, VPos::Center),
         ))
     };
-    let title = format!("{}: {load:.1} times what the link carries", scenario.title);
+    let title = format!(
+        "{}: {:.1} times what the link carries",
+        picture.scenario.title, picture.load
+    );
     label(title, (12, 16), 15, INK, HPos::Left)?;
+    if picture.points > 1 {
+        let axes = picture.scenario.axes.iter().map(|axis| axis.axis.as_str());
+        let others: Vec<&str> = axes.filter(|axis| !LOADS.contains(axis)).collect();
+        let words = format!("mean of {} cells: {}", picture.points, others.join(", "));
+        label(words, (12, bottom + 30), 12, FAINT, HPos::Left)?;
+    }
     for (x, colour, words) in [
         (ZERO, SERIES[0], "audio packets on time, %"),
         (
@@ -123,7 +170,7 @@ fn paint(
             HPos::Center,
         )?;
     }
-    for (row, top) in rows.iter().zip((TOP..).step_by(ROW as usize)) {
+    for (row, top) in picture.rows.iter().zip((TOP..).step_by(ROW as usize)) {
         label(
             row.queue.into(),
             (ZERO - 8, top + ROW / 2),
@@ -208,6 +255,36 @@ mod tests {
             "the best queue comes first"
         );
         assert!(svg.contains("A &lt;quick&gt; look"), "{svg}");
+    }
+
+    #[test]
+    fn where_many_cells_have_the_highest_load_their_mean_is_drawn() {
+        let near = summary([0.5, 1.5]);
+        let mut all = near.clone();
+        all.axes.extend(scenario(&["owd"], Vec::new()).axes);
+        for (owd, less) in [("5", 0), ("75", 10)] {
+            for cell in &near.cells {
+                let mut cell = cell.clone();
+                cell.axes.push(Coordinate {
+                    axis: "owd".into(),
+                    value: owd.into(),
+                });
+                for run in &mut cell.runs {
+                    run.measures.frames[1] = run.measures.frames[1].saturating_sub(less);
+                }
+                all.cells.push(cell);
+            }
+        }
+        all.cells.drain(..near.cells.len());
+        // Of 25 frames triage has 24 and 25, and 14 and 15: 78 %.
+        let svg = render(&all).unwrap().unwrap();
+        for words in ["mean of 2 cells: owd", "\n78\n"] {
+            assert!(svg.contains(words), "no `{words}` in {svg}");
+        }
+        assert!(!render(&near).unwrap().unwrap().contains("mean of"));
+        // Nobody is shown by fewer cells than another: here that leaves one queue.
+        all.cells.remove(6);
+        assert_eq!(render(&all).unwrap(), None);
     }
 
     #[test]

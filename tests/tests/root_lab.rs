@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::SystemTime,
@@ -157,6 +158,44 @@ fn an_interrupted_scenario_goes_on_and_leaves_nothing() {
     let text = said(&refused);
     assert!(text.contains("the scenario's file has changed"), "{text}");
     assert_eq!(runs(directory), after);
+}
+
+/// A closed terminal ends the lab as Ctrl-C does; below nohup it goes on.
+#[test]
+fn a_hangup_leaves_nothing_and_nohup_goes_on() {
+    if !require::can(require::root()) {
+        return;
+    }
+    for (action, status, finished) in [(libc::SIG_DFL, 130, 1), (libc::SIG_IGN, 0, 2)] {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let text = SCENARIO.replace(
+            r#""bestby tc", "pfifo 5", "bestby qdisc triage""#,
+            "\"pfifo 5\"",
+        );
+        fs::write(directory.join("small.toml"), text).unwrap();
+        let mut command = lab(directory);
+        // SAFETY: signal is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || {
+                libc::signal(libc::SIGHUP, action);
+                Ok(())
+            });
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(line.starts_with("[1/2"), "{line}");
+        // SAFETY: plain integers; the child has not been waited for.
+        unsafe { libc::kill(pid as i32, libc::SIGHUP) };
+        // Until its end, that it can go on printing.
+        std::io::copy(&mut output, &mut std::io::sink()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(status));
+        assert_eq!(traces(pid), Vec::<PathBuf>::new());
+        assert_eq!(runs(directory).len(), finished);
+    }
 }
 
 #[test]

@@ -78,19 +78,20 @@ pub fn end(status: i32) -> ! {
     std::process::exit(status);
 }
 
-/// From here on SIGINT and SIGTERM undo everything registered and end the
-/// process with status 130. Call once, before any thread is started: threads
-/// inherit the blocked signals.
+/// From here on SIGINT, SIGTERM and SIGHUP (its terminal is closed) undo everything
+/// registered and end the process with status 130. Call once, before any thread is
+/// started: threads inherit the blocked signals.
+///
+/// A SIGHUP that is ignored stays so: `nohup` wants the lab to go on.
 pub fn on_signals() -> io::Result<()> {
-    // SAFETY: an all-zero sigset_t is valid memory for sigemptyset to fill.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` outlives the calls; a null old-set pointer is allowed.
-    let failed = unsafe {
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        libc::sigaddset(&mut set, libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut())
-    };
+    let mut set = ending_signals();
+    // sigwait takes a blocked signal even where it is ignored.
+    if is_ignored(libc::SIGHUP)? {
+        // SAFETY: `set` was initialized above.
+        unsafe { libc::sigdelset(&mut set, libc::SIGHUP) };
+    }
+    // SAFETY: `set` outlives the call; a null old-set pointer is allowed.
+    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
     if failed != 0 {
         return Err(io::Error::from_raw_os_error(failed));
     }
@@ -111,13 +112,33 @@ pub fn on_signals() -> io::Result<()> {
 
 /// Unblocks the signals that [`on_signals`] blocked; for a child between fork and exec.
 pub fn unblock_in_child() {
-    // SAFETY: as in on_signals; sigprocmask is async-signal-safe.
+    let set = ending_signals();
+    // SAFETY: sigprocmask is async-signal-safe; `set` outlives the call.
+    unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+}
+
+/// Async-signal-safe.
+fn ending_signals() -> libc::sigset_t {
+    // SAFETY: an all-zero sigset_t is valid memory for sigemptyset to fill.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        libc::sigaddset(&mut set, libc::SIGTERM);
-        libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
+    // SAFETY: an all-zero sigaction is valid memory for the call to fill; a null new action
+    // changes nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(signal, std::ptr::null(), &mut action) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(action.sa_sigaction == libc::SIG_IGN)
     }
 }
 

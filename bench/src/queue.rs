@@ -1,10 +1,10 @@
 //! The queues that are compared, each at one rate on one device, with what the
 //! sender must say for each of them to show its best.
 //!
-//! Shaping: cake and bestby shape by themselves; all other peers hang below a token
-//! bucket (tbf) whose bucket holds one full packet, the least that it can work with.
-//! (bestby may catch up 1 ms after a late wake-up; a larger bucket below a tiny FIFO
-//! would let several packets through at once and flatter it.)
+//! Shaping: cake and bestby shape by themselves; all other peers hang below one class of
+//! HTB with bestby's own credit of 1 ms. (TBF would save up a packet while the link is idle,
+//! the least that its bucket can hold: at 253 kbit/s 35 ms that no other queue has. It also
+//! takes a packet out of the queue before it may go, when a better one may still come.)
 
 use std::{fmt, net::Ipv4Addr, rc::Rc, str::FromStr};
 
@@ -14,19 +14,20 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bestby,
     netns::Netns,
-    srt,
+    sys::{MILLI, SECOND},
     topology::{self, Path},
-    traffic::{conference, sender::Marking},
+    traffic::sender::Marking,
 };
 
 /// The lab counts drop notices: none may be suppressed, however many come at once.
 const EVERY_NOTICE: &str = "[agent]\nevents_per_s = 1000000\n";
 
-/// Bytes of tbf's bucket for packets of at most `largest` bytes: just above the largest
-/// of the conference (1026), and never below the largest there is: tbf drops a packet
-/// that its bucket cannot hold.
-fn tbf_burst(largest: u32) -> u32 {
-    largest.max(1026) + 74
+/// ns of the link that a shaper may make up for after an idle time: BB_PACE_CREDIT_NS.
+const CREDIT: u64 = MILLI;
+
+/// Bytes that HTB may save up on a link of `rate` bit/s. (0 would be its own choice.)
+fn htb_burst(rate: u64) -> u64 {
+    (rate.saturating_mul(CREDIT) / (8 * SECOND)).max(1)
 }
 
 /// bestby's methods, ours first.
@@ -58,7 +59,7 @@ pub enum Queue {
     Prio,
     /// ETF in deadline mode; the sender gives the last useful departure.
     EtfDeadline,
-    /// The program SRT above a FIFO of 1000 packets, see [`srt`].
+    /// The program SRT above a FIFO of 1000 packets, see [`crate::srt`].
     Srt {
         /// Whether it is told the link's rate and paces itself to it.
         paced: bool,
@@ -241,8 +242,6 @@ pub struct Told<'a> {
     pub owd: u64,
     /// The receivers.
     pub receivers: &'a [Ipv4Addr],
-    /// Bytes of the largest packet that will come, MAC header included.
-    pub largest: u32,
 }
 
 /// Why a queue could not be installed, if the reason is that this kernel has no such
@@ -286,7 +285,6 @@ impl<'a> Installed<'a> {
             session_rate: None,
             owd,
             receivers: &[receiver],
-            largest: conference::VIDEO_MAX,
         };
         Self::told(queue, ns, device, &told)
     }
@@ -307,7 +305,7 @@ impl<'a> Installed<'a> {
         told: &Told<'_>,
         agent: &mut Option<Rc<bestby::Agent>>,
     ) -> Result<Self> {
-        let (rate, mut largest) = (told.rate, told.largest);
+        let rate = told.rate;
         let (leaf, cake) = match queue {
             Queue::Bestby { method, limit } => {
                 let limit = limit.map_or(String::new(), |packets| format!(" --limit {packets}"));
@@ -326,10 +324,7 @@ impl<'a> Installed<'a> {
                 false,
             ),
             // The host's usual queue: SRT is an application, and has no say in it.
-            Queue::Srt { .. } => {
-                largest += srt::HEADER;
-                ("pfifo limit 1000".to_owned(), false)
-            }
+            Queue::Srt { .. } => ("pfifo limit 1000".to_owned(), false),
         };
         let installed = Self {
             ns,
@@ -340,13 +335,18 @@ impl<'a> Installed<'a> {
         if cake {
             ns.sh("tc", &format!("{root} cake bandwidth {rate}bit {leaf}"))?;
         } else {
-            let burst = tbf_burst(largest);
-            let bucket = format!("tbf rate {rate}bit burst {burst} limit 10000000");
-            ns.sh("tc", &format!("{root} {bucket}"))?;
-            ns.sh(
-                "tc",
-                &format!("qdisc add dev {device} parent 1:1 handle 10: {leaf}"),
-            )?;
+            let burst = htb_burst(rate);
+            let (class, below) = ("classid 1:1 htb", format!("dev {device} parent"));
+            for words in [
+                format!("{root} htb default 1"),
+                format!(
+                    "class add {below} 1: {class} rate {rate}bit ceil {rate}bit burst {burst} \
+                     cburst {burst} quantum 1514"
+                ),
+                format!("qdisc add {below} 1:1 handle 10: {leaf}"),
+            ] {
+                ns.sh("tc", &words)?;
+            }
         }
         Ok(installed)
     }

@@ -210,14 +210,12 @@ impl Bench {
                     .then(|| (rate as f64 * wrong / receivers.len() as f64).round() as u64),
                 owd,
                 receivers: &receivers,
-                largest: schedule.largest(),
             },
             Bottleneck::Router => Told {
                 rate: (rate as f64 * wrong).round() as u64,
                 session_rate: None,
                 owd,
                 receivers: &receivers,
-                largest: schedule.largest(),
             },
         };
         let ns = path.sender();

@@ -103,7 +103,6 @@ pub(super) fn pass(
                 session_rate: None,
                 owd: 0,
                 receivers: &[],
-                largest: schedule.largest(),
             };
             let ns = path.sender();
             let installed = Installed::sharing(queue, ns, topology::DEVICE, &told, agent)?;

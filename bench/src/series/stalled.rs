@@ -45,7 +45,6 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
             .then(|| (rate as f64 * (1.0 + point.rate_error.0)).round() as u64),
         owd: told_owd,
         receivers: &[FAR],
-        largest: schedule.largest(),
     };
     let installed = Installed::told(queue, &ns, link.name(), &told)
         .with_context(|| format!("installing {queue} at {rate} bit/s"))?;

@@ -22,6 +22,7 @@ pub mod bound;
 pub mod competing;
 pub mod core;
 pub mod dccp;
+mod decoder;
 pub mod demo;
 pub mod measure;
 pub mod pktgen;

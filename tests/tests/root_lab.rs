@@ -198,6 +198,89 @@ fn a_hangup_leaves_nothing_and_nohup_goes_on() {
     }
 }
 
+/// The only run's file.
+fn run_file(directory: &Path, load: &str) -> PathBuf {
+    let cell = format!("out/media/load={load}_pfifo-1000/run-0.json");
+    directory.join(cell)
+}
+
+fn json(file: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_lost_of_real_media_is_seen_by_a_decoder() {
+    if !require::can(require::root()) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let scenario = format!(
+        r#"
+title = "Media"
+seconds = 4
+discard_first = 1
+queues = ["pfifo 1000"]
+[topology]
+load = [0.5, 3]
+owd = 5
+[traffic]
+model = "media"
+width = 160
+height = 90
+fps = 10
+video_kbit = 200
+directory = "{}"
+"#,
+        directory.join("recorded").display()
+    );
+    let file = directory.join("media.toml");
+    fs::write(&file, scenario).unwrap();
+    let lab = |arguments: &[&str]| {
+        let mut command = Command::new(program::binary("bestby-lab"));
+        command.args(arguments).current_dir(directory);
+        command
+    };
+    let arguments = ["run", "media.toml", "--out", "out"];
+
+    // Without ffmpeg there are no media, and the user is told what to do.
+    let refused = lab(&arguments).env("PATH", directory).output().unwrap();
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success());
+    assert!(errors.contains("apt install ffmpeg"), "{errors}");
+
+    let made = lab(&arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success(), "{errors}");
+    let picture = |load: &str| json(&run_file(directory, load))["measures"]["picture"].clone();
+    let whole = picture("0.5");
+    assert_eq!(whole["pictures"], 30, "{whole}");
+    assert_eq!(whole["decoded"], 30, "{whole}");
+    assert_eq!(whole["intact"], 30, "{whole}");
+    assert_eq!(whole["ssim"], whole["ssim_undisturbed"]);
+    let hurt = picture("3");
+    assert!(hurt["decoded"].as_u64() < Some(30), "{hurt}");
+    assert!(hurt["ssim"].as_f64() < whole["ssim"].as_f64(), "{hurt}");
+    assert_eq!(hurt["ssim_undisturbed"], whole["ssim_undisturbed"]);
+
+    // A run that was not decoded yet, as one of an interrupted series. Without ffmpeg its
+    // figures are left out; with it they are made up for.
+    let mut run = json(&run_file(directory, "3"));
+    run["measures"]["picture"] = Value::Null;
+    fs::write(run_file(directory, "3"), run.to_string()).unwrap();
+    let arguments = ["report", "out", "--table", "decoded %,SSIM"];
+    let without = lab(&arguments).env("PATH", directory).output().unwrap();
+    let errors = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(without.status.success(), "{errors}");
+    assert!(errors.contains("apt install ffmpeg"), "{errors}");
+    let table = String::from_utf8_lossy(&without.stdout).into_owned();
+    assert!(table.contains("100.0") && table.contains('–'), "{table}");
+    let with = lab(&arguments).output().unwrap();
+    let table = String::from_utf8_lossy(&with.stdout).into_owned();
+    assert!(table.contains("100.0") && !table.contains('–'), "{table}");
+    assert_eq!(picture("3"), hurt);
+}
+
 #[test]
 fn a_faulty_scenario_is_refused_with_its_line() {
     let directory = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::relay::{AUDIO_PORT, VIDEO_PORT};
-use crate::{netns::Netns, run};
+use crate::{decoder, netns::Netns, run};
 
 /// Frames per second of the video.
 pub(super) const FPS: u32 = 25;
@@ -46,21 +46,6 @@ pub struct Decoded {
     /// Those of them that are, pixel for pixel (MD5), a frame that was encoded:
     /// no picture they refer to is missing.
     pub intact: u64,
-}
-
-/// Fails with what to do unless ffmpeg can do its part.
-pub(super) fn check_ffmpeg() -> Result<()> {
-    let encoders = run::sh("ffmpeg -hide_banner -encoders").context(
-        "the demo makes, plays and decodes its media with ffmpeg; install it (Debian: apt install ffmpeg)",
-    )?;
-    for encoder in ["libx264", "libopus"] {
-        ensure!(
-            encoders.contains(encoder),
-            "this ffmpeg was built without {encoder}, which encodes the demo's media; \
-             install the ffmpeg of your distribution"
-        );
-    }
-    Ok(())
 }
 
 /// Encodes `seconds` of test pictures with film grain, and of a chord.
@@ -187,14 +172,14 @@ impl Drop for Player {
 
 /// MD5 of every frame of the media: what an undisturbed player shows.
 pub(super) fn reference(media: &Media) -> Result<HashSet<String>> {
-    let frames = frame_md5(&media.file, "nut")?;
+    let frames = decoder::pictures(&media.file, "nut")?;
     ensure!(
         frames.len() as u64 == media.frames,
         "ffmpeg decodes {} of the {} frames it encoded",
         frames.len(),
         media.frames
     );
-    Ok(frames.into_iter().collect())
+    Ok(frames.into_iter().map(|picture| picture.md5).collect())
 }
 
 /// Decodes an H.264 byte stream and compares with the [`reference`].
@@ -206,64 +191,11 @@ pub(super) fn decode(stream: &Path, reference: &HashSet<String>) -> Result<Decod
     {
         return Ok(Decoded::default());
     }
-    let frames = frame_md5(stream, "h264")?;
-    let intact: HashSet<_> = frames.iter().filter(|f| reference.contains(*f)).collect();
+    let frames = decoder::pictures(stream, "h264")?;
+    let shown = frames.iter().map(|picture| &picture.md5);
+    let intact: HashSet<_> = shown.filter(|md5| reference.contains(*md5)).collect();
     Ok(Decoded {
         frames: frames.len() as u64,
         intact: intact.len() as u64,
     })
-}
-
-fn frame_md5(file: &Path, format: &str) -> Result<Vec<String>> {
-    let mut ffmpeg = Command::new("ffmpeg");
-    // One thread: with missing references the result would depend on their timing.
-    // Not `-v error`: a decoder has much to say about missing references.
-    ffmpeg
-        .args([
-            "-hide_banner",
-            "-v",
-            "fatal",
-            "-nostdin",
-            "-threads",
-            "1",
-            "-f",
-            format,
-            "-i",
-        ])
-        .arg(file)
-        .args("-map 0:v -fps_mode passthrough -f framemd5 -".split(' '));
-    let output = ffmpeg.output().context("starting ffmpeg to decode video")?;
-    let frames = md5_column(&String::from_utf8_lossy(&output.stdout));
-    // ffmpeg fails when nothing can be decoded: then nothing is the result.
-    ensure!(
-        output.status.success() || frames.is_empty(),
-        "`{}` failed ({}): {}",
-        run::line(&ffmpeg),
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(frames)
-}
-
-/// The last column of framemd5's lines.
-fn md5_column(text: &str) -> Vec<String> {
-    text.lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.rsplit(',').next())
-        .map(|md5| md5.trim().to_owned())
-        .filter(|md5| !md5.is_empty())
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frame_md5_lines() {
-        let text = "#format: frame checksums\n#hash: MD5\n\
-                    0,          0,          0,        1,   345600, 0123abc\n\
-                    0,          1,          1,        1,   345600, 4567def\n";
-        assert_eq!(md5_column(text), ["0123abc", "4567def"]);
-    }
 }

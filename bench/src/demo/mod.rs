@@ -165,7 +165,7 @@ pub fn check(queues: &[Queue]) -> Result<()> {
 
 /// Encodes the media into `work`.
 pub fn prepare(work: &Path, seconds: u32, fifo_packets: u32, queues: Vec<Queue>) -> Result<Plan> {
-    media::check_ffmpeg()?;
+    crate::decoder::check()?;
     let progress = Progress::new();
     progress.note(&format!(
         "encoding {seconds} s of H.264 video and Opus audio"

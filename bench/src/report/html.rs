@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
     compare::{self, Ahead, Verdict},
-    gain, metric, pictures, section, short, text,
+    gain, metric, section, short, text,
 };
 use crate::series::{
     store,
@@ -34,7 +34,7 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
             file.display()
         )
     })?;
-    let mut summary: Summary = serde_json::from_str(&text)
+    let summary: Summary = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a summary of this lab", file.display()))?;
     ensure!(
         summary.format == summary::FORMAT,
@@ -43,9 +43,6 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
         summary.format,
         summary::FORMAT
     );
-    if pictures::fill(&mut summary, dir)? {
-        summary::save(dir, &summary)?;
-    }
     for scenario in &summary.scenarios {
         if let Some(picture) = gain::render(scenario)? {
             let file = dir.join(&scenario.name).join(GAIN);

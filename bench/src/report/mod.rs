@@ -6,7 +6,6 @@ mod delays;
 mod gain;
 pub mod html;
 mod metric;
-pub mod pictures;
 mod plot;
 mod provenance;
 mod section;

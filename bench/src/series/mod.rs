@@ -11,6 +11,7 @@ mod event;
 mod guest;
 mod job;
 mod limit;
+mod pictures;
 mod progress;
 mod stalled;
 pub(crate) mod store;

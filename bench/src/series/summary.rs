@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     controlled, job,
     limit::Limits,
+    pictures,
     store::{self, Store},
 };
 use crate::{
@@ -181,13 +182,8 @@ pub struct Delivery {
 
 /// Gathers everything below `root` into its summary; returns the summary's file.
 pub fn write(root: &Path) -> Result<PathBuf> {
-    save(root, &gather(root)?)
-}
-
-/// Writes `summary` below `root`, as a whole or not at all; returns the file.
-pub fn save(root: &Path, summary: &Summary) -> Result<PathBuf> {
     let file = root.join(FILE);
-    store::put(&file, summary)?;
+    store::put(&file, &gather(root)?)?;
     Ok(file)
 }
 
@@ -218,6 +214,7 @@ fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
         return Ok(None);
     };
     let scenario = Scenario::load_as(&file, name)?;
+    pictures::fill(&store, &scenario, series.repetitions)?;
     let mut cells = Vec::new();
     let mut missing_runs = 0;
     let mut limits = Limits::load(&store)?;

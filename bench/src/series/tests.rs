@@ -41,25 +41,30 @@ impl Runner for Fake {
         if self.fails {
             return Err(anyhow!("broken"));
         }
-        let run = RunSummary {
-            number: job.number,
-            seed: job.seed(),
-            rate: 253_000,
-            load: 1.0,
-            owd_ms: 5.0,
-            delay_is_real: true,
-            measures: Measures::default(),
-            bound: None,
-            false_drops: None,
-            delivery: None,
-            records: String::new(),
-            took_s: 1.0,
-        };
+        let run = made_up(job.number, job.seed());
         Ok(Outcome::Done(Box::new(run), Vec::new()))
     }
 }
 
-fn here() -> Provenance {
+/// A run that never was.
+pub(super) fn made_up(number: u32, seed: u64) -> RunSummary {
+    RunSummary {
+        number,
+        seed,
+        rate: 253_000,
+        load: 1.0,
+        owd_ms: 5.0,
+        delay_is_real: true,
+        measures: Measures::default(),
+        bound: None,
+        false_drops: None,
+        delivery: None,
+        records: String::new(),
+        took_s: 1.0,
+    }
+}
+
+pub(super) fn here() -> Provenance {
     Provenance {
         kernel: "6.18".into(),
         commit: "abc".into(),
@@ -69,7 +74,7 @@ fn here() -> Provenance {
     }
 }
 
-fn scenario(directory: &Path, text: &str) -> Scenario {
+pub(super) fn scenario(directory: &Path, text: &str) -> Scenario {
     let file = directory.join("t.toml");
     fs::write(&file, text).expect("written");
     Scenario::load(&file).expect("a scenario")

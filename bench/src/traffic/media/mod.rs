@@ -118,7 +118,7 @@ impl Parameters {
     /// File of the recording: everything that the media depend on is in its name.
     fn file(&self, seconds: u64, seed: u64) -> PathBuf {
         self.directory.join(format!(
-            "{}x{}-{}fps-{}k-key{}-b{}-grain{}-audio{}k-{seconds}s-seed{seed}.pcap",
+            "{}x{}-{}fps-{}k-key{}-b{}-grain{}-audio{}k-{seconds}s-seed{seed}from{}.pcap",
             self.width,
             self.height,
             self.fps,
@@ -127,6 +127,7 @@ impl Parameters {
             self.disposable,
             self.grain,
             self.audio_kbit,
+            record::begin(self.fps, seed),
         ))
     }
 

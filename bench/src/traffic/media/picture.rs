@@ -8,8 +8,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
-    path::Path,
-    process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,10 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Class, Parameters, class, record, recording};
 use crate::{
+    cleanup, decoder,
     demo::{depay, rtp},
-    run,
     traffic::pcap::capture::Rtp,
 };
+
+/// The container's name in ffmpeg.
+const FORMAT: &str = "ivf";
 
 /// A run's pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,8 +33,8 @@ pub struct Picture {
     /// Those that are, pixel for pixel, what an undisturbed player shows: no frame they
     /// refer to is missing.
     pub intact: u64,
-    /// Mean structural similarity (SSIM, Wang et al. 2004, all planes as ffmpeg weighs
-    /// them) to the source, 0..=1.
+    /// Mean structural similarity (SSIM, Wang et al. 2004) of the luma to the source,
+    /// 0..=1; where a picture is missing, of the one that is shown instead.
     pub ssim: f64,
     /// The same of an undisturbed player: what coding alone costs.
     pub ssim_undisturbed: f64,
@@ -90,7 +91,7 @@ pub fn judge(
 
 /// What an undisturbed player shows; kept beside the recording.
 fn reference(parameters: &Parameters, seconds: u64, seed: u64, packets: &[Rtp]) -> Result<Shown> {
-    let file = parameters.file(seconds, seed).with_extension("json");
+    let file = parameters.file(seconds, seed).with_extension("shown.json");
     if let Ok(text) = fs::read_to_string(&file) {
         return serde_json::from_str(&text).with_context(|| {
             format!(
@@ -131,13 +132,33 @@ fn show(
     if frames.is_empty() {
         return Ok(Shown::default());
     }
-    let directory = tempfile::tempdir().context("a directory for what is decoded")?;
-    let file = directory.path().join("arrived.ivf");
-    fs::write(&file, ivf(parameters, &frames))?;
-    Ok(Shown {
-        md5: md5(&file)?,
-        ssim: likeness(parameters, seconds, seed, &file, directory.path())?,
-    })
+    // A name of its own: what is kept there goes on Ctrl-C, too.
+    let (_, file) = tempfile::Builder::new()
+        .prefix("bestby-lab-arrived-")
+        .suffix(".ivf")
+        .tempfile()
+        .and_then(|file| file.keep().map_err(Into::into))
+        .context("a file for what is decoded")?;
+    let _guard = cleanup::on_exit({
+        let file = file.clone();
+        // A file that stays behind is no reason to fail.
+        move || drop(fs::remove_file(file))
+    });
+    fs::write(&file, ivf(parameters, &frames))
+        .with_context(|| format!("writing {}", file.display()))?;
+    let decoded = decoder::pictures(&file, FORMAT)?;
+    let md5: BTreeMap<u64, String> = decoded
+        .into_iter()
+        .filter_map(|picture| Some((picture.at?, picture.md5)))
+        .collect();
+    // Frames without any that they build on may give no picture at all.
+    let ssim = if md5.is_empty() {
+        BTreeMap::new()
+    } else {
+        let count = seconds * u64::from(parameters.fps);
+        decoder::likeness(&record::source(parameters, seed), count, &file, FORMAT)?
+    };
+    Ok(Shown { md5, ssim })
 }
 
 /// Number of the picture and H.264 byte stream of each whole frame, in decoding order.
@@ -189,97 +210,4 @@ fn ivf(parameters: &Parameters, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
         file.extend(bytes);
     }
     file
-}
-
-/// MD5 of each decoded picture by its number.
-fn md5(file: &Path) -> Result<BTreeMap<u64, String>> {
-    let mut ffmpeg = Command::new("ffmpeg");
-    // One thread: with missing references the result would depend on their timing.
-    ffmpeg
-        .args("-hide_banner -v fatal -nostdin -threads 1 -i".split(' '))
-        .arg(file)
-        .args("-map 0:v -fps_mode passthrough -f framemd5 -".split(' '));
-    // It fails when nothing can be decoded: then nothing is the result.
-    let output = ffmpeg.output().context("starting ffmpeg to decode")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let pictures: BTreeMap<u64, String> = text.lines().filter_map(picture).collect();
-    ensure!(
-        output.status.success() || pictures.is_empty(),
-        "`{}` failed ({}): {}",
-        run::line(&ffmpeg),
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(pictures)
-}
-
-/// Number and MD5 of a line of framemd5: stream, dts, pts, duration, size, MD5.
-fn picture(line: &str) -> Option<(u64, String)> {
-    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-    match fields[..] {
-        [stream, _, pts, _, _, md5] if !stream.starts_with('#') => {
-            Some((pts.parse().ok()?, md5.to_owned()))
-        }
-        _ => None,
-    }
-}
-
-/// SSIM of each picture of the source to the one that is shown in its place.
-fn likeness(
-    parameters: &Parameters,
-    seconds: u64,
-    seed: u64,
-    file: &Path,
-    directory: &Path,
-) -> Result<BTreeMap<u64, f64>> {
-    const STATS: &str = "ssim.log";
-    let mut ffmpeg = Command::new("ffmpeg");
-    ffmpeg
-        .current_dir(directory)
-        .args("-hide_banner -v fatal -nostdin -f lavfi -t".split(' '))
-        .args([
-            &seconds.to_string(),
-            "-i",
-            &record::source(parameters, seed),
-        ])
-        .args(["-threads", "1", "-i"])
-        .arg(file)
-        // The source leads; beside each of its pictures stands the newest decoded one.
-        .args(["-lavfi", &format!("[0:v][1:v]ssim=stats_file={STATS}")])
-        .args(["-f", "null", "-"]);
-    run::output(&mut ffmpeg).context("comparing pictures")?;
-    let text = fs::read_to_string(directory.join(STATS)).context("reading SSIM")?;
-    let values: Vec<f64> = text.lines().filter_map(all_planes).collect();
-    // Pictures before the first decoded one have no line: the lines are the last ones.
-    let count = seconds * u64::from(parameters.fps);
-    let missing = count.saturating_sub(values.len() as u64);
-    Ok((missing..).zip(values).collect())
-}
-
-/// `All:` of a line `n:1 Y:0.98 U:0.98 V:0.98 All:0.98 (17.1)`.
-fn all_planes(line: &str) -> Option<f64> {
-    let field = line
-        .split_whitespace()
-        .find_map(|f| f.strip_prefix("All:"))?;
-    field.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_ffmpeg() {
-        assert_eq!(
-            picture("0,         16,         16,        1,    86400, 2ad81a98"),
-            Some((16, "2ad81a98".into()))
-        );
-        assert_eq!(picture("#tb 0: 1/30"), None);
-        assert_eq!(picture("#stream#, dts, pts, duration, size, hash"), None);
-        assert_eq!(
-            all_planes("n:2 Y:0.617134 U:0.742409 V:0.799699 All:0.668441 (4.794388)"),
-            Some(0.668441)
-        );
-        assert_eq!(all_planes(""), None);
-    }
 }

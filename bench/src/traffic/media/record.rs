@@ -12,10 +12,14 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use etherparse::PacketBuilder;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore as _, SeedableRng as _},
+};
 
 use super::{AUDIO_CLOCK, AUDIO_TYPE, Parameters, VIDEO_CLOCK, VIDEO_TYPE};
 use crate::{
-    run,
+    decoder, run,
     sys::{self, SECOND},
 };
 
@@ -24,6 +28,16 @@ const RTP_BYTES: u32 = 1200;
 /// In the capture: from, to, ports of audio and video.
 const ADDRESSES: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
 const PORTS: [u16; 2] = [5004, 5006];
+
+/// Runs begin at places within so many seconds of test pictures; what is before a run's
+/// place is made, too, and takes its time.
+const BEGIN_WITHIN_S: u64 = 60;
+
+/// Where in the test pictures the run of a seed begins, in frames. With the grain alone to
+/// tell them apart the frames of two seeds would be nearly of one size.
+pub(super) fn begin(fps: u32, seed: u64) -> u64 {
+    ChaCha8Rng::seed_from_u64(seed).next_u64() % (BEGIN_WITHIN_S * u64::from(fps))
+}
 
 /// The pictures before they are encoded, as a source of ffmpeg; the same for one seed.
 pub(super) fn source(parameters: &Parameters, seed: u64) -> String {
@@ -34,10 +48,12 @@ pub(super) fn source(parameters: &Parameters, seed: u64) -> String {
         grain,
         ..
     } = parameters;
+    let begin = begin(*fps, seed);
     // The filter's seed is an i32.
     let seed = seed % (1 << 31);
     format!(
-        "testsrc2=s={width}x{height}:r={fps},noise=alls={grain}:allf=t:all_seed={seed},format=yuv420p"
+        "testsrc2=s={width}x{height}:r={fps},trim=start_frame={begin},setpts=PTS-STARTPTS,\
+         noise=alls={grain}:allf=t:all_seed={seed},format=yuv420p"
     )
 }
 
@@ -73,7 +89,8 @@ fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Resu
         .args("-hide_banner -v error -nostdin -y -f lavfi -i".split(' '))
         .arg(source(parameters, seed))
         .args(["-f", "lavfi", "-i", chord, "-t", &seconds.to_string()])
-        .args("-c:v libx264 -preset veryfast".split(' '))
+        // One thread: with more, what is encoded would depend on the machine.
+        .args("-c:v libx264 -threads 1 -preset veryfast".split(' '))
         .args(["-b:v", &format!("{video_kbit}k")])
         .args(["-maxrate", &format!("{}k", video_kbit * 3 / 2)])
         // As live encoders are set: no frame is much more than an eighth of a second of the
@@ -83,9 +100,8 @@ fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Resu
         .args(["-c:a", "libopus", "-b:a", &format!("{audio_kbit}k")])
         .args("-vbr off -frame_duration 20 -ac 2 -f nut".split(' '))
         .arg(file);
-    run::output(&mut ffmpeg).map(drop).context(
-        "real media are made with ffmpeg, libx264 and libopus; install it (Debian: apt install ffmpeg)",
-    )
+    decoder::check()?;
+    run::output(&mut ffmpeg).map(drop).context("encoding")
 }
 
 /// Audio's and video's RTP packets in the order of their sequence numbers.

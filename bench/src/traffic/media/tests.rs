@@ -88,6 +88,34 @@ fn media_are_recorded_once_and_judged_by_a_decoder() {
 }
 
 #[test]
+fn seeds_that_follow_each_other_give_frames_of_other_sizes() {
+    let (_directory, parameters) = small();
+    let sizes = |seed| {
+        let schedule = schedule(&parameters, 4, seed).expect("a recording");
+        adus(&schedule)
+            .into_iter()
+            .filter(|adu| adu.class == Class::Video)
+            .map(|adu| f64::from(adu.bytes))
+            .collect::<Vec<_>>()
+    };
+    let (one, other) = (sizes(1), sizes(2));
+    assert_eq!(one.len(), other.len());
+    let by = |(a, b): (&f64, &f64)| (a / b - 1.0).abs();
+    let mean = one.iter().zip(&other).map(by).sum::<f64>() / one.len() as f64;
+    assert!(mean > 0.05, "frames differ by {:.1} % only", mean * 100.0);
+}
+
+#[test]
+fn frames_without_a_key_frame_may_give_no_picture_and_that_is_no_error() {
+    let (_directory, parameters) = small();
+    let schedule = schedule(&parameters, 2, 3).expect("a recording");
+    let disposable: Vec<bool> = schedule.packets.iter().map(|p| p.priority == 5).collect();
+    let picture = judge(&parameters, 2, 3, &disposable, 0.0).expect("a picture");
+    assert_eq!(picture.intact, 0, "{picture:?}");
+    assert!(picture.ssim < picture.ssim_undisturbed, "{picture:?}");
+}
+
+#[test]
 fn what_cannot_be_encoded_is_refused_before_ffmpeg_is() {
     let (_directory, parameters) = small();
     for (name, bad) in [

@@ -1,0 +1,137 @@
+//! ffmpeg's decoder as a player has it, for the demo and for the lab: the pictures that it
+//! makes of a file, and how like they are to what was filmed.
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::run;
+
+/// What to do without a usable ffmpeg.
+const INSTALL: &str = "install it (Debian: apt install ffmpeg)";
+
+/// Whether there is an ffmpeg to decode with.
+pub(crate) fn is_here() -> bool {
+    run::sh("ffmpeg -version").is_ok()
+}
+
+/// Fails with what to do unless ffmpeg can encode and decode media.
+pub(crate) fn check() -> Result<()> {
+    let encoders = run::sh("ffmpeg -hide_banner -encoders").with_context(|| {
+        format!("real media are made, played and decoded with ffmpeg: {INSTALL}")
+    })?;
+    for encoder in ["libx264", "libopus"] {
+        ensure!(
+            encoders.contains(encoder),
+            "this ffmpeg was built without {encoder}, which encodes real media: install the \
+             ffmpeg of your distribution"
+        );
+    }
+    Ok(())
+}
+
+/// A picture as the decoder returned it, concealed or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Picture {
+    /// Place in time, in the container's unit; absent where the container knows no time.
+    pub(crate) at: Option<u64>,
+    /// MD5 of its pixels.
+    pub(crate) md5: String,
+}
+
+/// What the decoder returns of `file`, a container of ffmpeg's `format`, as it is shown.
+pub(crate) fn pictures(file: &Path, format: &str) -> Result<Vec<Picture>> {
+    let mut ffmpeg = Command::new("ffmpeg");
+    // One thread: with missing references the result would depend on their timing.
+    // Not `-v error`: a decoder has much to say about missing references.
+    ffmpeg
+        .args("-hide_banner -v fatal -nostdin -threads 1 -f".split(' '))
+        .args([format, "-i"])
+        .arg(file)
+        .args("-map 0:v -fps_mode passthrough -f framemd5 -".split(' '));
+    let output = ffmpeg.output().context("starting ffmpeg to decode video")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let pictures: Vec<Picture> = text.lines().filter_map(picture).collect();
+    // ffmpeg fails when nothing can be decoded: then nothing is the result.
+    ensure!(
+        output.status.success() || pictures.is_empty(),
+        "`{}` failed ({}): {}",
+        run::line(&ffmpeg),
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(pictures)
+}
+
+/// Of a line of framemd5: stream, dts, pts, duration, size, MD5.
+fn picture(line: &str) -> Option<Picture> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    match fields[..] {
+        [stream, _, pts, _, _, md5] if !stream.starts_with('#') => Some(Picture {
+            at: pts.parse().ok(),
+            md5: md5.to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+/// SSIM (Wang et al. 2004) of the luma of each of the `count` pictures of `source`, a
+/// filter of ffmpeg, to the picture of `file` that a player shows in its place: the newest
+/// one decoded by then. There is none, and no entry, before the first.
+pub(crate) fn likeness(
+    source: &str,
+    count: u64,
+    file: &Path,
+    format: &str,
+) -> Result<BTreeMap<u64, f64>> {
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg
+        .args("-hide_banner -v fatal -nostdin -f lavfi -i".split(' '))
+        .arg(format!("{source},trim=end_frame={count}"))
+        .args(["-threads", "1", "-f", format, "-i"])
+        .arg(file)
+        // The source leads, and ends it; a stream that is over stays at its last picture.
+        .args(["-lavfi", "[0:v][1:v]ssim=stats_file=-"])
+        .args(["-f", "null", "/dev/null"]);
+    let text = run::output(&mut ffmpeg).context("comparing pictures")?;
+    let values: Vec<f64> = text.lines().filter_map(luma).collect();
+    let compared = values.len() as u64;
+    ensure!(
+        (1..=count).contains(&compared),
+        "`{}` compared {compared} of {count} pictures",
+        run::line(&ffmpeg)
+    );
+    // Pictures before the first decoded one have no line: the lines are the last ones.
+    Ok((count - compared..).zip(values).collect())
+}
+
+/// `Y:` of a line `n:1 Y:0.98 U:0.98 V:0.98 All:0.98 (17.1)`.
+fn luma(line: &str) -> Option<f64> {
+    let field = line.split_whitespace().find_map(|f| f.strip_prefix("Y:"))?;
+    field.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ffmpeg() {
+        assert_eq!(
+            picture("0,         16,         16,        1,    86400, 2ad81a98"),
+            Some(Picture {
+                at: Some(16),
+                md5: "2ad81a98".into()
+            })
+        );
+        let raw = picture("0, 0, -9223372036854775808, 1, 345600, 4567def").expect("a picture");
+        assert_eq!((raw.at, raw.md5.as_str()), (None, "4567def"));
+        assert_eq!(picture("#tb 0: 1/30"), None);
+        assert_eq!(picture("#stream#, dts, pts, duration, size, hash"), None);
+        assert_eq!(
+            luma("n:2 Y:0.617134 U:0.742409 V:0.799699 All:0.668441 (4.794388)"),
+            Some(0.617134)
+        );
+        assert_eq!(luma(""), None);
+    }
+}

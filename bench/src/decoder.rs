@@ -10,6 +10,10 @@ use crate::run;
 /// What to do without a usable ffmpeg.
 const INSTALL: &str = "install it (Debian: apt install ffmpeg)";
 
+/// Not `-v error`: a decoder has much to say about missing references. Without `-copyts` the
+/// first picture that is there would stand where the first of all should.
+const COMMON: &str = "-hide_banner -v fatal -nostdin -copyts";
+
 /// Whether there is an ffmpeg to decode with.
 pub(crate) fn is_here() -> bool {
     run::sh("ffmpeg -version").is_ok()
@@ -43,10 +47,9 @@ pub(crate) struct Picture {
 pub(crate) fn pictures(file: &Path, format: &str) -> Result<Vec<Picture>> {
     let mut ffmpeg = Command::new("ffmpeg");
     // One thread: with missing references the result would depend on their timing.
-    // Not `-v error`: a decoder has much to say about missing references.
     ffmpeg
-        .args("-hide_banner -v fatal -nostdin -threads 1 -f".split(' '))
-        .args([format, "-i"])
+        .args(COMMON.split(' '))
+        .args(["-threads", "1", "-f", format, "-i"])
         .arg(file)
         .args("-map 0:v -fps_mode passthrough -f framemd5 -".split(' '));
     let output = ffmpeg.output().context("starting ffmpeg to decode video")?;
@@ -86,7 +89,8 @@ pub(crate) fn likeness(
 ) -> Result<BTreeMap<u64, f64>> {
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg
-        .args("-hide_banner -v fatal -nostdin -f lavfi -i".split(' '))
+        .args(COMMON.split(' '))
+        .args(["-f", "lavfi", "-i"])
         .arg(format!("{source},trim=end_frame={count}"))
         .args(["-threads", "1", "-f", format, "-i"])
         .arg(file)

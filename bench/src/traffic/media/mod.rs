@@ -77,7 +77,7 @@ impl Default for Parameters {
             key_frames_every: 60,
             disposable: 1,
             by_layer: true,
-            grain: 8,
+            grain: 4,
             audio_kbit: 64,
             video_lifetime_ms: 200,
             audio_lifetime_ms: 200,
@@ -118,7 +118,7 @@ impl Parameters {
     /// File of the recording: everything that the media depend on is in its name.
     fn file(&self, seconds: u64, seed: u64) -> PathBuf {
         self.directory.join(format!(
-            "{}x{}-{}fps-{}k-key{}-b{}-grain{}-audio{}k-{seconds}s-seed{seed}from{}.pcap",
+            "{}x{}-{}fps-{}k-pan-key{}-b{}-grain{}-audio{}k-{seconds}s-seed{seed}from{}.pcap",
             self.width,
             self.height,
             self.fps,

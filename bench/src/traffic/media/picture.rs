@@ -50,7 +50,11 @@ struct Shown {
 impl Shown {
     /// Mean likeness of the pictures from `first` on, of `count` in all.
     fn mean(&self, first: u64, count: u64) -> f64 {
-        let sum: f64 = self.ssim.range(first..count).map(|(_, ssim)| ssim).sum();
+        // From 0.0 on: the sum of nothing would be -0.0.
+        let sum = self
+            .ssim
+            .range(first..count)
+            .fold(0.0, |sum, (_, ssim)| sum + ssim);
         sum / count.saturating_sub(first).max(1) as f64
     }
 }

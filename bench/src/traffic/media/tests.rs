@@ -116,6 +116,36 @@ fn frames_without_a_key_frame_may_give_no_picture_and_that_is_no_error() {
 }
 
 #[test]
+fn a_loss_at_the_beginning_moves_no_later_picture() {
+    let (_directory, parameters) = small();
+    let schedule = schedule(&parameters, 4, 3).expect("a recording");
+    let some: Vec<bool> = schedule
+        .packets
+        .iter()
+        .map(|p| p.class == Class::Audio || p.at > 500 * MILLI)
+        .collect();
+    // The second key frame, after 2 s, makes good.
+    let picture = judge(&parameters, 4, 3, &some, 2.0).expect("a picture");
+    assert_eq!((picture.pictures, picture.intact), (20, 20), "{picture:?}");
+    assert_eq!(picture.ssim, picture.ssim_undisturbed);
+    let from_start = judge(&parameters, 4, 3, &some, 0.0).expect("a picture");
+    assert!(from_start.ssim < picture.ssim / 1.2, "{from_start:?}");
+}
+
+#[test]
+fn a_frozen_picture_is_unlike_what_goes_on() {
+    let (_directory, parameters) = small();
+    let schedule = schedule(&parameters, 4, 3).expect("a recording");
+    let first: Vec<bool> = schedule.packets.iter().map(|p| p.at == 0).collect();
+    let picture = judge(&parameters, 4, 3, &first, 1.0).expect("a picture");
+    assert_eq!((picture.decoded, picture.intact), (0, 0), "{picture:?}");
+    assert!(
+        picture.ssim > 0.0 && picture.ssim < picture.ssim_undisturbed * 0.8,
+        "{picture:?}"
+    );
+}
+
+#[test]
 fn what_cannot_be_encoded_is_refused_before_ffmpeg_is() {
     let (_directory, parameters) = small();
     for (name, bad) in [

@@ -140,7 +140,7 @@ fn a_frozen_picture_is_unlike_what_goes_on() {
     let picture = judge(&parameters, 4, 3, &first, 1.0).expect("a picture");
     assert_eq!((picture.decoded, picture.intact), (0, 0), "{picture:?}");
     assert!(
-        picture.ssim > 0.0 && picture.ssim < picture.ssim_undisturbed * 0.8,
+        picture.ssim > 0.0 && picture.ssim < picture.ssim_undisturbed * 0.5,
         "{picture:?}"
     );
 }

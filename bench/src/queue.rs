@@ -2,9 +2,8 @@
 //! sender must say for each of them to show its best.
 //!
 //! Shaping: cake and bestby shape by themselves; all other peers hang below one class of
-//! HTB with bestby's own credit of 1 ms. (TBF would save up a packet while the link is idle,
-//! the least that its bucket can hold: at 253 kbit/s 35 ms that no other queue has. It also
-//! takes a packet out of the queue before it may go, when a better one may still come.)
+//! HTB with bestby's own credit of 1 ms. (Below TBF they would save up a packet while the
+//! link is idle, the least that its bucket can hold: at 253 kbit/s 35 ms of the link.)
 
 use std::{fmt, net::Ipv4Addr, rc::Rc, str::FromStr};
 

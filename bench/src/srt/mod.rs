@@ -4,7 +4,7 @@
 //! ```text
 //! sender ns                                        receiver ns
 //! lab ── UDP, lo ── srt-live-transmit ── s0 ─ ... ─ r0 ── srt-live-transmit ── UDP, lo ── lab
-//!                   caller               tbf, pfifo 1000  listener
+//!                   caller               htb, pfifo 1000  listener
 //! ```
 //!
 //! One connection carries all classes, as a stream of a broadcaster is one. A datagram

@@ -454,6 +454,14 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_saves_up_a_millisecond_of_its_link() {
+        // 253 kbit/s are 31.6 bytes/ms. tc takes 0 for "choose yourself": 1600 and more.
+        for (rate, bytes) in [(253_000, 31), (10_000_000_000, 1_250_000), (7_999, 1)] {
+            assert_eq!(htb_burst(rate), bytes, "{rate}");
+        }
+    }
+
+    #[test]
     fn a_kernels_lack_is_told_from_other_failures() {
         let lack = anyhow::anyhow!("Error: Specified qdisc kind is unknown.").context("tc");
         assert!(not_on_this_kernel(&lack).is_some());

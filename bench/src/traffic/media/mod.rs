@@ -52,8 +52,10 @@ pub struct Parameters {
     pub key_frames_every: u32,
     /// Disposable frames between two that others refer to, 0..=4.
     pub disposable: u32,
-    /// Whether the sender says what other frames lose with one: key frames get priority 3,
-    /// reference frames 4, disposable ones 5; otherwise all frames have that of video.
+    /// Whether the sender says how much other frames lose with one: key frames get priority
+    /// 3, reference frames 4, 5 or 6 (in each third of the way to the next key frame, for
+    /// those later than one that is lost are lost, too), disposable ones 7; otherwise all
+    /// frames have that of video.
     pub by_layer: bool,
     /// Strength of the film grain, 0..=100: what makes sizes vary as a camera's do.
     pub grain: u32,
@@ -173,17 +175,20 @@ fn class(packet: &Rtp) -> Class {
     }
 }
 
-fn priority(parameters: &Parameters, packet: &Rtp) -> u8 {
-    let class = class(packet);
-    if class != Class::Video || !parameters.by_layer {
-        return class.priority();
-    }
-    let payload = rtp::parse(&packet.content).map(|(_, payload)| payload);
-    match payload.and_then(Layer::of_h264) {
+/// What a packet of video is to other frames.
+fn layer(packet: &Rtp) -> Option<Layer> {
+    let (_, payload) = rtp::parse(&packet.content)?;
+    Layer::of_h264(payload)
+}
+
+/// The priority of a frame that comes so many ns after its key frame.
+fn priority(parameters: &Parameters, layer: Option<Layer>, after: u64) -> u8 {
+    let way = u64::from(parameters.key_frames_every) * SECOND / u64::from(parameters.fps);
+    match layer.filter(|_| parameters.by_layer) {
         Some(Layer::Key) => 3,
-        Some(Layer::Reference) => 4,
-        Some(Layer::Disposable) => 5,
-        None => class.priority(),
+        Some(Layer::Reference) => 4 + (3 * after / way).min(2) as u8,
+        Some(Layer::Disposable) => 7,
+        None => Class::Video.priority(),
     }
 }
 
@@ -193,6 +198,7 @@ pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Sche
     let mut packets: Vec<Packet> = Vec::with_capacity(recorded.len());
     let mut numbers = std::collections::HashMap::new();
     let mut last: std::collections::HashMap<u32, usize> = Default::default();
+    let mut key_at = 0;
     for (index, packet) in recorded.iter().enumerate() {
         let next = numbers.len() as u32;
         let adu = *numbers
@@ -200,12 +206,22 @@ pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Sche
             .or_insert(next);
         last.insert(adu, index);
         let class = class(packet);
+        let priority = match class {
+            Class::Video => {
+                let layer = layer(packet);
+                if layer == Some(Layer::Key) {
+                    key_at = packet.at;
+                }
+                priority(parameters, layer, packet.at - key_at)
+            }
+            _ => class.priority(),
+        };
         packets.push(Packet {
             at: packet.at,
             // All packets of a frame are recorded with one time.
             lifetime: parameters.lifetime(class),
             class,
-            priority: priority(parameters, packet),
+            priority,
             stream: 0,
             adu,
             last: false,

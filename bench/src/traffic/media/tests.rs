@@ -36,8 +36,21 @@ fn media_are_recorded_once_and_judged_by_a_decoder() {
         *priorities.entry(p.priority).or_insert(0) += 1;
     }
     assert_eq!(priorities.get(&3), Some(&3), "{priorities:?}");
-    let disposable = priorities.get(&5).copied().unwrap_or(0);
+    let disposable = priorities.get(&7).copied().unwrap_or(0);
     assert!((25..=30).contains(&disposable), "{priorities:?}");
+    // Of the others the later ones matter to fewer.
+    let references: Vec<u8> = schedule
+        .packets
+        .iter()
+        .filter(|p| p.last && (2 * SECOND..4 * SECOND).contains(&p.at) && p.priority < 7)
+        .filter(|p| p.class == Class::Video)
+        .map(|p| p.priority)
+        .collect();
+    assert!(references.is_sorted(), "{references:?}");
+    for (priority, least) in [(3, 1), (4, 2), (5, 2), (6, 2)] {
+        let found = references.iter().filter(|&&p| p == priority).count();
+        assert!(found >= least, "{references:?}");
+    }
     for p in &schedule.packets {
         let first = schedule.packets.iter().find(|other| other.adu == p.adu);
         assert_eq!(first.map(|first| first.priority), Some(p.priority));
@@ -109,7 +122,7 @@ fn seeds_that_follow_each_other_give_frames_of_other_sizes() {
 fn frames_without_a_key_frame_may_give_no_picture_and_that_is_no_error() {
     let (_directory, parameters) = small();
     let schedule = schedule(&parameters, 2, 3).expect("a recording");
-    let disposable: Vec<bool> = schedule.packets.iter().map(|p| p.priority == 5).collect();
+    let disposable: Vec<bool> = schedule.packets.iter().map(|p| p.priority == 7).collect();
     let picture = judge(&parameters, 2, 3, &disposable, 0.0).expect("a picture");
     assert_eq!(picture.intact, 0, "{picture:?}");
     assert!(picture.ssim < picture.ssim_undisturbed, "{picture:?}");

@@ -108,7 +108,7 @@ bb_inline void bbq_unlink(struct bbq_queue *q, struct bbq_slot *s)
 		q->nonempty &= ~(1U << l);
 }
 
-/* Takes the first packet of ADU s out; the next packet of the ADU inherits its place. */
+/* Takes the first packet of ADU s out to be sent; the next packet of the ADU inherits its place. */
 bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
 {
 	struct bbq_slot *h = bbq_slot_at(s->chain);
@@ -126,6 +126,7 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
 	h->adu_bytes = s->adu_bytes - s->len;
 	h->last_len = s->last_len;
 	h->key = s->key;
+	h->flags |= BBQ_F_BEGUN;
 	h->list = l;
 	h->next = s->next;
 	h->prev = s->prev;

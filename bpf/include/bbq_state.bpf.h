@@ -62,6 +62,7 @@ struct bbq_slot {
 
 #define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
 #define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
+#define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent already */
 
 /* ---- the queue of one session ---- */
 enum bbq_turn {

@@ -57,19 +57,26 @@ bb_inline int bbq_plans(struct bb_iface *iface, __u64 rate)
 }
 
 /*
- * How much before its deadline triage takes what is more important than usual
- * for due: no plan is as exact as its rate and its owd, and those must not lose
- * by it. One owd, at most an eighth of what it can wait, in steps of 1.05 ms
- * (docs/triage.md, "Wrong estimates").
+ * Time that what is more important than usual should have to spare: no plan is
+ * as exact as its rate and its owd, and those must not lose by it. One owd, at
+ * most an eighth of what the packet can wait. The order takes it for due a
+ * quarter of that earlier (bbq_early), a plan keeps three quarters of it free
+ * (bbq_due). docs/triage.md, "Wrong estimates" and "Planned early".
  */
-bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
+bb_inline __u64 bbq_spare(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
 {
-	__u64 early;
+	__u64 spare;
 
 	if (priority >= BB_PRIORITY_DEFAULT || !deadline || bb_stale(now, owd, deadline))
 		return 0;
-	early = (deadline - owd - now) >> 3;
-	return (early < owd ? early : owd) & ~0xFFFFFULL;
+	spare = (deadline - owd - now) >> 3;
+	return spare < owd ? spare : owd;
+}
+
+/* In steps of 1.05 ms: a burst has one place in the order. */
+bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
+{
+	return bbq_spare(priority, deadline, owd, now) >> 2 & ~0xFFFFFULL;
 }
 
 bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struct bb_iface *iface,
@@ -92,9 +99,10 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
 }
 
 /*
- * Everything queued in the session, sent from `start` on, is out before the
- * first of its deadlines: there is nothing to decide. An important packet at the
- * head may be due later than those behind it, by its owd at most (bbq_early).
+ * Everything queued in the session, sent from `start` on, is out an owd before
+ * the first of its deadlines: there is nothing to decide. The head need not be
+ * due first, but what it overtook (bbq_early, bbq_before) begins to leave in
+ * time if the last byte of all leaves by then.
  */
 bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
 			      struct bb_session *ses, __u64 start)
@@ -106,13 +114,33 @@ bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
 }
 
 /*
- * When an important packet is planned to be there: half of what bbq_early takes
- * off before its deadline, which its key still tells, to 1.05 ms. A plan up to
- * the last moment loses it to an owd that is a little too short.
+ * When a packet is planned to be there. A plan up to the last moment loses what
+ * is important to an owd that is a little too short.
  */
-bb_inline __u64 bbq_due(struct bbq_slot *s)
+bb_inline __u64 bbq_due(struct bbq_slot *s, __u64 owd)
 {
-	return s->deadline - ((s->deadline - (s->key & ~0xFFFFFULL)) >> 1);
+	return s->deadline - bbq_spare(s->priority, s->deadline, owd, s->arrived_ns) * 3 / 4;
+}
+
+/* When the last byte of this ADU must have left, but for the owd. */
+bb_inline __u64 bbq_end(const struct bbq_plan *plan, struct bbq_slot *s, __u64 owd)
+{
+	return s->deadline - bbq_early(s->priority, s->deadline, owd, s->arrived_ns) +
+	       bbq_until(plan, s->last_len);
+}
+
+/*
+ * b, which is behind s, must go before it. Deadlines are for the *first* byte of
+ * a last packet, and whoever must end first goes first: behind a frame whose
+ * last packet begins at its last moment and takes long, audio that is due a
+ * little later would be late. (The keys know no sizes: those change with every
+ * packet of an ADU that comes.)
+ */
+bb_inline int bbq_before(const struct bbq_plan *plan, struct bbq_slot *b, struct bbq_slot *s,
+			 __u64 owd)
+{
+	return b->priority < s->priority && b->deadline && s->deadline &&
+	       bbq_end(plan, b, owd) < bbq_end(plan, s, owd);
 }
 
 /*
@@ -145,26 +173,38 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
 		__u32 at = q->head[0], victim = BBQ_NONE, n = bb_zero;
 		__u64 bytes = 0, worst = 0;
-		int late = 0;
+		int late = 0, begun = 0;
 
 		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
-			struct bbq_slot *s = bbq_slot_at(at);
+			struct bbq_slot *s = bbq_slot_at(at), *b;
 			__u64 weight, due;
+			__u32 behind;
 
 			if (!s)
 				break;
+			behind = s->next;
+			b = bbq_slot_at(behind);
+			if (b && bbq_before(&plan, b, s, owd)) {
+				bbq_unlink(q, s);
+				bbq_link(q, 0, at, s, behind, b);
+				at = behind;
+				s = b;
+			}
 			bytes += s->adu_bytes;
 			if (s->deadline) {
 				weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
 				if (weight >= worst && s->treatment != BB_TREAT_FORWARD) {
 					worst = weight;
 					victim = at;
+					begun = s->flags & BBQ_F_BEGUN;
 				}
 				due = s->deadline;
-				/* At the cost of what is less important only. */
-				if (s->priority < BB_PRIORITY_DEFAULT &&
-				    worst >> 32 > BB_PRIORITY_DEFAULT)
-					due = bbq_due(s);
+				/*
+				 * At the cost of what is less important only, and not of link
+				 * time that is spent already.
+				 */
+				if (worst >> 32 > BB_PRIORITY_DEFAULT && !begun)
+					due = bbq_due(s, owd);
 				if (bb_stale(start + bbq_until(&plan, bytes - s->last_len), owd,
 					     due)) {
 					late = 1;

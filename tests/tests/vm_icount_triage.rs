@@ -191,28 +191,30 @@ fn what_is_important_goes_before_what_is_due_a_little_earlier() {
             ..Packet::default()
         })
     };
+    // A quarter of the owd, in steps.
     let frame = send(3, due(0));
-    let soon = send(2, due(15));
-    let later = send(2, due(25));
-    let usual = send(3, due(15));
+    let soon = send(2, due(3));
+    let later = send(2, due(7));
+    let usual = send(3, due(5));
     sleep_until(opens);
     assert_eq!(lab.drain(), [soon, frame, later, usual]);
-    // What can wait for some 110 ms is taken for due 13 or 14 ms earlier, not 20.
+    // What can wait for some 74 ms is taken for due 2.3 ms earlier, not 5.
     let now = now_ns();
-    let opens = now + 50 * MS;
+    let opens = now + 20 * MS;
     lab.set_iface(|iface| iface.link_next = opens);
-    let due = |ms: u64| now + owd + 100 * MS + ms * MS;
+    let due = |ms: u64| now + owd + 72 * MS + ms * MS;
     let frame = send(3, due(0));
-    let soon = send(2, due(8));
-    let later = send(2, due(18));
+    let soon = send(2, due(1));
+    let later = send(2, due(4));
     sleep_until(opens);
     assert_eq!(lab.drain(), [soon, frame, later]);
     assert_conserved("rule", &lab.rule(1));
 }
 
-/// What leaves of a frame of two packets (0 and 1) and of what has `priority` and could begin
-/// `spare` ms later than it does behind the frame (2), on a path of 20 ms.
-fn behind_a_frame(name: &str, priority: u8, spare: u64) -> Vec<u32> {
+/// What leaves of a frame of two packets (0 and 1) and of a packet of `priority` (2), on a path of
+/// 20 ms. The frame's last packet may begin `frame` ms after the link opens, the other one
+/// `other` ms.
+fn beside_a_frame(name: &str, frame: u64, priority: u8, other: u64) -> Vec<u32> {
     let lab = free_link(name);
     let opens = now_ns() + SECOND;
     lab.set_iface(|iface| iface.link_next = opens);
@@ -222,14 +224,14 @@ fn behind_a_frame(name: &str, priority: u8, spare: u64) -> Vec<u32> {
         lab.send(&Packet {
             priority: 4,
             adu: 1,
-            deadline: due(22),
+            deadline: due(frame),
             len: 1_000,
             ..Packet::default()
         });
     }
     lab.send(&Packet {
         priority,
-        deadline: due(40 + spare),
+        deadline: due(other),
         ..Packet::default()
     });
     sleep_until(opens);
@@ -240,13 +242,58 @@ fn behind_a_frame(name: &str, priority: u8, spare: u64) -> Vec<u32> {
 
 #[test]
 fn what_is_important_is_not_planned_up_to_the_last_moment() {
-    // Half of the 20 ms that it is early in the order are kept free.
-    assert_eq!(behind_a_frame("pln", 0, 5), [2]);
-    assert_eq!(behind_a_frame("plw", 0, 15), [0, 1, 2]);
-    assert_eq!(
-        behind_a_frame("plu", BB_PRIORITY_DEFAULT as u8, 5),
-        [0, 1, 2]
-    );
+    // Behind the frame it begins after 40 ms. Three quarters of its owd are kept free.
+    assert_eq!(beside_a_frame("pln", 22, 0, 52), [2]);
+    assert_eq!(beside_a_frame("plw", 22, 0, 58), [0, 1, 2]);
+    let usual = BB_PRIORITY_DEFAULT as u8;
+    assert_eq!(beside_a_frame("plu", 22, usual, 45), [0, 1, 2]);
+}
+
+#[test]
+fn what_must_end_first_goes_first() {
+    // The frame's last packet may begin after 30 ms, and so end after 50. The other one may begin
+    // after 38, which it could not behind the frame, and takes 4.
+    assert_eq!(beside_a_frame("end", 30, 0, 38), [2, 0, 1]);
+    let usual = BB_PRIORITY_DEFAULT as u8;
+    assert_eq!(beside_a_frame("enu", 30, usual, 38), [2, 0, 1]);
+    // Among equals the deadline counts, and the larger is given up.
+    assert_eq!(beside_a_frame("ene", 30, 4, 38), [2]);
+}
+
+/// What leaves of a frame of five packets (0 to 4) that end after 140 ms, and of what is important
+/// (5), comes so many ms before or after the link opens and could wait for 6 ms more, on a path of
+/// 20 ms.
+fn behind_a_long_frame(name: &str, comes: i64) -> Vec<u32> {
+    let lab = free_link(name);
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    lab.set_session(10, Duration::from_millis(20), 0);
+    let due = |ms: u64| opens + (20 + ms) * MS;
+    for _ in 0..5 {
+        lab.send(&Packet {
+            priority: 4,
+            adu: 1,
+            deadline: due(114),
+            len: 1_400,
+            ..Packet::default()
+        });
+    }
+    sleep_until(opens.saturating_add_signed(comes * MS as i64));
+    lab.send(&Packet {
+        priority: 0,
+        deadline: due(146),
+        ..Packet::default()
+    });
+    sleep_until(opens);
+    let order = lab.drain();
+    assert_conserved("rule", &lab.rule(1));
+    order
+}
+
+#[test]
+fn time_is_not_kept_free_at_the_cost_of_what_has_begun() {
+    assert_eq!(behind_a_long_frame("bgn", -10), [5]);
+    assert_eq!(behind_a_long_frame("bgy", 10), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]

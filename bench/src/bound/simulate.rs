@@ -16,8 +16,7 @@ pub const SPACING: u64 = 20_000;
 const DEFAULT_PRIORITY: u8 = 3;
 
 /// See [`Triage::early`].
-const EARLY: f64 = 0.125;
-
+const SPARE: f64 = 0.125;
 /// ADUs a session remembers as given up (BBQ_DEAD in bbq_state.bpf.h).
 const DEAD: usize = 8;
 
@@ -68,9 +67,8 @@ pub enum Guard {
     Wait,
 }
 
-/// Care for the most important ADUs where the plan is wrong: they go first if waiting
-/// for what is due before them would make them late on a link that is slower than
-/// believed, by [`Triage::slower`].
+/// Care for the most important ADUs where the plan is wrong: they go first if waiting for others
+/// would make them late on a link that is slower than believed, by [`Triage::slower`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sure {
     /// None.
@@ -114,12 +112,16 @@ pub struct Triage {
     pub grain: u64,
     /// Without deadline order: the most important first, then by deadline.
     pub by_priority: bool,
-    /// What is more important than the default takes its place in the order as if it
-    /// were due earlier by so many believed owds, at most [`EARLY`] of what it could wait.
+    /// What is more important than the default should have time to spare: the believed owd, at most
+    /// [`SPARE`] of what it could wait. In the order it is due so much (0 to 1) of that earlier.
     pub early: f64,
-    /// Such an ADU is planned to be in time so much of that earlier, too, at the cost of less
-    /// important ones: 0 to 1.
+    /// It is planned to be there so much of that earlier, at the cost of less important ADUs ...
     pub plan_early: f64,
+    /// ... also of those of which a packet was sent.
+    pub from_begun: bool,
+    /// Of two neighbours in the order the more important goes first if its last byte must
+    /// leave before the other's. (Deadlines are for the first byte of a last packet.)
+    pub by_end: bool,
     /// ADUs are planned to be in time on a path that is longer by so many believed owds.
     pub care: f64,
 }
@@ -131,8 +133,10 @@ impl Triage {
         first_bit: true,
         guard: Guard::Wait,
         grain: 1 << 20,
-        early: 1.0,
-        plan_early: 0.5,
+        early: 0.25,
+        plan_early: 0.75,
+        from_begun: false,
+        by_end: true,
         ..Self::LAST_BIT
     };
 
@@ -153,6 +157,8 @@ impl Triage {
         by_priority: false,
         early: 0.0,
         plan_early: 0.0,
+        from_begun: true,
+        by_end: false,
         care: 0.0,
     };
 }
@@ -192,8 +198,8 @@ struct Adu {
     /// Place in the order.
     key: (u64, u64, u64),
     deadline: u64,
-    /// When it is planned to be there: see [`Triage::plan_early`].
-    due: u64,
+    /// Time it should have to spare, ns: see [`Triage::early`].
+    spare: f64,
     /// Queued packets (places in the schedule), first to go first.
     packets: std::collections::VecDeque<usize>,
     bytes: u64,
@@ -336,26 +342,19 @@ impl Queue<'_> {
             return;
         }
         let important = u64::from(priority);
+        let spare = self.spare(priority, deadline, now);
         let key = match self.scheduler {
             Scheduler::Fifo(_) => (0, 0, index as u64),
             Scheduler::Priority => (0, important, deadline),
             Scheduler::Triage(triage) if triage.by_priority => (0, important, deadline),
             Scheduler::Triage(triage) => {
-                let due = deadline - self.early(triage, priority, deadline, now);
+                let due = deadline - (spare * triage.early) as u64;
                 match triage.grain {
                     0 => (0, 0, due),
                     grain => (due / grain, important, due),
                 }
             }
             Scheduler::Edf => (0, 0, deadline),
-        };
-        let due = match self.scheduler {
-            Scheduler::Triage(triage) => {
-                deadline
-                    - (self.early(triage, priority, deadline, now) as f64 * triage.plan_early)
-                        as u64
-            }
-            _ => deadline,
         };
         self.packets += 1;
         let bytes = u64::from(packet.wire_bytes);
@@ -373,7 +372,7 @@ impl Queue<'_> {
                     priority,
                     key,
                     deadline,
-                    due,
+                    spare,
                     packets: [index].into(),
                     bytes,
                     whole: self.sizes[&packet.adu],
@@ -395,13 +394,31 @@ impl Queue<'_> {
         }
     }
 
-    /// How much earlier than it is due this packet takes its place, ns.
-    fn early(&self, triage: Triage, priority: u8, deadline: u64, now: u64) -> u64 {
+    /// Time that this packet should have to spare, ns: see [`Triage::early`].
+    fn spare(&self, priority: u8, deadline: u64, now: u64) -> f64 {
         if priority >= DEFAULT_PRIORITY {
-            return 0;
+            return 0.0;
         }
         let slack = deadline.saturating_sub(now + self.owd) as f64;
-        (self.owd as f64 * triage.early).min(slack * EARLY) as u64
+        (self.owd as f64).min(slack * SPARE)
+    }
+
+    /// When the last byte of this ADU must leave, but for the owd.
+    fn end(&self, triage: Triage, adu: &Adu) -> u64 {
+        let size = |&place: &usize| self.schedule.packets[place].wire_bytes;
+        let takes = f64::from(adu.packets.back().map_or(0, size)) / self.rate;
+        adu.deadline - (adu.spare * triage.early) as u64 + takes as u64
+    }
+
+    /// Puts the ADU behind `place` before it if it must be gone first.
+    fn order_by_end(&mut self, triage: Triage, place: usize) {
+        if triage.by_end
+            && let [adu, behind, ..] = &self.adus[place..]
+            && behind.priority < adu.priority
+            && self.end(triage, behind) < self.end(triage, adu)
+        {
+            self.adus.swap(place, place + 1);
+        }
     }
 
     /// Would a packet that leaves at `at` be late, as far as it is known?
@@ -432,7 +449,9 @@ impl Queue<'_> {
             let mut bytes = 0;
             let mut late = false;
             let mut worst: Option<((u8, u64), usize)> = None;
-            for (place, adu) in self.adus.iter().enumerate().take(triage.walk) {
+            for place in 0..self.adus.len().min(triage.walk) {
+                self.order_by_end(triage, place);
+                let adu = &self.adus[place];
                 bytes += adu.left(triage);
                 let weight = match triage.victim {
                     Victim::MostLeft => adu.left(triage),
@@ -449,8 +468,13 @@ impl Queue<'_> {
                 }
                 let care = (self.owd as f64 * triage.care) as u64;
                 let ends = start + care + self.needs(triage, bytes, place);
-                let spare = worst.is_some_and(|((priority, _), _)| priority >= DEFAULT_PRIORITY);
-                if self.stale(ends, adu.deadline) || spare && self.stale(ends, adu.due) {
+                let pays = worst
+                    .map(|(_, place)| &self.adus[place])
+                    .is_some_and(|adu| {
+                        adu.priority >= DEFAULT_PRIORITY && (triage.from_begun || adu.sent == 0)
+                    });
+                let spare = adu.spare * triage.plan_early * f64::from(u8::from(pays));
+                if self.stale(ends + spare as u64, adu.deadline) {
                     late = true;
                     break;
                 }

@@ -74,6 +74,18 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
         when: When::Dequeue,
         ..first_bit
     };
+    let with = |early, plan_early| Triage {
+        early,
+        plan_early,
+        from_begun: true,
+        by_end: false,
+        ..kernel
+    };
+    let end = |early, plan_early| Triage {
+        early,
+        plan_early,
+        ..kernel
+    };
     let triages = [
         ("triage", kernel),
         ("last-bit", last_bit),
@@ -215,22 +227,28 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
         (
             "care",
             Triage {
-                early: 0.0,
                 care: 0.25,
-                ..kernel
+                ..with(0.0, 0.0)
             },
         ),
+        ("early", with(1.0, 0.0)),
+        ("planned", with(1.0, 0.5)),
+        ("early-plan", with(1.0, 1.0)),
         (
-            "early",
+            "unbegun",
             Triage {
-                plan_early: 0.0,
-                ..kernel
+                from_begun: false,
+                ..with(1.0, 0.5)
             },
         ),
+        ("end", end(0.0, 0.0)),
+        ("end-early", end(0.25, 0.0)),
+        ("end-half", end(0.25, 0.5)),
+        ("end-all", end(0.25, 1.0)),
         (
-            "early-plan",
+            "end-begun",
             Triage {
-                plan_early: 1.0,
+                from_begun: true,
                 ..kernel
             },
         ),

@@ -245,12 +245,12 @@ directory = "{}"
 
     // Without ffmpeg there are no media, and the user is told what to do.
     let refused = lab(&arguments).env("PATH", directory).output().unwrap();
-    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let errors = said(&refused);
     assert!(!refused.status.success());
     assert!(errors.contains("apt install ffmpeg"), "{errors}");
 
     let made = lab(&arguments).output().unwrap();
-    let errors = String::from_utf8_lossy(&made.stderr).into_owned();
+    let errors = said(&made);
     assert!(made.status.success(), "{errors}");
     let picture = |load: &str| json(&run_file(directory, load))["measures"]["picture"].clone();
     let whole = picture("0.5");
@@ -270,7 +270,7 @@ directory = "{}"
     fs::write(run_file(directory, "3"), run.to_string()).unwrap();
     let arguments = ["report", "out", "--table", "decoded %,SSIM"];
     let without = lab(&arguments).env("PATH", directory).output().unwrap();
-    let errors = String::from_utf8_lossy(&without.stderr).into_owned();
+    let errors = said(&without);
     assert!(without.status.success(), "{errors}");
     assert!(errors.contains("apt install ffmpeg"), "{errors}");
     let table = String::from_utf8_lossy(&without.stdout).into_owned();

@@ -211,33 +211,57 @@ fn what_is_important_goes_before_what_is_due_a_little_earlier() {
     assert_conserved("rule", &lab.rule(1));
 }
 
-/// What leaves of a frame of two packets (0 and 1) and of a packet of `priority` (2), on a path of
-/// 20 ms. The frame's last packet may begin `frame` ms after the link opens, the other one
-/// `other` ms.
-fn beside_a_frame(name: &str, frame: u64, priority: u8, other: u64) -> Vec<u32> {
+/// A frame of `packets` packets of `len` bytes, the last of which may begin `due` ms after the
+/// link opens, and a packet that `comes` so many ms after that and may begin at `other_due`.
+struct Meeting {
+    packets: u32,
+    len: usize,
+    due: u64,
+    priority: u8,
+    comes: i64,
+    other_due: u64,
+}
+
+/// What leaves of the frame (numbers from 0) and of the other packet (the next number), on a path
+/// of 20 ms.
+fn meet(name: &str, meeting: &Meeting) -> Vec<u32> {
     let lab = free_link(name);
     let opens = now_ns() + SECOND;
     lab.set_iface(|iface| iface.link_next = opens);
     lab.set_session(10, Duration::from_millis(20), 0);
     let due = |ms: u64| opens + (20 + ms) * MS;
-    for _ in 0..2 {
+    for _ in 0..meeting.packets {
         lab.send(&Packet {
             priority: 4,
             adu: 1,
-            deadline: due(frame),
-            len: 1_000,
+            deadline: due(meeting.due),
+            len: meeting.len,
             ..Packet::default()
         });
     }
+    sleep_until(opens.saturating_add_signed(meeting.comes * MS as i64));
     lab.send(&Packet {
-        priority,
-        deadline: due(other),
+        priority: meeting.priority,
+        deadline: due(meeting.other_due),
         ..Packet::default()
     });
     sleep_until(opens);
     let order = lab.drain();
     assert_conserved("rule", &lab.rule(1));
     order
+}
+
+/// A frame of two packets that waits long before the link opens, and another packet.
+fn beside_a_frame(name: &str, due: u64, priority: u8, other_due: u64) -> Vec<u32> {
+    let meeting = Meeting {
+        packets: 2,
+        len: 1_000,
+        due,
+        priority,
+        comes: -900,
+        other_due,
+    };
+    meet(name, &meeting)
 }
 
 #[test]
@@ -260,40 +284,19 @@ fn what_must_end_first_goes_first() {
     assert_eq!(beside_a_frame("ene", 30, 4, 38), [2]);
 }
 
-/// What leaves of a frame of five packets (0 to 4) that end after 140 ms, and of what is important
-/// (5), comes so many ms before or after the link opens and could wait for 6 ms more, on a path of
-/// 20 ms.
-fn behind_a_long_frame(name: &str, comes: i64) -> Vec<u32> {
-    let lab = free_link(name);
-    let opens = now_ns() + SECOND;
-    lab.set_iface(|iface| iface.link_next = opens);
-    lab.set_session(10, Duration::from_millis(20), 0);
-    let due = |ms: u64| opens + (20 + ms) * MS;
-    for _ in 0..5 {
-        lab.send(&Packet {
-            priority: 4,
-            adu: 1,
-            deadline: due(114),
-            len: 1_400,
-            ..Packet::default()
-        });
-    }
-    sleep_until(opens.saturating_add_signed(comes * MS as i64));
-    lab.send(&Packet {
-        priority: 0,
-        deadline: due(146),
-        ..Packet::default()
-    });
-    sleep_until(opens);
-    let order = lab.drain();
-    assert_conserved("rule", &lab.rule(1));
-    order
-}
-
 #[test]
 fn time_is_not_kept_free_at_the_cost_of_what_has_begun() {
-    assert_eq!(behind_a_long_frame("bgn", -10), [5]);
-    assert_eq!(behind_a_long_frame("bgy", 10), [0, 1, 2, 3, 4, 5]);
+    // The frame ends after 140 ms, and what is important could wait for 6 ms more.
+    let meeting = |comes| Meeting {
+        packets: 5,
+        len: 1_400,
+        due: 114,
+        priority: 0,
+        comes,
+        other_due: 146,
+    };
+    assert_eq!(meet("bgn", &meeting(-10)), [5]);
+    assert_eq!(meet("bgy", &meeting(10)), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]

@@ -82,7 +82,9 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -
             } else {
                 IfChanged::Refuse
             };
-            let processor = processors[seat % processors.len()];
+            let processor = *processors
+                .get(seat)
+                .context("more guests than processors")?;
             Ok(command(
                 options, &papers, &script, processor, &out, &share, if_changed,
             ))
@@ -102,7 +104,7 @@ fn to_make<T>(if_changed: IfChanged, missing: Vec<usize>, jobs: &[T]) -> Vec<usi
     }
 }
 
-/// Numbers of the processors that this process may use, at least one.
+/// Numbers of the processors that this process may use.
 fn processors() -> Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0)).context("asking for this process' processors")?;
     let mine = (0..CpuSet::count()).filter(|&number| set.is_set(number).unwrap_or(false));

@@ -256,7 +256,7 @@ insert:
 	bbq_insert(q, s, idx, list);
 	if (iface->method == BB_TRIAGE && rate && deadline) {
 		q->unplanned = 1;
-		bbq_expect(q, priority, deadline, ses->owd_ns, now);
+		bbq_expect(q, s, ses->owd_ns, now);
 	}
 	bbq_tell(in, sch, qlen, bytes);
 	return NET_XMIT_SUCCESS;

@@ -89,11 +89,15 @@ struct bbq_queue {
 	__u8 finger_next; /* which finger to reuse next */
 	/*
 	 * Triage: of the most important priority seen lately, when its last packet
-	 * came, how long after the one before it, and how long it could wait.
+	 * came, how long after the one before it, how long it could wait, and how
+	 * many bytes come in how much time.
 	 */
 	__u64 ahead_ns; /* 0 = none yet */
 	__u32 ahead_gap;
 	__u32 ahead_slack;
+	__u64 ahead_from_ns; /* the period in which bytes are counted now */
+	__u32 ahead_bytes;
+	__u32 ahead_load; /* bytes/ns << BBQ_LOAD_SHIFT of the one before; 0 = there was none */
 	__u32 dead[BBQ_DEAD];
 	__u8 dead_next;
 	__u8 dead_any;

@@ -18,6 +18,10 @@
 #define BBQ_TRIAGE_MARGIN_NS 200000ULL
 /* A packet more important than others is expected for this long after the last one. */
 #define BBQ_AHEAD_NS 100000000ULL
+/* Bytes per ns as a fixed-point number, at most 64 bytes/ns; times 8.6 s it is below 2^63. */
+#define BBQ_LOAD_SHIFT 24
+#define BBQ_LOAD_MAX (64U << BBQ_LOAD_SHIFT)
+#define BBQ_LOAD_NS (1ULL << 33)
 /* How much later than expected it may come and still be waited for. */
 #define BBQ_OVERDUE_NS 500000ULL
 /* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
@@ -144,9 +148,25 @@ bb_inline int bbq_before(const struct bbq_plan *plan, struct bbq_slot *b, struct
 }
 
 /*
+ * Bytes that are still to come and have to go before this ADU: what is more
+ * important keeps coming as it came of late, and all of it is due first that
+ * comes before the ADU's last moment by more than its own slack.
+ */
+bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_slot *s, __u64 owd, __u64 now)
+{
+	__u64 from = now + owd + q->ahead_slack, time;
+
+	if (s->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS ||
+	    s->deadline <= from)
+		return 0;
+	time = s->deadline - from;
+	return ((time < BBQ_LOAD_NS ? time : BBQ_LOAD_NS) * q->ahead_load) >> BBQ_LOAD_SHIFT;
+}
+
+/*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
- * deadline, are sent from now on. If the last packet of one would begin too
- * late (owd counts from there, docs/triage.md), the least important of those
+ * deadline, are sent from now on, each behind what is expected to overtake it
+ * (bbq_expected). If the last packet of one would begin too late (owd counts from there, docs/triage.md), the least important of those
  * due no later (among equals, the one with the most bytes left) is given up,
  * until the rest is feasible; itself, where it could not even be saved alone.
  *
@@ -177,7 +197,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 
 		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
 			struct bbq_slot *s = bbq_slot_at(at), *b;
-			__u64 weight, due;
+			__u64 weight, due, before;
 			__u32 behind;
 
 			if (!s)
@@ -205,8 +225,8 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 				 */
 				if (worst >> 32 > BB_PRIORITY_DEFAULT && !begun)
 					due = bbq_due(s, owd);
-				if (bb_stale(start + bbq_until(&plan, bytes - s->last_len), owd,
-					     due)) {
+				before = bytes - s->last_len + bbq_expected(q, s, owd, start);
+				if (bb_stale(start + bbq_until(&plan, before), owd, due)) {
 					late = 1;
 					/* Not even alone: nothing else must suffer for it. */
 					if (s->treatment != BB_TREAT_FORWARD &&
@@ -229,13 +249,29 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 }
 
 /* A packet came that what is less important must not stand in the way of. */
-bb_inline void bbq_expect(struct bbq_queue *q, __u32 priority, __u64 deadline, __u64 owd, __u64 now)
+bb_inline void bbq_expect(struct bbq_queue *q, struct bbq_slot *s, __u64 owd, __u64 now)
 {
-	__u64 gap = now - q->ahead_ns, slack = deadline - owd - now;
+	__u64 gap = now - q->ahead_ns, slack = s->deadline - owd - now, period, load;
+	__u32 priority = s->priority;
 
-	if (bb_stale(now, owd, deadline) || (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
+	if (bb_stale(now, owd, s->deadline) || (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
 		return;
-	q->ahead_gap = priority == q->ahead_priority && gap < BBQ_AHEAD_NS ? gap : BBQ_AHEAD_NS;
+	period = now - q->ahead_from_ns;
+	if (priority != q->ahead_priority || gap >= BBQ_AHEAD_NS) {
+		q->ahead_gap = BBQ_AHEAD_NS;
+		q->ahead_load = 0;
+		q->ahead_from_ns = now;
+		q->ahead_bytes = 0;
+	} else {
+		q->ahead_gap = gap;
+		if (period >= BBQ_AHEAD_NS) {
+			load = ((__u64)q->ahead_bytes << BBQ_LOAD_SHIFT) / period;
+			q->ahead_load = load < BBQ_LOAD_MAX ? load : BBQ_LOAD_MAX;
+			q->ahead_from_ns = now;
+			q->ahead_bytes = 0;
+		}
+	}
+	q->ahead_bytes += s->len;
 	q->ahead_slack = slack < ~0U ? slack : ~0U;
 	q->ahead_ns = now;
 	q->ahead_priority = priority;

@@ -299,6 +299,58 @@ fn time_is_not_kept_free_at_the_cost_of_what_has_begun() {
     assert_eq!(meet("bgy", &meeting(10)), [0, 1, 2, 3, 4, 5]);
 }
 
+/// Three frames come, of which 8, 5 and 5 packets are due in 400, 440 and 440 ms: 360 ms of the
+/// link. How many packets of each leave, and of audio, which comes every 10 ms before and
+/// beside them and takes half of the link.
+fn three_frames(name: &str, audio: u64) -> ([usize; 3], usize) {
+    let lab = free_link(name);
+    let start = now_ns() + 20 * MS;
+    let came = start + 300 * MS;
+    let mut frames = [const { Vec::new() }; 3];
+    let mut heard = Vec::new();
+    for n in 0..74 {
+        sleep_until(start + n * 10 * MS);
+        if n == 30 {
+            for (adu, (packets, due)) in [(8, 400), (5, 440), (5, 440)].into_iter().enumerate() {
+                let packet = Packet {
+                    priority: 4,
+                    adu: adu as u32 + 1,
+                    deadline: came + due * MS,
+                    len: 1_000,
+                    ..Packet::default()
+                };
+                frames[adu].extend((0..packets).map(|_| lab.send(&packet)));
+            }
+        }
+        if n < audio {
+            heard.push(lab.send(&Packet {
+                priority: 0,
+                deadline: now_ns() + 50 * MS,
+                len: 250,
+                ..Packet::default()
+            }));
+        }
+    }
+    let left = lab.drain();
+    assert_conserved("rule", &lab.rule(1));
+    let of = |sent: &Vec<u32>| sent.iter().filter(|number| left.contains(number)).count();
+    (frames.each_ref().map(of), heard.len() - of(&heard))
+}
+
+#[test]
+fn what_is_important_and_still_to_come_is_planned_for() {
+    // Beside the audio some 220 ms of the link are left: two of the frames. The first packet of
+    // the other one left before the rest came.
+    assert_eq!(three_frames("xpy", 74), ([1, 5, 5], 0));
+}
+
+#[test]
+fn nothing_is_planned_for_what_came_too_seldom_or_long_ago() {
+    assert_eq!(three_frames("xpn", 0), ([8, 5, 5], 0));
+    // Nothing came for 150 ms.
+    assert_eq!(three_frames("xpo", 15), ([8, 5, 5], 0));
+}
+
 #[test]
 fn a_session_that_waits_lets_others_pass() {
     let lab = free_link("hlo");

@@ -102,6 +102,11 @@ impl Limit {
         }
     }
 
+    /// From where the clock of one job begins and which it may reach; `None` where one clock does not do.
+    pub(super) fn window(&self, job: usize) -> Option<(i64, i64)> {
+        (self.clocks == 1 && self.complete).then(|| (self.start[job][0], self.end[job][0]))
+    }
+
     /// The least number of rejected jobs.
     pub(super) fn rejected(&self, jobs: &Jobs) -> usize {
         search(jobs.len(), |budget| match self.clocks {

@@ -29,7 +29,7 @@ pub(super) struct Jobs(pub(super) Vec<Job>);
 
 /// Latest end of transmission of a job that ends with `last`. The burst is room for
 /// everything that is due, so it moves the due times.
-fn due(last: &Packet, link: &Link) -> i64 {
+pub(super) fn due(last: &Packet, link: &Link) -> i64 {
     let departs = last.at as i64 + last.lifetime as i64 - link.owd as i64;
     let behind = match link.departure {
         Departure::FirstBit => link.transmission(u64::from(last.wire_bytes)),

@@ -20,9 +20,11 @@
 mod demand;
 mod dp;
 mod drops;
+mod informed;
 mod jobs;
 #[cfg(test)]
 mod program;
+mod rules;
 pub mod simulate;
 pub mod study;
 #[cfg(test)]

@@ -6,7 +6,10 @@
 //! Packets created at one time reach the queue [`SPACING`] apart, so that a free link
 //! takes the first of a burst before the queue knows the second.
 
-use super::{Fate, Link};
+use super::{
+    Fate, Link,
+    rules::{DOUBT, Guard, Size, Sure, Triage, Victim, When},
+};
 use crate::{sys::MILLI, traffic::Schedule};
 
 /// ns between two packets that are created at the same time: a system call.
@@ -19,149 +22,6 @@ const DEFAULT_PRIORITY: u8 = 3;
 const SPARE: f64 = 0.125;
 /// ADUs a session remembers as given up (BBQ_DEAD in bbq_state.bpf.h).
 const DEAD: usize = 8;
-
-/// When triage looks for what cannot be saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// With every packet that arrives: what is given up never returns.
-    Arrival,
-    /// When the link is free and the packet that would go next begins an ADU: more is
-    /// known by then, and what is queued costs no link time.
-    Start,
-    /// When the link is free and something arrived since: a burst is known as a whole.
-    Dequeue,
-}
-
-/// What it assumes of the packets of an ADU that have not arrived yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// There are none.
-    Arrived,
-    /// An oracle tells (to see what knowing would bring).
-    Known,
-}
-
-/// Which ADU is given up, among the least important of those due no later than the
-/// first that would be late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victim {
-    /// Most bytes left in the queue.
-    MostLeft,
-    /// Most bytes in all, what was sent already included.
-    Largest,
-    /// The one that would be late: the latest due.
-    Latest,
-    /// The first due.
-    First,
-}
-
-/// Care for important packets that are expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// None.
-    None,
-    /// Such a packet is given up with its ADU.
-    GiveUp,
-    /// Such a packet waits if the important one is expected too soon, judging by the
-    /// last two of its priority.
-    Wait,
-}
-
-/// Care for the most important ADUs where the plan is wrong: they go first if waiting for others
-/// would make them late on a link that is slower than believed, by [`Triage::slower`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sure {
-    /// None.
-    Never,
-    /// At all times.
-    Always,
-    /// For [`DOUBT`] after something that was not given up became stale all the same.
-    Doubt,
-}
-
-/// How long the plan is not trusted after it failed, ns.
-pub const DOUBT: u64 = 10_000 * MILLI;
-
-/// Triage and what can be varied about it. [`Triage::KERNEL`] is the queue as it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Triage {
-    /// When it decides.
-    pub when: When,
-    /// Whom it gives up.
-    pub victim: Victim,
-    /// What it knows of an ADU's size.
-    pub size: Size,
-    /// An ADU of which a packet was sent is given up for more important ones only.
-    pub keep_begun: bool,
-    /// An ADU is in time if its last packet *starts* in time.
-    pub first_bit: bool,
-    /// Room for late timers, ns.
-    pub margin: u64,
-    /// ADUs it looks at.
-    pub walk: usize,
-    /// ADUs it gives up at once.
-    pub rounds: usize,
-    /// What it does about packets that hold the link longer than more important ones,
-    /// which are not there yet, can wait.
-    pub guard: Guard,
-    /// What it does when its plan cannot be trusted.
-    pub sure: Sure,
-    /// 2: half the rate.
-    pub slower: f64,
-    /// Deadlines within so many ns count as one: the more important goes first.
-    pub grain: u64,
-    /// Without deadline order: the most important first, then by deadline.
-    pub by_priority: bool,
-    /// What is more important than the default should have time to spare: the believed owd, at most
-    /// [`SPARE`] of what it could wait. In the order it is due so much (0 to 1) of that earlier.
-    pub early: f64,
-    /// It is planned to be there so much of that earlier, at the cost of less important ADUs ...
-    pub plan_early: f64,
-    /// ... also of those of which a packet was sent.
-    pub from_begun: bool,
-    /// Of two neighbours in the order the more important goes first if its last byte must
-    /// leave before the other's. (Deadlines are for the first byte of a last packet.)
-    pub by_end: bool,
-    /// ADUs are planned to be in time on a path that is longer by so many believed owds.
-    pub care: f64,
-}
-
-impl Triage {
-    /// The queue as it is.
-    pub const KERNEL: Self = Self {
-        when: When::Dequeue,
-        first_bit: true,
-        guard: Guard::Wait,
-        grain: 1 << 20,
-        early: 0.25,
-        plan_early: 0.75,
-        from_begun: false,
-        by_end: true,
-        ..Self::LAST_BIT
-    };
-
-    /// The queue as it was at first (commit df6bac4).
-    pub const LAST_BIT: Self = Self {
-        when: When::Arrival,
-        victim: Victim::MostLeft,
-        size: Size::Arrived,
-        keep_begun: false,
-        first_bit: false,
-        margin: 200_000,
-        walk: 128,
-        rounds: 4,
-        guard: Guard::None,
-        sure: Sure::Never,
-        slower: 1.25,
-        grain: 0,
-        by_priority: false,
-        early: 0.0,
-        plan_early: 0.0,
-        from_begun: true,
-        by_end: false,
-        care: 0.0,
-    };
-}
 
 /// A scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -227,7 +87,35 @@ struct Seen {
     gap: u64,
     /// How long it could wait.
     slack: u64,
+    /// When the period began of which bytes are counted.
+    from: u64,
+    bytes: u64,
+    /// Bytes per ns of the period before; 0 = there was none.
+    load: f64,
 }
+
+impl Seen {
+    fn saw(&mut self, now: u64, slack: u64, bytes: u32) {
+        let gap = now - self.at;
+        let period = now - self.from;
+        if self.at == 0 || gap >= AHEAD || period >= AHEAD {
+            self.load = match self.at == 0 || gap >= AHEAD {
+                true => 0.0,
+                false => self.bytes as f64 / period as f64,
+            };
+            self.from = now;
+            self.bytes = 0;
+        }
+        self.at = now;
+        self.gap = gap;
+        self.slack = slack;
+        self.bytes += u64::from(bytes);
+    }
+}
+
+/// A priority is expected for this long after its last packet, ns (BBQ_AHEAD_NS in
+/// bbq_triage.bpf.h). The kernel knows this of the most important priority only.
+const AHEAD: u64 = 100 * MILLI;
 
 /// How long the guard waits for a packet that does not come when it is expected, ns.
 const OVERDUE: u64 = 500_000;
@@ -326,12 +214,8 @@ impl Queue<'_> {
         let priority = packet.class.priority();
         // What is late already when it comes is nothing to wait for.
         if !self.stale(now, deadline) {
-            let seen = &mut self.seen[usize::from(priority)];
-            *seen = Seen {
-                at: now,
-                gap: now - seen.at,
-                slack: deadline - now - self.owd,
-            };
+            let slack = deadline - now - self.owd;
+            self.seen[usize::from(priority)].saw(now, slack, packet.wire_bytes);
         }
         if self.dead.contains(&packet.adu) {
             return;
@@ -444,6 +328,20 @@ impl Queue<'_> {
         }
     }
 
+    /// Bytes that are still to come and have to go before this ADU: `bbq_expected`.
+    fn expected(&self, triage: Triage, adu: &Adu, now: u64) -> u64 {
+        let more_important = match triage.expects {
+            true => &self.seen[..usize::from(adu.priority)],
+            false => &[],
+        };
+        let bytes = |seen: &Seen| {
+            let until = adu.deadline.saturating_sub(self.owd + seen.slack);
+            until.saturating_sub(now) as f64 * seen.load
+        };
+        let lately = |seen: &&Seen| now < seen.at + AHEAD;
+        more_important.iter().filter(lately).map(bytes).sum::<f64>() as u64
+    }
+
     fn triage(&mut self, triage: Triage, start: u64) {
         for _ in 0..triage.rounds {
             let mut bytes = 0;
@@ -467,6 +365,7 @@ impl Queue<'_> {
                     worst = Some((weight, place));
                 }
                 let care = (self.owd as f64 * triage.care) as u64;
+                let bytes = bytes + self.expected(triage, adu, start);
                 let ends = start + care + self.needs(triage, bytes, place);
                 let pays = worst
                     .map(|(_, place)| &self.adus[place])
@@ -493,7 +392,7 @@ impl Queue<'_> {
         let busy = (bytes as f64 / self.rate) as u64;
         let mut until = 0;
         for seen in &self.seen[..usize::from(adu.priority)] {
-            if seen.at == 0 || seen.slack >= busy || now - seen.at > 100 * MILLI {
+            if seen.at == 0 || seen.slack >= busy || now - seen.at > AHEAD {
                 continue;
             }
             let next = seen.at + seen.gap;

@@ -1,11 +1,16 @@
 //! Schedulers against the bound, over loads, delays and lifetimes.
 
+use std::collections::HashSet;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
 use super::{
-    Bound, Fate, best_choice, false_drops, of,
-    simulate::{Errors, Guard, Outcome, Scheduler, Size, Sure, Triage, Victim, When, simulate},
+    Bound, Fate, best_choice, false_drops,
+    informed::{Told, choice},
+    of,
+    rules::{Guard, Size, Sure, Triage, Victim, When},
+    simulate::{Errors, Outcome, Scheduler, simulate},
 };
 use crate::{
     report::Table,
@@ -79,11 +84,13 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
         plan_early,
         from_begun: true,
         by_end: false,
+        expects: false,
         ..kernel
     };
     let end = |early, plan_early| Triage {
         early,
         plan_early,
+        expects: false,
         ..kernel
     };
     let triages = [
@@ -244,12 +251,13 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
         ("end", end(0.0, 0.0)),
         ("end-early", end(0.25, 0.0)),
         ("end-half", end(0.25, 0.5)),
+        ("end-most", end(0.25, 0.75)),
         ("end-all", end(0.25, 1.0)),
         (
             "end-begun",
             Triage {
                 from_begun: true,
-                ..kernel
+                ..end(0.25, 0.75)
             },
         ),
         (
@@ -263,6 +271,8 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
     ];
     let plain = [
         ("oracle", ORACLE),
+        ("informed", INFORMED),
+        ("sizes", SIZES),
         ("fifo", Scheduler::Fifo(1000)),
         ("priority", Scheduler::Priority),
         ("edf", Scheduler::Edf),
@@ -315,10 +325,11 @@ pub(super) fn complete(schedule: &Schedule, fates: &[Fate], class: Class) -> u64
 }
 
 fn judge(schedule: &Schedule, bound: &Bound, scheduler: Scheduler, errors: Errors) -> Sum {
-    let outcome = if scheduler == ORACLE {
-        oracle(schedule, bound)
-    } else {
-        simulate(schedule, &bound.link, scheduler, errors)
+    let outcome = match scheduler {
+        ORACLE => offered(schedule, bound, best_choice(schedule, &bound.link)),
+        INFORMED => offered(schedule, bound, choice(schedule, &bound.link, Told::Phases)),
+        SIZES => offered(schedule, bound, choice(schedule, &bound.link, Told::Sizes)),
+        _ => simulate(schedule, &bound.link, scheduler, errors),
     };
     let fates = &outcome.fates;
     Sum {
@@ -330,16 +341,19 @@ fn judge(schedule: &Schedule, bound: &Bound, scheduler: Scheduler, errors: Error
     }
 }
 
-/// Not a scheduler: see [`oracle`].
+/// Not a scheduler: only one best choice is [`offered`], so what arrives says how much of the
+/// bound can be had with packets that are not interrupted.
 const ORACLE: Scheduler = Scheduler::Fifo(0);
+/// The same with what is chosen without knowing the future: see [`super::informed`].
+const INFORMED: Scheduler = Scheduler::Fifo(1);
+const SIZES: Scheduler = Scheduler::Fifo(2);
 
-/// What arrives if only the ADUs of one best choice are offered, to the best scheduler:
-/// how much of the bound can be had with packets that are not interrupted.
-fn oracle(schedule: &Schedule, bound: &Bound) -> Outcome {
+/// What arrives if only these ADUs are offered, to the best scheduler; without a choice nothing.
+fn offered(schedule: &Schedule, bound: &Bound, choice: Option<HashSet<u32>>) -> Outcome {
     let mut outcome = Outcome {
         fates: vec![Fate::Dropped; schedule.packets.len()],
     };
-    let Some(choice) = best_choice(schedule, &bound.link) else {
+    let Some(choice) = choice else {
         return outcome;
     };
     let places: Vec<usize> = (0..schedule.packets.len())
@@ -349,8 +363,10 @@ fn oracle(schedule: &Schedule, bound: &Bound) -> Outcome {
         packets: places.iter().map(|&p| schedule.packets[p]).collect(),
         duration: schedule.duration,
     };
+    // What is offered fits: nothing need be kept free for what is to come.
     let best = Triage {
         size: Size::Known,
+        expects: false,
         ..Triage::KERNEL
     };
     let errors = Errors::default();

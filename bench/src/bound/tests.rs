@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::{
     demand::feasible,
     jobs::{Job, Jobs},
-    simulate::{Errors, Scheduler, Triage, simulate},
+    rules::Triage,
+    simulate::{Errors, Scheduler, simulate},
     study::{complete, schedulers},
     *,
 };

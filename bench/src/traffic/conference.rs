@@ -19,6 +19,7 @@ use rand_chacha::{
 };
 use rand_distr::{Distribution as _, Normal};
 use serde::{Deserialize, Serialize};
+use statrs::distribution::ContinuousCDF as _;
 
 use super::{Class, MIN_WIRE, Packet, Schedule, build};
 use crate::sys::{MILLI, SECOND};
@@ -42,6 +43,33 @@ fn frame_size(at: u64) -> (f64, f64) {
     } else {
         (4450.0, 1000.0)
     }
+}
+
+/// How likely it is that a frame has bytes within `range`: one created at `at` ns, or any of the cycle.
+pub fn likely(at: Option<u64>, range: &std::ops::Range<u32>) -> f64 {
+    let Some(at) = at else {
+        let phase = 5 * SECOND;
+        let phases = (0..CYCLE).step_by(phase as usize);
+        let sum: f64 = phases.map(|at| likely(Some(at), range)).sum();
+        return sum * phase as f64 / CYCLE as f64;
+    };
+    let (mean, deviation) = frame_size(at);
+    let below = |bytes: u32| {
+        let up_to = |normal: statrs::distribution::Normal| normal.cdf(f64::from(bytes) - 0.5);
+        match bytes > MIN_WIRE {
+            true => statrs::distribution::Normal::new(mean, deviation).map_or(0.0, up_to),
+            false => 0.0,
+        }
+    };
+    below(range.end) - below(range.start)
+}
+
+/// Bytes of the last packet of a frame of `bytes`.
+pub fn last_packet(bytes: u32) -> u32 {
+    build::cut(bytes, VIDEO_MAX)
+        .last()
+        .copied()
+        .unwrap_or(bytes)
 }
 
 /// What can be chosen; all else is the paper's.
@@ -172,6 +200,26 @@ mod tests {
                 variance.sqrt()
             );
         }
+    }
+
+    #[test]
+    fn sizes_are_as_likely_as_said() {
+        let frames = |schedule: &Schedule| {
+            let mut sizes = std::collections::BTreeMap::<u32, u32>::new();
+            for p in schedule.packets.iter().filter(|p| p.class == Class::Video) {
+                *sizes.entry(p.adu).or_default() += p.wire_bytes;
+            }
+            sizes.into_values().collect::<Vec<_>>()
+        };
+        let all = frames(&schedule(2000, 11));
+        for range in [0..500, 500..1075, 1075..2000, 2000..4450, 4450..20_000] {
+            let seen = all.iter().filter(|&size| range.contains(size)).count();
+            let seen = seen as f64 / all.len() as f64;
+            let said = likely(None, &range);
+            assert!((seen - said).abs() < 0.01, "{range:?}: {seen} of {said}");
+        }
+        assert!(likely(Some(0), &(0..1000)) < 0.001);
+        assert!(likely(Some(12 * SECOND), &(0..1000)) > 0.4);
     }
 
     #[test]

@@ -201,6 +201,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	s->priority = priority;
 	s->treatment = w1 >> 20 & 3;
 	s->flags = w1 >> 24 & BB_CB_SOCK ? BBQ_F_SOCK : 0;
+	if (adu && adu == q->begun)
+		s->flags |= BBQ_F_BEGUN;
 	s->chain = BBQ_NONE;
 	s->pkt_len = cb->pkt_len;
 	s->len = s->pkt_len;

@@ -116,6 +116,7 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
 	__u32 idx = s->chain;
 	__u32 l = s->list;
 
+	q->begun = s->adu;
 	if (!h) {
 		bbq_unlink(q, s);
 		return;

@@ -62,7 +62,7 @@ struct bbq_slot {
 
 #define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
 #define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
-#define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent already */
+#define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent before */
 
 /* ---- the queue of one session ---- */
 enum bbq_turn {
@@ -98,6 +98,7 @@ struct bbq_queue {
 	__u64 ahead_from_ns; /* the period in which bytes are counted now */
 	__u32 ahead_bytes;
 	__u32 ahead_load; /* bytes/ns << BBQ_LOAD_SHIFT of the one before; 0 = there was none */
+	__u32 begun; /* the ADU of the packet that was sent last */
 	__u32 dead[BBQ_DEAD];
 	__u8 dead_next;
 	__u8 dead_any;

@@ -299,6 +299,31 @@ fn time_is_not_kept_free_at_the_cost_of_what_has_begun() {
     assert_eq!(meet("bgy", &meeting(10)), [0, 1, 2, 3, 4, 5]);
 }
 
+#[test]
+fn what_has_begun_stays_so_when_the_rest_of_it_comes_later() {
+    let lab = free_link("bgl");
+    lab.set_session(10, Duration::from_millis(20), 0);
+    // As above, but what came first of the frame has left before the rest is there.
+    let opens = now_ns();
+    let due = |ms: u64| opens + (20 + ms) * MS;
+    let send = |priority, adu, due, len| {
+        lab.send(&Packet {
+            priority,
+            adu,
+            deadline: due,
+            len,
+            ..Packet::default()
+        })
+    };
+    let mut all = vec![send(4, 1, due(114), 1_400)];
+    sleep_until(opens + 5 * MS);
+    all.extend((0..4).map(|_| send(4, 1, due(114), 1_400)));
+    sleep_until(opens + 10 * MS);
+    all.push(send(0, 0, due(146), 100));
+    assert_eq!(lab.drain(), all);
+    assert_conserved("rule", &lab.rule(1));
+}
+
 /// Three frames come, of which 8, 5 and 5 packets are due in 400, 440 and 440 ms: 360 ms of the
 /// link. How many packets of each leave, and of audio, which comes every 10 ms before and
 /// beside them and takes half of the link.

@@ -306,20 +306,22 @@ fn what_has_begun_stays_so_when_the_rest_of_it_comes_later() {
     // As above, but what came first of the frame has left before the rest is there.
     let opens = now_ns();
     let due = |ms: u64| opens + (20 + ms) * MS;
-    let send = |priority, adu, due, len| {
-        lab.send(&Packet {
-            priority,
-            adu,
-            deadline: due,
-            len,
-            ..Packet::default()
-        })
+    let frame = Packet {
+        priority: 4,
+        adu: 1,
+        deadline: due(114),
+        len: 1_400,
+        ..Packet::default()
     };
-    let mut all = vec![send(4, 1, due(114), 1_400)];
+    let mut all = vec![lab.send(&frame)];
     sleep_until(opens + 5 * MS);
-    all.extend((0..4).map(|_| send(4, 1, due(114), 1_400)));
+    all.extend((0..4).map(|_| lab.send(&frame)));
     sleep_until(opens + 10 * MS);
-    all.push(send(0, 0, due(146), 100));
+    all.push(lab.send(&Packet {
+        priority: 0,
+        deadline: due(146),
+        ..Packet::default()
+    }));
     assert_eq!(lab.drain(), all);
     assert_conserved("rule", &lab.rule(1));
 }

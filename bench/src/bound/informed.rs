@@ -46,7 +46,8 @@ pub(super) fn choice(schedule: &Schedule, link: &Link, told: Told) -> Option<Has
     let first = schedule.packets.iter().find(|p| p.class == Class::Video)?;
     let policy = Policy::new(first, &frames, &audio, link, told)?;
     let chosen = policy.play(&audio, &frames)?;
-    Some(chosen.chain(audio.0.iter().map(|job| job.adu)).collect())
+    let audio = audio.0.iter().map(|job| job.adu);
+    Some(audio.chain(chosen).collect())
 }
 
 /// From where the clock begins for each frame, and where it may get to.
@@ -145,20 +146,20 @@ impl Policy {
     }
 
     /// The frames that it lets in.
-    fn play(&self, audio: &Jobs, frames: &Jobs) -> Option<impl Iterator<Item = u32>> {
+    fn play(&self, audio: &Jobs, frames: &Jobs) -> Option<HashSet<u32>> {
         let windows = Windows::new(audio, frames)?;
         let mut clock = i64::MIN;
-        let mut chosen = Vec::new();
+        let mut chosen = HashSet::new();
         for (slot, job) in frames.0.iter().enumerate() {
             let left = clock.max(windows.start[slot]);
             let taken = left + job.work;
             let gain = 1.0 + self.value(slot + 1, taken) - self.value(slot + 1, left);
             if taken <= windows.end[slot] && gain >= 0.0 {
-                chosen.push(job.adu);
+                chosen.insert(job.adu);
                 clock = taken;
             }
         }
-        Some(chosen.into_iter())
+        Some(chosen)
     }
 }
 
@@ -179,7 +180,7 @@ mod tests {
                 Policy::new(&schedule.packets[1], &frames, &audio, &link, Told::Phases)
                     .expect("a policy")
             });
-            let chosen: HashSet<u32> = policy.play(&audio, &frames).expect("played").collect();
+            let chosen = policy.play(&audio, &frames).expect("played");
             let mut jobs = audio.0;
             jobs.extend(frames.0.iter().filter(|job| chosen.contains(&job.adu)));
             jobs.sort_by_key(|job| job.release);

@@ -429,6 +429,13 @@ pub fn run(options: &Options) -> Result<()> {
     if every {
         chosen = all;
     }
+    let told = |(_, scheduler): &(&str, Scheduler)| [INFORMED, SIZES].contains(scheduler);
+    if options.traffic.iter().any(|name| name != "conference") {
+        if !every && chosen.iter().any(told) {
+            bail!("informed and sizes are told of the conference only: add --traffic conference");
+        }
+        chosen.retain(|one| !told(one));
+    }
     let errors = Errors {
         rate: options.rate_error,
         owd: options.owd_error,

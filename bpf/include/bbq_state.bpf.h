@@ -96,7 +96,7 @@ struct bbq_queue {
 	__u32 ahead_gap;
 	__u32 ahead_slack;
 	__u64 ahead_from_ns; /* the period in which bytes are counted now */
-	__u32 ahead_bytes;
+	__u32 ahead_bytes; /* of 200 ms at most: wraps beyond 170 Gbit/s, to a load too small */
 	__u32 ahead_load; /* bytes/ns << BBQ_LOAD_SHIFT of the one before; 0 = there was none */
 	__u32 begun; /* the ADU of the packet that was sent last */
 	__u32 dead[BBQ_DEAD];

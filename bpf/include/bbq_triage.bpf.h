@@ -166,9 +166,10 @@ bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_slot *s, __u64 owd,
 /*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
  * deadline, are sent from now on, each behind what is expected to overtake it
- * (bbq_expected). If the last packet of one would begin too late (owd counts from there, docs/triage.md), the least important of those
- * due no later (among equals, the one with the most bytes left) is given up,
- * until the rest is feasible; itself, where it could not even be saved alone.
+ * (bbq_expected). If the last packet of one would begin too late (owd counts
+ * from there, docs/triage.md), the least important of those due no later (among
+ * equals, the one with the most bytes left) is given up, until the rest is
+ * feasible; itself, where it could not even be saved alone.
  *
  * Decided when the link is free and not when a packet comes: the rest of a
  * burst is known by then, and what waits costs nothing.

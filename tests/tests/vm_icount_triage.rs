@@ -372,7 +372,7 @@ fn what_is_important_and_still_to_come_is_planned_for() {
 }
 
 #[test]
-fn nothing_is_planned_for_what_came_too_seldom_or_long_ago() {
+fn nothing_is_planned_for_what_never_came_or_came_long_ago() {
     assert_eq!(three_frames("xpn", 0), ([8, 5, 5], 0));
     // Nothing came for 150 ms.
     assert_eq!(three_frames("xpo", 15), ([8, 5, 5], 0));

@@ -6,7 +6,7 @@
 //! optimal policy of a Markov decision process whose state is the clock of [`super::dp`]. Of
 //! sizes it knows those that came, and of what is to come what it is told ([`Told`]). What arrives
 //! if only these frames are offered needs no knowledge of the future, but more of the traffic
-//! than a queue has.
+//! than a queue has. It is no bound: who decides later may do better, as triage at times does.
 
 use std::collections::HashSet;
 

@@ -24,7 +24,7 @@ mod informed;
 mod jobs;
 #[cfg(test)]
 mod program;
-mod rules;
+pub mod rules;
 pub mod simulate;
 pub mod study;
 #[cfg(test)]

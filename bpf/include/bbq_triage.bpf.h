@@ -14,7 +14,7 @@
 #define BBQ_TRIAGE_WALK 128
 /* ADUs given up for one packet sent. */
 #define BBQ_TRIAGE_ROUNDS 4
-/* Timer lateness that a plan allows for. */
+/* Lateness of timers, and of who sends, that a plan allows for. */
 #define BBQ_TRIAGE_MARGIN_NS 200000ULL
 /* A packet more important than others is expected for this long after the last one. */
 #define BBQ_AHEAD_NS 100000000ULL
@@ -52,6 +52,12 @@ bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
 	link = (own + (turns < plan->other_bytes ? turns : plan->other_bytes)) * plan->inv_link;
 	session = own * plan->inv_session;
 	return (link > session ? link : session) >> BBQ_INV_SHIFT;
+}
+
+/* When a packet begins to leave behind so many bytes, if the link is free now. */
+bb_inline __u64 bbq_begins(const struct bbq_plan *plan, __u64 now, __u64 before)
+{
+	return before ? now + BBQ_TRIAGE_MARGIN_NS + bbq_until(plan, before) : now;
 }
 
 /* Triage decides what is given up: it knows a rate, and is not only watching. */
@@ -180,15 +186,15 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	struct bb_session *ses = bbq_session(session);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	__u64 owd, start = now + BBQ_TRIAGE_MARGIN_NS;
 	struct bbq_plan plan;
+	__u64 owd;
 
 	if (!q || !ses || !in || !iface)
 		return 0;
 	bbq_plan_of(&plan, in, iface, q, ses);
 	owd = ses->owd_ns;
 	q->unplanned = 0;
-	if (bbq_all_in_time(&plan, q, ses, start))
+	if (bbq_all_in_time(&plan, q, ses, now + BBQ_TRIAGE_MARGIN_NS))
 		return 0;
 
 	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
@@ -226,13 +232,13 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 				 */
 				if (worst >> 32 > BB_PRIORITY_DEFAULT && !begun)
 					due = bbq_due(s, owd);
-				before = bytes - s->last_len + bbq_expected(q, s, owd, start);
-				if (bb_stale(start + bbq_until(&plan, before), owd, due)) {
+				before = bytes - s->last_len + bbq_expected(q, s, owd, now);
+				if (bb_stale(bbq_begins(&plan, now, before), owd, due)) {
 					late = 1;
 					/* Not even alone: nothing else must suffer for it. */
 					if (s->treatment != BB_TREAT_FORWARD &&
-					    bb_stale(start + bbq_until(&plan,
-								       s->adu_bytes - s->last_len),
+					    bb_stale(bbq_begins(&plan, now,
+								s->adu_bytes - s->last_len),
 						     owd, s->deadline))
 						victim = at;
 					break;
@@ -298,7 +304,7 @@ bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_slot *s, __u64 rate, __
 	if (!s->deadline || s->treatment == BB_TREAT_FORWARD)
 		return 0;
 	busy = bb_tx_time(s->len, rate);
-	if (now + busy <= next + q->ahead_slack)
+	if (now + busy + BBQ_TRIAGE_MARGIN_NS <= next + q->ahead_slack)
 		return 0;
 	return next + BBQ_OVERDUE_NS;
 }

@@ -93,6 +93,36 @@ fn triage_decides_when_the_link_is_free_and_so_knows_a_burst_as_a_whole() {
     assert_conserved("rule", &lab.rule(1));
 }
 
+/// A packet (0) that can wait for 0.1 ms after the link opens and keeps it busy for 20 ms, and
+/// one (1) that can wait for so many µs; what leaves.
+fn now_or_never(name: &str, other_us: u64) -> Vec<u32> {
+    let lab = free_link(name);
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    for (us, len) in [(100, 1_000), (other_us, 100)] {
+        lab.send(&Packet {
+            priority: 0,
+            deadline: opens + us * 1_000,
+            len,
+            ..Packet::default()
+        });
+    }
+    sleep_until(opens + 30 * MS);
+    assert_conserved("rule", &lab.rule(1));
+    lab.drain()
+}
+
+#[test]
+fn what_goes_next_needs_no_time_for_a_late_timer() {
+    assert_eq!(now_or_never("now", 21_000), [0, 1]);
+}
+
+#[test]
+fn what_waits_for_others_needs_time_for_a_late_timer() {
+    // It would begin 0.1 ms before its last moment: the larger is given up for it.
+    assert_eq!(now_or_never("nev", 20_100), [1]);
+}
+
 /// Audio every 20 ms that is of use for so many ms, and 1 ms before the last packet `video`;
 /// the last comes or not. The order in which the last five leave: three of audio (0 to 2), the
 /// video packet (3), the last of audio (4).
@@ -148,6 +178,18 @@ fn a_packet_does_not_wait_for_one_that_can_wait_itself() {
     slow.set_iface(|iface| iface.rate = 10_000);
     let len = 1_400;
     let order = video_before_audio(&slow, 200, Packet { len, ..video() }, true);
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_packet_waits_where_another_could_wait_for_it_but_for_a_late_timer() {
+    // The next audio is expected 1 ms later and can wait for 19 ms: 0.12 ms more, and 0.4 ms
+    // more, than the packet needs.
+    let len = 994;
+    let order = video_before_audio(&free_link("jit"), 19, Packet { len, ..video() }, true);
+    assert_eq!(order, [0, 1, 2, 4, 3]);
+    let len = 980;
+    let order = video_before_audio(&free_link("jno"), 19, Packet { len, ..video() }, true);
     assert_eq!(order, [0, 1, 2, 3, 4]);
 }
 

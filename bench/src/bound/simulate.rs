@@ -201,6 +201,15 @@ pub fn simulate(schedule: &Schedule, link: &Link, scheduler: Scheduler, errors: 
     outcome
 }
 
+/// When a packet begins to leave that waits for others during `wait`, if the link is free from
+/// `start` on. What waits for none needs no timer that could be late.
+fn begins(triage: Triage, start: u64, wait: u64) -> u64 {
+    match wait {
+        0 => start,
+        _ => start + wait + triage.margin,
+    }
+}
+
 impl Queue<'_> {
     /// When something may be sent, at `now` or later.
     fn ready(&self, now: u64) -> u64 {
@@ -268,9 +277,9 @@ impl Queue<'_> {
         };
         self.dirty = true;
         if let Scheduler::Triage(triage) = self.scheduler {
-            let start = now.max(self.link_next) + triage.margin;
+            let start = now.max(self.link_next);
             let alone = self.needs(triage, self.adus[place].left(triage), place);
-            if self.stale(start + alone, deadline) {
+            if self.stale(begins(triage, start, alone), deadline) {
                 self.give_up(place);
             } else if triage.when == When::Arrival {
                 self.triage(triage, start);
@@ -366,7 +375,7 @@ impl Queue<'_> {
                 }
                 let care = (self.owd as f64 * triage.care) as u64;
                 let bytes = bytes + self.expected(triage, adu, start);
-                let ends = start + care + self.needs(triage, bytes, place);
+                let ends = begins(triage, start, self.needs(triage, bytes, place)) + care;
                 let pays = worst
                     .map(|(_, place)| &self.adus[place])
                     .is_some_and(|adu| {
@@ -387,7 +396,7 @@ impl Queue<'_> {
 
     /// Until when sending this packet would block a more important one that is to be
     /// expected; 0 = it may go.
-    fn blocked_until(&self, adu: &Adu, now: u64, guard: Guard) -> u64 {
+    fn blocked_until(&self, adu: &Adu, now: u64, triage: Triage) -> u64 {
         let bytes = u64::from(self.schedule.packets[adu.packets[0]].wire_bytes);
         let busy = (bytes as f64 / self.rate) as u64;
         let mut until = 0;
@@ -396,10 +405,12 @@ impl Queue<'_> {
                 continue;
             }
             let next = seen.at + seen.gap;
-            let blocks = match guard {
+            let blocks = match triage.guard {
                 Guard::None => false,
                 Guard::GiveUp => true,
-                Guard::Wait => next + OVERDUE > now && next + seen.slack < now + busy,
+                Guard::Wait => {
+                    next + OVERDUE > now && next + seen.slack < now + busy + triage.margin
+                }
             };
             if blocks {
                 until = until.max(next + OVERDUE);
@@ -420,7 +431,7 @@ impl Queue<'_> {
                 if due {
                     self.dirty = false;
                     let before = self.adus.len();
-                    self.triage(triage, now + triage.margin);
+                    self.triage(triage, now);
                     if self.adus.len() < before {
                         continue;
                     }
@@ -463,7 +474,7 @@ impl Queue<'_> {
                 place += 1;
                 continue;
             }
-            match self.blocked_until(adu, now, triage.guard) {
+            match self.blocked_until(adu, now, triage) {
                 0 => return Some(place),
                 _ if triage.guard == Guard::GiveUp => self.give_up(place),
                 until => {

@@ -64,24 +64,38 @@ pub struct Compared {
     pub holm: Option<f64>,
 }
 
+fn values(numbered: &[(u32, f64)]) -> Vec<f64> {
+    numbered.iter().map(|run| run.1).collect()
+}
+
+/// The t-test of one cell's runs − another's: of pairs where both have the same runs, else
+/// Welch's. `None` where there are too few.
+pub(super) fn test(
+    metric: &Metric,
+    first: &CellSummary,
+    second: &CellSummary,
+    step: f64,
+) -> Option<Difference> {
+    let [first, second] = [first, second].map(|cell| metric.numbered(cell));
+    let numbers = |runs: &[(u32, f64)]| runs.iter().map(|run| run.0).collect::<Vec<_>>();
+    let [a, b] = [&first, &second].map(|runs| values(runs));
+    if numbers(&first) == numbers(&second) {
+        let pairs = a.iter().zip(&b).map(|(&a, &b)| [a, b]);
+        Difference::paired(&pairs.collect::<Vec<_>>(), step)
+    } else {
+        Difference::welch(&a, &b, step)
+    }
+}
+
 impl Compared {
     /// Of both queues' runs; `None` where a queue has no such figure.
     fn of(figure: &Figure, own: &CellSummary, other: &CellSummary) -> Option<Self> {
-        let runs = [own, other].map(|cell| figure.metric.numbered(cell));
-        let values = [0, 1].map(|i| runs[i].iter().map(|run| run.1).collect::<Vec<f64>>());
-        let means = [mean(&values[0])?, mean(&values[1])?];
+        let mean = |cell| mean(&values(&figure.metric.numbered(cell)));
         let step = 100.0 / (figure.offered)(own.runs.first()?) as f64;
-        let numbers = |i: usize| runs[i].iter().map(|run| run.0);
-        let test = if numbers(0).eq(numbers(1)) {
-            let pairs = values[0].iter().zip(&values[1]);
-            Difference::paired(&pairs.map(|(&a, &b)| [a, b]).collect::<Vec<_>>(), step)
-        } else {
-            Difference::welch(&values[0], &values[1], step)
-        };
         Some(Self {
             label: figure.metric.label,
-            means,
-            test,
+            means: [mean(own)?, mean(other)?],
+            test: test(figure.metric, own, other, step),
             holm: None,
         })
     }

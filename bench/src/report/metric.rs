@@ -1,5 +1,6 @@
 //! What page and tables show of a run: one figure each, with its name and its precision.
 
+use super::compare;
 use crate::{
     measure::statistics::Estimate,
     series::summary::{CellSummary, RunSummary},
@@ -277,6 +278,18 @@ impl Metric {
     pub(super) fn numbered(&self, cell: &CellSummary) -> Vec<(u32, f64)> {
         let of = |run: &RunSummary| Some((run.number, (self.of)(run)?));
         cell.runs.iter().filter_map(of).collect()
+    }
+
+    /// What one cell has more than another, `+2.30 ± 0.80`; without `±` where there are too few
+    /// runs for a test.
+    pub(super) fn more(&self, cell: &CellSummary, other: &CellSummary) -> Option<String> {
+        let digits = self.digits;
+        let difference = self.estimate(cell)?.mean - self.estimate(other)?.mean;
+        let shown = 0.1_f64.powi(digits as i32);
+        Some(match compare::test(self, cell, other, shown) {
+            Some(test) => format!("{difference:+.digits$} ± {:.digits$}", test.half_width),
+            None => format!("{difference:+.digits$}"),
+        })
     }
 
     /// `54.50 ± 1.25`, without `±` where one run says nothing of its certainty.

@@ -35,6 +35,9 @@ pub struct Options {
     #[arg(long, value_name = "COLUMNS", num_args = 0..=1, default_missing_value = "",
           group = "tables")]
     pub table: Option<String>,
+    /// With --table: what each queue has more than this one, with the 95 % interval of a t-test.
+    #[arg(long, value_name = "QUEUE", requires = "table")]
+    pub against: Option<String>,
     /// Instead of the page: the cells in which another queue is better than triage, those
     /// in which it has less than it could, its most false drops and stale packets.
     #[arg(long, group = "tables")]
@@ -51,6 +54,7 @@ pub fn run(options: &Options) -> Result<()> {
     let Options {
         dir,
         table,
+        against,
         best,
         only,
     } = options;
@@ -70,7 +74,7 @@ pub fn run(options: &Options) -> Result<()> {
         only.join(" or ")
     );
     if let Some(columns) = columns {
-        crate::say::text(&text::tables(&gathered, &columns));
+        crate::say::text(&text::tables(&gathered, &columns, against.as_deref())?);
     }
     if *best {
         crate::say::text(&text::standing(&gathered));

@@ -1,6 +1,8 @@
 //! Results as Markdown, for a terminal and for `docs/`: tables of chosen columns, and where
 //! bestby's queue does not lead or falls short.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 
 use super::{
@@ -58,14 +60,24 @@ pub(super) fn columns(names: &str) -> Result<Vec<&'static Metric>> {
         .collect()
 }
 
-/// For every scenario a table for each combination of the axes. A column that no run of a
-/// scenario has is left out.
-pub(super) fn tables(summary: &Summary, columns: &[&Metric]) -> String {
-    summary
-        .scenarios
-        .iter()
-        .map(|scenario| head(scenario) + &tables_of(scenario, columns))
-        .collect()
+/// For every scenario a table for each combination of the axes: what each queue has, or what
+/// it has more than the queue `against`. A column that no run of a scenario has is left out.
+pub(super) fn tables(
+    summary: &Summary,
+    columns: &[&Metric],
+    against: Option<&str>,
+) -> Result<String> {
+    let cells = summary.scenarios.iter().flat_map(|s| &s.cells);
+    let queues: BTreeSet<&str> = cells.map(|cell| cell.queue.as_str()).collect();
+    if let Some(queue) = against.filter(|queue| !queues.contains(queue)) {
+        let queues: Vec<&str> = queues.into_iter().collect();
+        bail!(
+            "no cell to be shown is of the queue `{queue}`; there are: {}",
+            queues.join(", ")
+        );
+    }
+    let text = |scenario| head(scenario) + &tables_of(scenario, columns, against);
+    Ok(summary.scenarios.iter().map(text).collect())
 }
 
 /// The heading, what made the figures, and what is missing.
@@ -86,7 +98,7 @@ fn head(scenario: &ScenarioSummary) -> String {
     text + "\n"
 }
 
-fn tables_of(scenario: &ScenarioSummary, columns: &[&Metric]) -> String {
+fn tables_of(scenario: &ScenarioSummary, columns: &[&Metric], against: Option<&str>) -> String {
     let columns: Vec<&Metric> = columns
         .iter()
         .copied()
@@ -101,15 +113,25 @@ fn tables_of(scenario: &ScenarioSummary, columns: &[&Metric]) -> String {
     let mut labels = vec!["queue"];
     labels.extend(uneven.then_some("runs"));
     labels.extend(columns.iter().map(|metric| metric.label));
-    let mut text = String::new();
+    let mut text = match against {
+        Some(queue) => format!(
+            "More than {queue} (t-test of pairs where both have the same runs, else Welch's):\n\n"
+        ),
+        None => String::new(),
+    };
     for axes in section::combinations(scenario) {
         let mut table = Table::new(&labels);
-        for cell in scenario.cells.iter().filter(|cell| cell.axes == axes) {
+        let cells = || scenario.cells.iter().filter(|cell| cell.axes == axes);
+        let other = against.map(|queue| compare::find(scenario, axes, queue));
+        for cell in cells().filter(|cell| Some(cell.queue.as_str()) != against) {
             let mut row = vec![cell.queue.clone()];
             row.extend(uneven.then(|| cell.runs.len().to_string()));
             row.extend(columns.iter().map(|metric| {
-                let estimate = metric.estimate(cell);
-                estimate.map_or_else(|| NONE.into(), |estimate| metric.text(&estimate))
+                let shown = match other {
+                    Some(other) => other.and_then(|other| metric.more(cell, other)),
+                    None => metric.estimate(cell).map(|estimate| metric.text(&estimate)),
+                };
+                shown.unwrap_or_else(|| NONE.into())
             }));
             table.row(row);
         }
@@ -304,7 +326,12 @@ mod tests {
 
     #[test]
     fn a_table_for_each_combination_and_what_made_it() {
-        let text = tables(&summary(), &columns("frames %, audio %,stale").unwrap());
+        let text = tables(
+            &summary(),
+            &columns("frames %, audio %,stale").unwrap(),
+            None,
+        )
+        .unwrap();
         for words in [
             "### quick: A <quick> look",
             "Linux 7.2.0-test, a machine, commit 0123456789ab, seed 41, 3 runs of 20 s for each \
@@ -318,6 +345,31 @@ mod tests {
         ] {
             assert!(text.contains(words), "no `{words}` in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_queue_beside_another_is_told_with_the_interval_of_the_difference() {
+        let columns = columns("frames %,stale").unwrap();
+        let text = tables(&summary(), &columns, Some("fq")).unwrap();
+        // Pairs of runs: 60, 62, 64. Two runs of fq beside three: Welch's.
+        for words in [
+            "More than fq (t-test",
+            "| bestby qdisc triage | 3 | +62.00 ± 4.97 | +0.0 ± 0.1 |",
+            "| bestby qdisc triage | 3 | -19.00 ± 4.98 | +0.0 ± ",
+        ] {
+            assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+        assert!(!text.contains("| fq |"), "{text}");
+    }
+
+    #[test]
+    fn to_compare_with_a_queue_that_was_not_run_is_refused_with_those_that_were() {
+        let columns = columns("frames %").unwrap();
+        let error = tables(&summary(), &columns, Some("cake")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no cell to be shown is of the queue `cake`; there are: bestby qdisc triage, fq"
+        );
     }
 
     #[test]

@@ -202,12 +202,11 @@ impl Datapath {
             }
             // A device may come later, or not at all: the others must not wait for it.
             if let Err(e) = datapath.attach(&request, true) {
-                tracing::error!("{e}");
                 datapath.warnings.push(e.to_string());
             }
         }
         for warning in &datapath.warnings {
-            tracing::warn!("{warning}");
+            tracing::error!("{warning}");
         }
         Ok(datapath)
     }

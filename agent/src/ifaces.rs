@@ -373,7 +373,6 @@ impl Datapath {
                 continue;
             };
             if let Err(e) = self.readopt(slot, attached, link) {
-                tracing::error!("{e}");
                 self.warnings.push(e.to_string());
             }
         }

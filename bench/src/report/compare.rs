@@ -7,7 +7,7 @@
 //! test of their own. With one run nothing can be tested: means decide, and it is said.
 //!
 //! Repetitions have the same packets at the same times for every queue, so tests are of
-//! pairs; where the queues have different repetitions (a series that is not complete) Welch's.
+//! pairs: of the repetitions that both have, where a series is not complete.
 //!
 //! Verdicts are of single tests, because correcting them would hide what is against bestby:
 //! a lead must be one over every other queue, while one queue that is better is enough to be
@@ -64,38 +64,16 @@ pub struct Compared {
     pub holm: Option<f64>,
 }
 
-fn values(numbered: &[(u32, f64)]) -> Vec<f64> {
-    numbered.iter().map(|run| run.1).collect()
-}
-
-/// The t-test of one cell's runs − another's: of pairs where both have the same runs, else
-/// Welch's. `None` where there are too few.
-pub(super) fn test(
-    metric: &Metric,
-    first: &CellSummary,
-    second: &CellSummary,
-    step: f64,
-) -> Option<Difference> {
-    let [first, second] = [first, second].map(|cell| metric.numbered(cell));
-    let numbers = |runs: &[(u32, f64)]| runs.iter().map(|run| run.0).collect::<Vec<_>>();
-    let [a, b] = [&first, &second].map(|runs| values(runs));
-    if numbers(&first) == numbers(&second) {
-        let pairs = a.iter().zip(&b).map(|(&a, &b)| [a, b]);
-        Difference::paired(&pairs.collect::<Vec<_>>(), step)
-    } else {
-        Difference::welch(&a, &b, step)
-    }
-}
-
 impl Compared {
-    /// Of both queues' runs; `None` where a queue has no such figure.
+    /// Of the runs that both queues have; `None` where no run of both has such a figure.
     fn of(figure: &Figure, own: &CellSummary, other: &CellSummary) -> Option<Self> {
-        let mean = |cell| mean(&values(&figure.metric.numbered(cell)));
+        let pairs = figure.metric.pairs(own, other);
+        let mean = |which: usize| mean(&pairs.iter().map(|pair| pair[which]).collect::<Vec<_>>());
         let step = 100.0 / (figure.offered)(own.runs.first()?) as f64;
         Some(Self {
             label: figure.metric.label,
-            means: [mean(own)?, mean(other)?],
-            test: test(figure.metric, own, other, step),
+            means: [mean(0)?, mean(1)?],
+            test: Difference::paired(&pairs, step),
             holm: None,
         })
     }
@@ -473,9 +451,12 @@ pub(super) mod tests {
         let found = compare(&pairs);
         assert_eq!(found[0].verdict(), Verdict::Behind);
         assert_eq!(found[0].frames.test.unwrap().degrees, 2.0);
-        // Without the last run of one nothing pairs them.
+        // A run that only one has counts for nothing.
         let uneven = scenario(&ours, &other[..2]);
-        assert_eq!(compare(&uneven)[0].verdict(), Verdict::Equal);
+        let found = compare(&uneven);
+        assert_eq!(found[0].frames.means, [35.0, 42.0]);
+        assert_eq!(found[0].frames.test.unwrap().degrees, 1.0);
+        assert!(compare(&scenario(&ours, &[])).is_empty());
     }
 
     #[test]

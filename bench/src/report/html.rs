@@ -112,8 +112,8 @@ fn overview(summary: &Summary) -> Markup {
             "bestby's queues) beside all other queues in each combination of the axes, one count "
             "each. Audio on time decides where it differs by more than " (compare::EQUAL_AUDIO)
             " points and by more than chance, else complete frames, without video complete ADUs. "
-            "Equal where chance can do it: p ≥ 5 % in a t-test of the same repetitions with both "
-            "queues (Welch's where they have different ones)."
+            "Equal where chance can do it: p ≥ 5 % in a t-test of the repetitions that both queues "
+            "have, in pairs."
         }
     }
 }

@@ -1,8 +1,7 @@
 //! What page and tables show of a run: one figure each, with its name and its precision.
 
-use super::compare;
 use crate::{
-    measure::statistics::Estimate,
+    measure::statistics::{Difference, Estimate},
     series::summary::{CellSummary, RunSummary},
 };
 
@@ -274,21 +273,23 @@ impl Metric {
         cell.runs.iter().filter_map(self.of).collect()
     }
 
-    /// The same, each with the number of its run.
-    pub(super) fn numbered(&self, cell: &CellSummary) -> Vec<(u32, f64)> {
-        let of = |run: &RunSummary| Some((run.number, (self.of)(run)?));
-        cell.runs.iter().filter_map(of).collect()
+    /// Of each repetition that both cells have.
+    pub(super) fn pairs(&self, first: &CellSummary, second: &CellSummary) -> Vec<[f64; 2]> {
+        let same = |run: &RunSummary| second.runs.iter().find(|other| other.number == run.number);
+        let pair = |run| Some([(self.of)(run)?, (self.of)(same(run)?)?]);
+        first.runs.iter().filter_map(pair).collect()
     }
 
-    /// What one cell has more than another, `+2.30 ± 0.80`; without `±` where there are too few
-    /// runs for a test.
+    /// What one cell has more than another in the repetitions that both have, `+2.30 ± 0.80`
+    /// (the paired t-test's 95 % interval); of one repetition without `±`.
     pub(super) fn more(&self, cell: &CellSummary, other: &CellSummary) -> Option<String> {
         let digits = self.digits;
-        let difference = self.estimate(cell)?.mean - self.estimate(other)?.mean;
+        let pairs = self.pairs(cell, other);
         let shown = 0.1_f64.powi(digits as i32);
-        Some(match compare::test(self, cell, other, shown) {
-            Some(test) => format!("{difference:+.digits$} ± {:.digits$}", test.half_width),
-            None => format!("{difference:+.digits$}"),
+        Some(match (Difference::paired(&pairs, shown), &pairs[..]) {
+            (Some(test), _) => format!("{:+.digits$} ± {:.digits$}", test.mean, test.half_width),
+            (None, [[first, second], ..]) => format!("{:+.digits$}", first - second),
+            (None, []) => return None,
         })
     }
 

@@ -114,9 +114,9 @@ fn tables_of(scenario: &ScenarioSummary, columns: &[&Metric], against: Option<&s
     labels.extend(uneven.then_some("runs"));
     labels.extend(columns.iter().map(|metric| metric.label));
     let mut text = match against {
-        Some(queue) => format!(
-            "More than {queue} (t-test of pairs where both have the same runs, else Welch's):\n\n"
-        ),
+        Some(queue) => {
+            format!("More than {queue} (paired t-test, over the runs that both have):\n\n")
+        }
         None => String::new(),
     };
     for axes in section::combinations(scenario) {
@@ -351,11 +351,11 @@ mod tests {
     fn a_queue_beside_another_is_told_with_the_interval_of_the_difference() {
         let columns = columns("frames %,stale").unwrap();
         let text = tables(&summary(), &columns, Some("fq")).unwrap();
-        // Pairs of runs: 60, 62, 64. Two runs of fq beside three: Welch's.
+        // Pairs of runs: 60, 62, 64. Below it two of three: -20, -20.
         for words in [
-            "More than fq (t-test",
+            "More than fq (paired t-test",
             "| bestby qdisc triage | 3 | +62.00 ± 4.97 | +0.0 ± 0.1 |",
-            "| bestby qdisc triage | 3 | -19.00 ± 4.98 | +0.0 ± ",
+            "| bestby qdisc triage | 3 | -20.00 ± ",
         ] {
             assert!(text.contains(words), "no `{words}` in\n{text}");
         }

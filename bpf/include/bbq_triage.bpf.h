@@ -36,19 +36,24 @@ bb_inline __u64 bbq_inverse(__u64 rate)
 struct bbq_plan {
 	__u64 inv_link; /* of the interface's rate */
 	__u64 inv_session; /* of the session's own, where that is lower */
-	__u64 other_bytes; /* queued in the other sessions ... */
-	__u32 others; /* ... of which there are so many */
+	__u64 other_bytes; /* queued in the other sessions */
+	__u64 round; /* bytes that they send while each of them has a turn */
+	__u32 used; /* bytes that the session has sent in its own */
 };
 
 /*
- * ns until `own` bytes of a session have left. The link takes turns: meanwhile
- * each of the other sessions sends as much, but all of them no more than they
- * hold now (a lone TCP segment must not count as a full share).
+ * ns until `own` bytes of the session whose turn it is have left. Before each of
+ * its further turns every other session has one, but all of them together send
+ * no more than they hold now (a lone TCP segment must not count as a full share).
+ * Not inlined: the verifier would follow the values of each plan, past its limit.
  */
-bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
+__noinline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
 {
-	__u64 turns = own * plan->others, link, session;
+	__u64 turns, link, session;
 
+	if (!plan)
+		return 0;
+	turns = (own + plan->used) / BBQ_QUANTUM * plan->round;
 	link = (own + (turns < plan->other_bytes ? turns : plan->other_bytes)) * plan->inv_link;
 	session = own * plan->inv_session;
 	return (link > session ? link : session) >> BBQ_INV_SHIFT;
@@ -105,7 +110,8 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
 		plan->inv_session = bbq_inverse(ses->rate);
 	/* q->bytes has the overhead, in->bytes has not. */
 	plan->other_bytes = in->bytes > q->bytes ? in->bytes - q->bytes : 0;
-	plan->others = in->active > 1 ? in->active - 1 : 0;
+	plan->round = in->active > 1 ? (in->active - 1) * (__u64)BBQ_QUANTUM : 0;
+	plan->used = BBQ_QUANTUM - q->deficit; /* it is its turn: the deficit is 1 to BBQ_QUANTUM */
 }
 
 /*

@@ -450,3 +450,68 @@ fn a_session_that_waits_lets_others_pass() {
     assert_eq!(lab.drain(), want);
     assert_conserved("rule", &lab.rule(1));
 }
+
+/// Bytes of a packet; two of them are a session's turn.
+const HALF_TURN: usize = 1_514;
+
+/// When a packet begins to leave that comes after so many of [`HALF_TURN`].
+fn after(start: u64, packets: f64) -> u64 {
+    start + (packets * HALF_TURN as f64 * SECOND as f64 / RATE as f64) as u64
+}
+
+#[test]
+fn a_plan_counts_the_turns_of_others_and_no_more() {
+    let lab = free_link("trn");
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    // The frame's last packet is the sixth to leave: before it the other session has one turn.
+    let frame = |session, due| -> Vec<u32> {
+        let packet = Packet {
+            session,
+            priority: 4,
+            adu: 1,
+            deadline: due,
+            len: HALF_TURN,
+            ..Packet::default()
+        };
+        (0..4).map(|_| lab.send(&packet)).collect()
+    };
+    let own = frame(10, after(opens, 5.5));
+    let other = frame(11, opens + SECOND);
+    sleep_until(opens);
+    let turns = [&own[..2], &other[..2], &own[2..], &other[2..]];
+    assert_eq!(lab.drain(), turns.concat());
+    assert_conserved("rule", &lab.rule(1));
+}
+
+#[test]
+fn a_plan_counts_the_turn_that_others_have_when_the_own_ends() {
+    let lab = free_link("trm");
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let packet = Packet {
+        session: 10,
+        priority: 4,
+        deadline: opens + SECOND,
+        len: HALF_TURN,
+        ..Packet::default()
+    };
+    let other = Packet {
+        session: 11,
+        ..packet
+    };
+    let mut want = vec![lab.send(&packet), lab.send(&packet)];
+    want.extend((0..4).map(|_| lab.send(&other)));
+    sleep_until(after(opens, 0.5));
+    // Its first packet could end the turn, its last one only behind the other session's turn.
+    let frame = Packet {
+        adu: 1,
+        deadline: after(opens, 3.5),
+        ..packet
+    };
+    lab.send(&frame);
+    lab.send(&frame);
+    assert_eq!(lab.drain(), want);
+    assert_eq!(lab.rule(1).dropped[BB_DROP_ADU as usize], 2);
+    assert_conserved("rule", &lab.rule(1));
+}

@@ -138,11 +138,16 @@ bb_inline __u64 bbq_due(struct bbq_slot *s, __u64 owd)
 	return s->deadline - bbq_spare(s->priority, s->deadline, owd, s->arrived_ns) * 3 / 4;
 }
 
-/* When the last byte of this ADU must have left, but for the owd. */
+/*
+ * When the last byte of this ADU must have left, but for the owd. Turns do not
+ * count: where in one the last packet will stand is not known.
+ */
 bb_inline __u64 bbq_end(const struct bbq_plan *plan, struct bbq_slot *s, __u64 owd)
 {
+	__u64 inv = plan->inv_link > plan->inv_session ? plan->inv_link : plan->inv_session;
+
 	return s->deadline - bbq_early(s->priority, s->deadline, owd, s->arrived_ns) +
-	       bbq_until(plan, s->last_len);
+	       (s->last_len * inv >> BBQ_INV_SHIFT);
 }
 
 /*

@@ -97,7 +97,7 @@ impl Queue<'_> {
                     return Err(Error::conflict(failed(
                         "the earlier queue has another size or layout",
                     ))
-                    .hint(&format!(
+                    .hint(format!(
                         "the earlier queue goes on as it was; `bestby iface detach {0}` and \
                          `bestby iface attach {0}` replace it and lose what waits in it",
                         link.name

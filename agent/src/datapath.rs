@@ -166,6 +166,9 @@ impl Datapath {
         let kept_ifaces = Store::open(&dir, "bba_ifaces", KEPT_IFACE, abi::BB_MAX_IFACES)?;
         let book = Book::adopt(kept_rules.all());
         let ruleset = RuleSet::adopt(&shared);
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
         let mut datapath = Self {
             paths,
             config: Config::default(),
@@ -202,11 +205,9 @@ impl Datapath {
             }
             // A device may come later, or not at all: the others must not wait for it.
             if let Err(e) = datapath.attach(&request, true) {
+                tracing::error!("{e}");
                 datapath.warnings.push(e.to_string());
             }
-        }
-        for warning in &datapath.warnings {
-            tracing::error!("{warning}");
         }
         Ok(datapath)
     }

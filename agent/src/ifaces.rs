@@ -373,6 +373,7 @@ impl Datapath {
                 continue;
             };
             if let Err(e) = self.readopt(slot, attached, link) {
+                tracing::error!("{e}");
                 self.warnings.push(e.to_string());
             }
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bestby_lab::{bound, cleanup, core, note, report, series};
+use bestby_lab::{bound, cleanup, core, note, report, series, series::archive};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -26,6 +26,12 @@ enum Command {
     /// Makes summary and report anew from the runs in a results' directory, finished or not,
     /// or prints tables of them.
     Report(report::Options),
+    /// Writes what is kept of a results' directory, without the per-packet records, to one
+    /// file per scenario.
+    Archive(archive::ArchiveOptions),
+    /// Makes a results' directory of such files: `report` reads it, and `run` adds the runs
+    /// that are missing.
+    Restore(archive::RestoreOptions),
     /// Schedulers against the clairvoyant bound, without a kernel.
     Study(bound::study::Options),
 }
@@ -47,6 +53,8 @@ fn run(command: Command) -> Result<()> {
         Command::Core(options) => core::run(&options),
         Command::Run(options) => series::run(&options),
         Command::Report(options) => report::run(&options),
+        Command::Archive(options) => archive::archive(&options),
+        Command::Restore(options) => archive::restore(&options),
         Command::Study(options) => bound::study::run(&options),
     }
 }

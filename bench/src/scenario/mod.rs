@@ -214,14 +214,6 @@ impl Scenario {
             .file_stem()
             .and_then(|stem| stem.to_str())
             .context("a scenario's file needs a name")?;
-        if name != cell::slug(name) {
-            bail!(
-                "{}: the file's name becomes a directory's: use lower-case letters, digits, \
-                 '.', '+' and '-' only, e.g. {}.toml",
-                path.display(),
-                cell::slug(name)
-            );
-        }
         Self::parse_file(path, name, &text)
     }
 
@@ -233,7 +225,20 @@ impl Scenario {
         Self::parse_file(path, name, &text)
     }
 
+    /// The same of a file's text that stands elsewhere.
+    pub fn of_text(name: &str, text: &str) -> Result<Self> {
+        Self::parse_file(Path::new(&format!("{name}.toml")), name, text)
+    }
+
     fn parse_file(path: &Path, name: &str, text: &str) -> Result<Self> {
+        if name != cell::slug(name) {
+            bail!(
+                "{}: the file's name becomes a directory's: use lower-case letters, digits, \
+                 '.', '+' and '-' only, e.g. {}.toml",
+                path.display(),
+                cell::slug(name)
+            );
+        }
         Self::parse(name, text)
             .map_err(|Fault { at, message }| match at {
                 Some(at) => anyhow!("{}:{}: {message}", path.display(), line(text, at)),

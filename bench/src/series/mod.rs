@@ -4,6 +4,7 @@
 //! interrupted goes on where it stopped when it is started again.
 
 mod account;
+pub mod archive;
 mod bench;
 mod controlled;
 mod crew;

@@ -60,7 +60,7 @@ pub(super) struct Series {
     /// Kernel, commit, machine; the command is that of the first start.
     pub(super) provenance: Provenance,
     /// Size and time of the programs that were measured: a commit does not name what
-    /// was built from changed files.
+    /// was built from changed files. Empty where they were on another machine.
     programs: BTreeMap<String, String>,
     /// Runs of each cell as last asked for.
     pub(super) repetitions: u32,
@@ -80,6 +80,15 @@ impl Series {
         })
     }
 
+    /// Of runs whose programs are not here: kernel and commit stand for them.
+    pub(super) fn elsewhere(provenance: Provenance, repetitions: u32) -> Self {
+        Self {
+            provenance,
+            programs: BTreeMap::new(),
+            repetitions,
+        }
+    }
+
     /// What differs from `other`, in words; `None` if runs of both may stand together.
     fn difference(&self, other: &Self) -> Option<String> {
         let (a, b) = (&self.provenance, &other.provenance);
@@ -91,6 +100,16 @@ impl Series {
             if old != new {
                 return Some(format!("the {what} was `{old}` and is `{new}`"));
             }
+        }
+        if self.programs.is_empty() {
+            let named = !a.commit.is_empty() && !a.commit.ends_with('+');
+            let unnamed = || {
+                format!(
+                    "its programs are not here, and commit `{}` does not say what they were",
+                    a.commit
+                )
+            };
+            return (!named).then(unnamed);
         }
         let changed = other
             .programs
@@ -147,10 +166,13 @@ impl Store {
             };
             match (difference, if_changed) {
                 (None, _) => {
-                    // The first start's command stays; only the runs asked for may change.
-                    let repetitions = series.repetitions;
-                    if repetitions != old.repetitions {
-                        put(&directory.join(SERIES), &Series { repetitions, ..old })?;
+                    // The first start's command stays.
+                    let now = Series {
+                        provenance: old.provenance.clone(),
+                        ..series.clone()
+                    };
+                    if now != old {
+                        put(&directory.join(SERIES), &now)?;
                     }
                     return Ok(store);
                 }
@@ -171,12 +193,24 @@ impl Store {
                 directory.display()
             );
         }
+        store.begin(&scenario.text, series, |_| Ok(()))?;
+        Ok(store)
+    }
+
+    /// Makes the directory a series of the scenario that `text` says, with what `fill` adds.
+    pub(super) fn begin(
+        &self,
+        text: &str,
+        series: &Series,
+        fill: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<()> {
+        let directory = self.directory();
         fs::create_dir_all(&directory)
             .with_context(|| format!("creating {}", directory.display()))?;
-        replace(&directory.join(SCENARIO), scenario.text.as_bytes())?;
+        replace(&directory.join(SCENARIO), text.as_bytes())?;
+        fill(self)?;
         // Last: without it the directory is not a series yet.
-        put(&directory.join(SERIES), series)?;
-        Ok(store)
+        put(&directory.join(SERIES), series)
     }
 
     /// What is below `root` of `scenario`, whatever that is.

@@ -150,7 +150,7 @@ pub struct RunSummary {
     /// What came of it.
     pub measures: Measures,
     /// What no schedule could beat, of the ADUs that were judged; absent where the link
-    /// has no one known rate (a router, a stall), and in the run's own file.
+    /// has no one known rate (a router, a stall), and in the own file of a run with records.
     #[serde(default)]
     pub bound: Option<Bound>,
     /// ADUs of the whole run that were given up although there was room for them; absent
@@ -158,10 +158,11 @@ pub struct RunSummary {
     #[serde(default)]
     pub false_drops: Option<FalseDrops>,
     /// What arrived at all, worked out of the records; with a congestion control only, and
-    /// absent in the run's own file.
+    /// absent in the own file of a run with records.
     #[serde(default)]
     pub delivery: Option<Delivery>,
-    /// Its per-packet records, relative to the results' directory.
+    /// Its per-packet records, relative to the results' directory; empty where it comes from
+    /// an [`archive`](super::archive), and what they showed is in this.
     pub records: String,
     /// Time that the run took, s, by its own clock: with --vm in virtual time.
     pub took_s: f64,
@@ -223,10 +224,13 @@ fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
         for number in 0..series.repetitions {
             match store.run(&cell.id, number)? {
                 Some(mut run) => {
-                    limits
-                        .judge(&store, &scenario, cell, &mut run)
-                        .with_context(|| format!("{name} {} run {number}", cell.id))?;
-                    run.delivery = controlled::delivery(&store, &scenario, cell, &run)?;
+                    // Of an archived run it was worked out before its records went.
+                    if !run.records.is_empty() {
+                        limits
+                            .judge(&store, &scenario, cell, &mut run)
+                            .with_context(|| format!("{name} {} run {number}", cell.id))?;
+                        run.delivery = controlled::delivery(&store, &scenario, cell, &run)?;
+                    }
                     runs.push(run);
                 }
                 None => missing_runs += 1,

@@ -5,7 +5,7 @@ use anyhow::anyhow;
 use super::{summary::RunSummary, *};
 use crate::measure::Measures;
 
-const TEXT: &str = r#"
+pub(super) const TEXT: &str = r#"
 title = "t"
 seed = 7
 repetitions = 2
@@ -19,12 +19,12 @@ model = "conference"
 
 /// Makes runs up, and remembers which.
 #[derive(Default)]
-struct Fake {
-    made: Vec<String>,
+pub(super) struct Fake {
+    pub(super) made: Vec<String>,
     /// Ends the series, as a kill would, when so many runs were made.
-    dies_after: Option<usize>,
-    absent: Option<&'static str>,
-    fails: bool,
+    pub(super) dies_after: Option<usize>,
+    pub(super) absent: Option<&'static str>,
+    pub(super) fails: bool,
 }
 
 impl Runner for Fake {
@@ -80,7 +80,7 @@ pub(super) fn scenario(directory: &Path, text: &str) -> Scenario {
     Scenario::load(&file).expect("a scenario")
 }
 
-fn series(
+pub(super) fn series(
     root: &Path,
     scenario: &Scenario,
     provenance: Provenance,

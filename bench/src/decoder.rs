@@ -51,7 +51,9 @@ pub(crate) fn pictures(file: &Path, format: &str) -> Result<Vec<Picture>> {
         .args(COMMON.split(' '))
         .args(["-threads", "1", "-f", format, "-i"])
         .arg(file)
-        .args("-map 0:v -fps_mode passthrough -f framemd5 -".split(' '));
+        // The container's unit: without it ffmpeg counts in periods of the rate that it sees
+        // in the first pictures, which is half the stream's where every second is missing.
+        .args("-map 0:v -fps_mode passthrough -enc_time_base -1 -f framemd5 -".split(' '));
     let output = ffmpeg.output().context("starting ffmpeg to decode video")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let pictures: Vec<Picture> = text.lines().filter_map(picture).collect();

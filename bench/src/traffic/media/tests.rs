@@ -128,6 +128,24 @@ fn frames_without_a_key_frame_may_give_no_picture_and_that_is_no_error() {
     assert!(picture.ssim < picture.ssim_undisturbed, "{picture:?}");
 }
 
+/// Frames that are all two apart look like half the rate to ffmpeg.
+#[test]
+fn what_the_references_alone_show_is_intact() {
+    let (_directory, parameters) = small();
+    let schedule = schedule(&parameters, 4, 3).expect("a recording");
+    // Without the last reference of each group, whose picture follows the one before it.
+    let kept: Vec<bool> = schedule.packets.iter().map(|p| p.priority < 6).collect();
+    let frames = schedule.packets.iter().zip(&kept);
+    let given = frames.filter(|(p, kept)| p.class == Class::Video && p.last && **kept);
+    let given = given.count() as u64;
+    let picture = judge(&parameters, 4, 3, &kept, 0.0).expect("a picture");
+    assert_eq!(
+        (picture.decoded, picture.intact),
+        (given, given),
+        "{picture:?}"
+    );
+}
+
 #[test]
 fn a_loss_at_the_beginning_moves_no_later_picture() {
     let (_directory, parameters) = small();

@@ -130,12 +130,20 @@ bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
 }
 
 /*
- * When a packet is planned to be there. A plan up to the last moment loses what
- * is important to an owd that is a little too short.
+ * When a packet is planned to be there, where only what is less important pays
+ * for it. A plan up to the last moment loses what is important to an owd that is
+ * a little too short; and of the rest it keeps what matters less until it is too
+ * late: what is as important as this one and comes next finds the link's time
+ * spent. Whose video has layers loses references to frames that nobody needs.
  */
 bb_inline __u64 bbq_due(struct bbq_slot *s, __u64 owd)
 {
-	return s->deadline - bbq_spare(s->priority, s->deadline, owd, s->arrived_ns) * 3 / 4;
+	if (s->priority < BB_PRIORITY_DEFAULT)
+		return s->deadline -
+		       bbq_spare(s->priority, s->deadline, owd, s->arrived_ns) * 3 / 4;
+	if (bb_stale(s->arrived_ns, owd, s->deadline))
+		return s->deadline;
+	return s->deadline - ((s->deadline - owd - s->arrived_ns) >> 3);
 }
 
 /*
@@ -241,7 +249,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 				 * At the cost of what is less important only, and not of link
 				 * time that is spent already.
 				 */
-				if (worst >> 32 > BB_PRIORITY_DEFAULT && !begun)
+				if (worst >> 32 > s->priority + 1U && !begun)
 					due = bbq_due(s, owd);
 				before = bytes - s->last_len + bbq_expected(q, s, owd, now);
 				if (bb_stale(bbq_begins(&plan, now, before), owd, due)) {

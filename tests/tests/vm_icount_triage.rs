@@ -311,8 +311,16 @@ fn what_is_important_is_not_planned_up_to_the_last_moment() {
     // Behind the frame it begins after 40 ms. Three quarters of its owd are kept free.
     assert_eq!(beside_a_frame("pln", 22, 0, 52), [2]);
     assert_eq!(beside_a_frame("plw", 22, 0, 58), [0, 1, 2]);
+}
+
+#[test]
+fn time_is_kept_free_for_the_next_of_what_is_more_important() {
+    // It came 900 ms before the link opens, so an eighth of what it can wait is 129 and 135 ms.
     let usual = BB_PRIORITY_DEFAULT as u8;
-    assert_eq!(beside_a_frame("plu", 22, usual, 45), [0, 1, 2]);
+    assert_eq!(beside_a_frame("lay", 22, usual, 130), [2]);
+    assert_eq!(beside_a_frame("law", 22, usual, 180), [0, 1, 2]);
+    // Among equals none is.
+    assert_eq!(beside_a_frame("lae", 22, 4, 45), [0, 1, 2]);
 }
 
 #[test]

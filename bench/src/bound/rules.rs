@@ -99,6 +99,9 @@ pub struct Triage {
     pub early: f64,
     /// It is planned to be there so much of that earlier, at the cost of less important ADUs ...
     pub plan_early: f64,
+    /// ... and what is not so important such a part of what it can wait, at the cost of ADUs that
+    /// are less important still ...
+    pub layers: f64,
     /// ... also of those of which a packet was sent.
     pub from_begun: bool,
     /// Of two neighbours in the order the more important goes first if its last byte must
@@ -119,6 +122,7 @@ impl Triage {
         grain: 1 << 20,
         early: 0.25,
         plan_early: 0.75,
+        layers: 0.125,
         from_begun: false,
         by_end: true,
         expects: true,
@@ -142,6 +146,7 @@ impl Triage {
         by_priority: false,
         early: 0.0,
         plan_early: 0.0,
+        layers: 0.0,
         from_begun: true,
         by_end: false,
         expects: false,

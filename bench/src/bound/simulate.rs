@@ -60,6 +60,8 @@ struct Adu {
     deadline: u64,
     /// Time it should have to spare, ns: see [`Triage::early`].
     spare: f64,
+    /// What it could wait when it came, ns.
+    slack: u64,
     /// Queued packets (places in the schedule), first to go first.
     packets: std::collections::VecDeque<usize>,
     bytes: u64,
@@ -220,7 +222,7 @@ impl Queue<'_> {
         self.hold_until = 0;
         let packet = &self.schedule.packets[index];
         let deadline = packet.at + packet.lifetime;
-        let priority = packet.class.priority();
+        let priority = packet.priority;
         // What is late already when it comes is nothing to wait for.
         if !self.stale(now, deadline) {
             let slack = deadline - now - self.owd;
@@ -266,6 +268,7 @@ impl Queue<'_> {
                     key,
                     deadline,
                     spare,
+                    slack: deadline.saturating_sub(now + self.owd),
                     packets: [index].into(),
                     bytes,
                     whole: self.sizes[&packet.adu],
@@ -378,10 +381,14 @@ impl Queue<'_> {
                 let ends = begins(triage, start, self.needs(triage, bytes, place)) + care;
                 let pays = worst
                     .map(|(_, place)| &self.adus[place])
-                    .is_some_and(|adu| {
-                        adu.priority >= DEFAULT_PRIORITY && (triage.from_begun || adu.sent == 0)
+                    .is_some_and(|victim| {
+                        victim.priority > adu.priority && (triage.from_begun || victim.sent == 0)
                     });
-                let spare = adu.spare * triage.plan_early * f64::from(u8::from(pays));
+                let spare = match pays {
+                    false => 0.0,
+                    true if adu.priority < DEFAULT_PRIORITY => adu.spare * triage.plan_early,
+                    true => adu.slack as f64 * triage.layers,
+                };
                 if self.stale(ends + spare as u64, adu.deadline) {
                     late = true;
                     break;

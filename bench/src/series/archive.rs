@@ -74,6 +74,12 @@ struct Line {
     run: RunSummary,
 }
 
+impl Line {
+    fn place(&self) -> (&str, u32) {
+        (&self.cell, self.run.number)
+    }
+}
+
 /// Writes one archive for each scenario, and says how many runs it holds.
 pub fn archive(options: &ArchiveOptions) -> Result<()> {
     let ArchiveOptions { dir, to } = options;
@@ -89,25 +95,36 @@ pub fn archive(options: &ArchiveOptions) -> Result<()> {
         let text = Store::read(dir, &name)?
             .map(|(_, _, file)| fs::read_to_string(file))
             .with_context(|| format!("{name} is gone from {}", dir.display()))??;
-        let mut lines = vec![serde_json::to_string(&Head {
+        let mut lines = Vec::new();
+        for cell in scenario.cells {
+            for mut run in cell.runs {
+                run.records.clear();
+                let cell = cell.id.clone();
+                lines.push(Line { cell, run });
+            }
+        }
+        let head = Head {
             format: FORMAT,
             name: name.clone(),
             scenario: text,
             provenance: scenario.provenance,
             repetitions: scenario.repetitions,
             absent: scenario.absent,
-        })?];
-        for cell in scenario.cells {
-            for mut run in cell.runs {
-                run.records.clear();
-                let cell = cell.id.clone();
-                lines.push(serde_json::to_string(&Line { cell, run })?);
-            }
-        }
-        let runs = count(lines.len() - 1, "run");
+        };
+        let archive = Archive { head, lines };
         let file = to.join(format!("{name}.jsonl"));
-        store::replace(&file, (lines.join("\n") + "\n").as_bytes())?;
-        say!("{}: {runs}", file.display());
+        if file.exists() {
+            let old =
+                Archive::read(&file).with_context(|| format!("reading {}", file.display()))?;
+            ensure!(
+                archive.has_all_of(&old),
+                "{} holds runs that are not in {}: remove it if they may go, or give another --to",
+                file.display(),
+                dir.display()
+            );
+        }
+        store::replace(&file, archive.text()?.as_bytes())?;
+        say!("{}: {}", file.display(), count(archive.lines.len(), "run"));
     }
     Ok(())
 }
@@ -162,6 +179,25 @@ struct Archive {
 }
 
 impl Archive {
+    fn text(&self) -> Result<String> {
+        let mut text = serde_json::to_string(&self.head)? + "\n";
+        for line in &self.lines {
+            text += &(serde_json::to_string(line)? + "\n");
+        }
+        Ok(text)
+    }
+
+    fn has_all_of(&self, old: &Self) -> bool {
+        let runs: BTreeSet<(&str, u32)> = self.lines.iter().map(Line::place).collect();
+        let (a, b) = (&self.head, &old.head);
+        let same_series =
+            |what: fn(&Provenance) -> &str| what(&a.provenance) == what(&b.provenance);
+        a.scenario == b.scenario
+            && same_series(|provenance| &provenance.kernel)
+            && same_series(|provenance| &provenance.commit)
+            && old.lines.iter().all(|line| runs.contains(&line.place()))
+    }
+
     fn read(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file)?;
         let mut numbered = (1..).zip(text.lines());
@@ -180,7 +216,7 @@ impl Archive {
         let mut known = BTreeSet::new();
         let mut lines = Vec::new();
         for (number, line) in numbered {
-            let line: Line =
+            let mut line: Line =
                 serde_json::from_str(line).with_context(|| format!("line {number}"))?;
             if !cells.contains(line.cell.as_str()) {
                 bail!("line {number}: its scenario has no cell {}", line.cell);
@@ -197,6 +233,7 @@ impl Archive {
                 line.cell,
                 line.run.number
             );
+            line.run.records.clear();
             lines.push(line);
         }
         Ok(Self { head, lines })
@@ -337,6 +374,32 @@ mod tests {
         restored(&[&file], &out).expect("restored");
         let error = restored(&[&file], &out).expect_err("is there");
         assert!(error.to_string().contains("give another --out"), "{error}");
+    }
+
+    #[test]
+    fn an_archive_is_not_replaced_by_one_that_has_less() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = archived(directory.path());
+        let before = fs::read_to_string(&file).expect("read");
+        let again = || {
+            archive(&ArchiveOptions {
+                dir: directory.path().join("out"),
+                to: directory.path().join("kept"),
+            })
+        };
+        again().expect("the same");
+        fs::remove_file(directory.path().join("out/t/owd=5_pfifo-5/run-0.json")).expect("removed");
+        let error = again().expect_err("refused");
+        assert!(
+            error.to_string().contains("holds runs that are not in"),
+            "{error}"
+        );
+        fs::write(&file, before.replace("\"6.18\"", "\"7.2\"")).expect("written");
+        assert!(again().is_err());
+        assert_eq!(
+            fs::read_to_string(&file).expect("read"),
+            before.replace("\"6.18\"", "\"7.2\"")
+        );
     }
 
     #[test]

@@ -1,10 +1,16 @@
 //! The runs behind docs/results.md, in bench/runs, can be shown by the lab as it is.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-fn lab(arguments: &[&str]) -> String {
+/// What the lab says when it is started in `directory`: a scenario of real media encodes there.
+fn lab(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_bestby-lab"))
         .args(arguments)
+        .current_dir(directory)
         .output()
         .expect("started");
     let words = String::from_utf8_lossy(&output.stderr);
@@ -25,12 +31,15 @@ fn every_archive_is_restored_and_makes_its_table() {
     let out = directory.path().join("kept").display().to_string();
     let mut arguments = vec!["restore", "--out", &out];
     arguments.extend(archives.iter().map(String::as_str));
-    let restored = lab(&arguments);
+    let restored = lab(directory.path(), &arguments);
     assert_eq!(restored.lines().count(), archives.len(), "{restored}");
-    let tables = lab(&["report", &out, "--table", "audio %,frames %"]);
+    let tables = lab(
+        directory.path(),
+        &["report", &out, "--table", "audio %,frames %"],
+    );
     for line in restored.lines() {
-        let directory = line.split(": ").next().expect("a path");
-        let name = directory.rsplit('/').next().expect("a name");
+        let made = line.split(": ").next().expect("a path");
+        let name = made.rsplit('/').next().expect("a name");
         assert!(
             tables.contains(&format!("### {name}: ")),
             "no table of {name}"

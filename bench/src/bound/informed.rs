@@ -8,7 +8,7 @@
 //! if only these frames are offered needs no knowledge of the future, but more of the traffic
 //! than a queue has. It is no bound: who decides later may do better, as triage at times does.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use super::{
     Link,
@@ -30,8 +30,53 @@ const GRAIN: usize = 16;
 pub(super) enum Told {
     /// How sizes are distributed, over a whole cycle of the conference.
     Sizes,
+    /// How they are distributed while something moves and while nothing does, which of the two
+    /// it is now, and how often that changes; not when.
+    Motion,
     /// How they are distributed at every time: when motion begins and ends.
     Phases,
+}
+
+/// How sizes are distributed now. With [`Told::Motion`] 0 is motion and 1 a still picture;
+/// otherwise there is one of them, which may be another for every frame.
+type Regime = usize;
+
+impl Told {
+    const fn regimes(self) -> Regime {
+        match self {
+            Self::Motion => 2,
+            Self::Sizes | Self::Phases => 1,
+        }
+    }
+
+    /// The regime of a frame that is created at `at` ns.
+    fn regime(self, at: i64) -> Regime {
+        match self {
+            Self::Motion => Regime::from(conference::still(at as u64)),
+            Self::Sizes | Self::Phases => 0,
+        }
+    }
+
+    /// How likely a frame of a regime that is created at `at` ns has bytes within `range`.
+    fn likely(self, regime: Regime, at: i64, range: &Range<u32>) -> f64 {
+        let at = match self {
+            Self::Sizes => None,
+            Self::Motion if regime == 0 => Some(0),
+            Self::Motion => Some(conference::STILL.start),
+            Self::Phases => Some(at as u64),
+        };
+        conference::likely(at, range)
+    }
+
+    /// How likely the next frame is of regime `next` if this one is of `regime`: as often as it
+    /// changes in the conference.
+    fn turns(self, regime: Regime, next: Regime) -> f64 {
+        if self.regimes() == 1 {
+            return 1.0;
+        }
+        let change = 1.0 / conference::frames(regime == 1) as f64;
+        if next == regime { 1.0 - change } else { change }
+    }
 }
 
 /// The ADUs that the policy lets in, with all audio; `None` where not all audio can be on time or
@@ -67,10 +112,11 @@ impl Windows {
 }
 
 struct Policy {
+    told: Told,
     start: Vec<i64>,
-    /// Mean number of frames on time from each one on, if the clock is so many grains behind
-    /// its start; behind the last frame: none.
-    values: Vec<Vec<f64>>,
+    /// Mean number of frames on time from each one on, by its regime, if the clock is so many
+    /// grains behind its start; behind the last frame: none.
+    values: Vec<Vec<Vec<f64>>>,
 }
 
 impl Policy {
@@ -103,46 +149,51 @@ impl Policy {
             .iter()
             .flat_map(|(_, _, windows)| windows.end.iter().zip(&start));
         let most = rooms.map(|(end, start)| end - start).max()?.max(0);
+        let nothing = vec![vec![0.0; (most / STEP) as usize + 2]; told.regimes()];
         let mut policy = Self {
-            values: vec![vec![0.0; (most / STEP) as usize + 2]; frames.len() + 1],
+            told,
+            values: vec![nothing; frames.len() + 1],
             start,
         };
         for (slot, frame) in frames.0.iter().enumerate().rev() {
-            let at = (told == Told::Phases).then_some(frame.release as u64);
-            let likely = |range| conference::likely(at, range);
-            let likely: Vec<f64> = sizes.iter().map(|(range, ..)| likely(range)).collect();
-            for grain in 0..policy.values[slot].len() {
-                let at = policy.start[slot] + grain as i64 * STEP;
-                let left = policy.value(slot + 1, at);
-                let mean = sizes
-                    .iter()
-                    .zip(&likely)
-                    .map(|((_, work, windows), likely)| {
-                        let taken = at + work;
-                        let fits = taken <= windows.end[slot];
-                        let gain = if fits {
-                            1.0 + policy.value(slot + 1, taken) - left
-                        } else {
-                            0.0
-                        };
+            for regime in 0..told.regimes() {
+                // What cannot be seen in the mean is not computed: most sizes of a still picture.
+                let likely = sizes.iter().filter_map(|(range, work, windows)| {
+                    let likely = told.likely(regime, frame.release, range);
+                    (likely > 1e-9).then_some((likely, *work, windows.end[slot]))
+                });
+                let likely: Vec<(f64, i64, i64)> = likely.collect();
+                for grain in 0..policy.values[slot][regime].len() {
+                    let at = policy.start[slot] + grain as i64 * STEP;
+                    let left = policy.after(slot, regime, at);
+                    let fitting = likely.iter().filter(|(_, work, end)| at + work <= *end);
+                    let gains = fitting.map(|(likely, work, _)| {
+                        let gain = 1.0 + policy.after(slot, regime, at + work) - left;
                         likely * gain.max(0.0)
                     });
-                policy.values[slot][grain] = left + mean.sum::<f64>();
+                    policy.values[slot][regime][grain] = left + gains.sum::<f64>();
+                }
             }
         }
         Some(policy)
     }
 
-    /// Of the frames from `slot` on, when the clock is at `clock`.
-    fn value(&self, slot: usize, clock: i64) -> f64 {
+    /// Of the frames from `slot` on, which is of `regime`, when the clock is at `clock`.
+    fn value(&self, slot: usize, regime: Regime, clock: i64) -> f64 {
         let Some(start) = self.start.get(slot) else {
             return 0.0;
         };
         let behind = (clock - start).max(0);
-        let values = &self.values[slot];
+        let values = &self.values[slot][regime];
         let grain = ((behind / STEP) as usize).min(values.len() - 2);
         let part = ((behind - grain as i64 * STEP) as f64 / STEP as f64).min(1.0);
         values[grain] + (values[grain + 1] - values[grain]) * part
+    }
+
+    /// Of the frames behind `slot`, which is of `regime`, when the clock is at `clock`.
+    fn after(&self, slot: usize, regime: Regime, clock: i64) -> f64 {
+        let turns = |next| self.told.turns(regime, next) * self.value(slot + 1, next, clock);
+        (0..self.told.regimes()).map(turns).sum()
     }
 
     /// The frames that it lets in.
@@ -153,7 +204,8 @@ impl Policy {
         for (slot, job) in frames.0.iter().enumerate() {
             let left = clock.max(windows.start[slot]);
             let taken = left + job.work;
-            let gain = 1.0 + self.value(slot + 1, taken) - self.value(slot + 1, left);
+            let regime = self.told.regime(job.release);
+            let gain = 1.0 + self.after(slot, regime, taken) - self.after(slot, regime, left);
             if taken <= windows.end[slot] && gain >= 0.0 {
                 chosen.insert(job.adu);
                 clock = taken;
@@ -189,7 +241,7 @@ mod tests {
         });
         let played: Vec<f64> = played.collect();
         let policy = promised.expect("a policy");
-        (policy.value(0, i64::MIN / 4), played)
+        (policy.value(0, 0, i64::MIN / 4), played)
     }
 
     #[test]

@@ -273,6 +273,7 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
         ("oracle", ORACLE),
         ("informed", INFORMED),
         ("sizes", SIZES),
+        ("motion", MOTION),
         ("fifo", Scheduler::Fifo(1000)),
         ("priority", Scheduler::Priority),
         ("edf", Scheduler::Edf),
@@ -329,6 +330,7 @@ fn judge(schedule: &Schedule, bound: &Bound, scheduler: Scheduler, errors: Error
         ORACLE => offered(schedule, bound, best_choice(schedule, &bound.link)),
         INFORMED => offered(schedule, bound, choice(schedule, &bound.link, Told::Phases)),
         SIZES => offered(schedule, bound, choice(schedule, &bound.link, Told::Sizes)),
+        MOTION => offered(schedule, bound, choice(schedule, &bound.link, Told::Motion)),
         _ => simulate(schedule, &bound.link, scheduler, errors),
     };
     let fates = &outcome.fates;
@@ -347,6 +349,7 @@ const ORACLE: Scheduler = Scheduler::Fifo(0);
 /// The same with what is chosen without knowing the future: see [`super::informed`].
 const INFORMED: Scheduler = Scheduler::Fifo(1);
 const SIZES: Scheduler = Scheduler::Fifo(2);
+const MOTION: Scheduler = Scheduler::Fifo(3);
 
 /// What arrives if only these ADUs are offered, to the best scheduler; without a choice nothing.
 fn offered(schedule: &Schedule, bound: &Bound, choice: Option<HashSet<u32>>) -> Outcome {
@@ -429,10 +432,10 @@ pub fn run(options: &Options) -> Result<()> {
     if every {
         chosen = all;
     }
-    let told = |(_, scheduler): &(&str, Scheduler)| [INFORMED, SIZES].contains(scheduler);
+    let told = |(_, scheduler): &(&str, Scheduler)| [INFORMED, SIZES, MOTION].contains(scheduler);
     if options.traffic.iter().any(|name| name != "conference") {
         if !every && chosen.iter().any(told) {
-            bail!("informed and sizes are told of the conference only: add --traffic conference");
+            bail!("informed, motion and sizes are told of the conference only: add --traffic conference");
         }
         chosen.retain(|one| !told(one));
     }

@@ -35,10 +35,17 @@ const AUDIO_EVERY: u64 = 20 * MILLI;
 const FRAME_EVERY: u64 = 100 * MILLI;
 const CYCLE: u64 = 20 * SECOND;
 
+/// When nothing moves, ns of a cycle.
+pub const STILL: std::ops::Range<u64> = 10 * SECOND..15 * SECOND;
+
+/// Does nothing move at `at` ns?
+pub fn still(at: u64) -> bool {
+    STILL.contains(&(at % CYCLE))
+}
+
 /// Mean and standard deviation of a frame's bytes at `at` ns.
 fn frame_size(at: u64) -> (f64, f64) {
-    let still = 10 * SECOND..15 * SECOND;
-    if still.contains(&(at % CYCLE)) {
+    if still(at) {
         (1075.0, 475.0)
     } else {
         (4450.0, 1000.0)
@@ -62,6 +69,12 @@ pub fn likely(at: Option<u64>, range: &std::ops::Range<u32>) -> f64 {
         }
     };
     below(range.end) - below(range.start)
+}
+
+/// Frames in a row while something moves or nothing does, in a conference that goes on.
+pub fn frames(still: bool) -> u64 {
+    let stands = STILL.end - STILL.start;
+    (if still { stands } else { CYCLE - stands }) / FRAME_EVERY
 }
 
 /// Bytes of the last packet of a frame of `bytes`.

@@ -221,7 +221,7 @@ mod tests {
     use crate::bound::demand::feasible;
 
     /// The number of frames that the policy expects, and how many it gets of each seed.
-    fn promised_and_played(kbit: u64, seeds: u64) -> (f64, Vec<f64>) {
+    fn promised_and_played(kbit: u64, seeds: u64, told: Told) -> (f64, Vec<f64>) {
         let link = Link::of_path(kbit * 1000, 40 * MILLI);
         let mut promised = None;
         let played = (1..=seeds).map(|seed| {
@@ -229,8 +229,7 @@ mod tests {
             let audio = Jobs::adus(&schedule, Class::Audio, &link);
             let frames = Jobs::adus(&schedule, Class::Video, &link);
             let policy = promised.get_or_insert_with(|| {
-                Policy::new(&schedule.packets[1], &frames, &audio, &link, Told::Phases)
-                    .expect("a policy")
+                Policy::new(&schedule.packets[1], &frames, &audio, &link, told).expect("a policy")
             });
             let chosen = policy.play(&audio, &frames).expect("played");
             let mut jobs = audio.0;
@@ -247,7 +246,7 @@ mod tests {
     #[test]
     fn policy_gets_what_it_expects_and_breaks_no_deadline() {
         for kbit in [94, 187] {
-            let (promised, played) = promised_and_played(kbit, 60);
+            let (promised, played) = promised_and_played(kbit, 60, Told::Phases);
             let mean = played.iter().sum::<f64>() / played.len() as f64;
             let variance = played.iter().map(|n| (n - mean).powi(2)).sum::<f64>() / 59.0;
             let error = (variance / 60.0).sqrt();
@@ -256,6 +255,16 @@ mod tests {
                 "{kbit} kbit/s: {promised:.2} promised, {mean:.2} ± {error:.2} played"
             );
         }
+    }
+
+    #[test]
+    fn who_is_told_more_gets_more() {
+        let frames = |told| promised_and_played(94, 60, told).1.iter().sum::<f64>();
+        let [sizes, motion, phases] = [Told::Sizes, Told::Motion, Told::Phases].map(frames);
+        assert!(
+            sizes < motion && motion < phases,
+            "{sizes} {motion} {phases}"
+        );
     }
 
     #[test]

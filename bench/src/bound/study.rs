@@ -435,7 +435,9 @@ pub fn run(options: &Options) -> Result<()> {
     let told = |(_, scheduler): &(&str, Scheduler)| [INFORMED, SIZES, MOTION].contains(scheduler);
     if options.traffic.iter().any(|name| name != "conference") {
         if !every && chosen.iter().any(told) {
-            bail!("informed, motion and sizes are told of the conference only: add --traffic conference");
+            bail!(
+                "informed, motion and sizes are told of the conference only: add --traffic conference"
+            );
         }
         chosen.retain(|one| !told(one));
     }

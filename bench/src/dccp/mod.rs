@@ -115,6 +115,15 @@ fn wait(fd: RawFd, events: i16, ms: i32) -> bool {
 fn listen(ns: &Netns) -> Result<OwnedFd> {
     ns.enter(|| {
         let listener = socket()?;
+        // Now and then Linux 6.12 still counts the port of the run before as taken, in a namespace
+        // that is new.
+        sys::set_option(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            1,
+        )
+        .context("SO_REUSEADDR")?;
         let any = address(std::net::Ipv4Addr::UNSPECIFIED);
         // SAFETY: `any` is a live sockaddr_in and its size is what is passed.
         let bound = unsafe {

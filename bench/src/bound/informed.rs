@@ -74,7 +74,7 @@ impl Told {
         if self.regimes() == 1 {
             return 1.0;
         }
-        let change = 1.0 / conference::frames(regime == 1) as f64;
+        let change = 1.0 / conference::frames_in_a_row(regime == 1) as f64;
         if next == regime { 1.0 - change } else { change }
     }
 }

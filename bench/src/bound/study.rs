@@ -63,8 +63,20 @@ const LIFETIMES: [&str; 7] = [
     "200/150",
 ];
 
-/// All schedulers there are, by the names they have in tables.
-pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
+/// What stands in a column of the study.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Column {
+    /// A scheduler.
+    Scheduler(Scheduler),
+    /// Not a scheduler: only one best choice is [`offered`], so what arrives says how much of the
+    /// bound can be had with packets that are not interrupted.
+    Oracle,
+    /// The same with what is chosen by who is told of the traffic: see [`super::informed`].
+    Informed(Told),
+}
+
+/// All columns there are, by the names they have in tables.
+pub(super) fn columns() -> Vec<(&'static str, Column)> {
     let kernel = Triage::KERNEL;
     let last_bit = Triage::LAST_BIT;
     let first_bit = Triage {
@@ -270,15 +282,16 @@ pub fn schedulers() -> Vec<(&'static str, Scheduler)> {
         ),
     ];
     let plain = [
-        ("oracle", ORACLE),
-        ("informed", INFORMED),
-        ("sizes", SIZES),
-        ("motion", MOTION),
-        ("fifo", Scheduler::Fifo(1000)),
-        ("priority", Scheduler::Priority),
-        ("edf", Scheduler::Edf),
+        ("oracle", Column::Oracle),
+        ("informed", Column::Informed(Told::Phases)),
+        ("sizes", Column::Informed(Told::Sizes)),
+        ("motion", Column::Informed(Told::Motion)),
+        ("fifo", Column::Scheduler(Scheduler::Fifo(1000))),
+        ("priority", Column::Scheduler(Scheduler::Priority)),
+        ("edf", Column::Scheduler(Scheduler::Edf)),
     ];
-    let triages = triages.map(|(name, triage)| (name, Scheduler::Triage(triage)));
+    let column = |triage| Column::Scheduler(Scheduler::Triage(triage));
+    let triages = triages.map(|(name, triage)| (name, column(triage)));
     plain.into_iter().chain(triages).collect()
 }
 
@@ -325,14 +338,22 @@ pub(super) fn complete(schedule: &Schedule, fates: &[Fate], class: Class) -> u64
     adus.values().filter(|&&whole| whole).count() as u64
 }
 
-fn judge(schedule: &Schedule, bound: &Bound, scheduler: Scheduler, errors: Errors) -> Sum {
-    let outcome = match scheduler {
-        ORACLE => offered(schedule, bound, best_choice(schedule, &bound.link)),
-        INFORMED => offered(schedule, bound, choice(schedule, &bound.link, Told::Phases)),
-        SIZES => offered(schedule, bound, choice(schedule, &bound.link, Told::Sizes)),
-        MOTION => offered(schedule, bound, choice(schedule, &bound.link, Told::Motion)),
-        _ => simulate(schedule, &bound.link, scheduler, errors),
-    };
+/// What arrives of a schedule.
+pub(super) fn outcome(
+    schedule: &Schedule,
+    bound: &Bound,
+    column: Column,
+    errors: Errors,
+) -> Outcome {
+    match column {
+        Column::Oracle => offered(schedule, bound, best_choice(schedule, &bound.link)),
+        Column::Informed(told) => offered(schedule, bound, choice(schedule, &bound.link, told)),
+        Column::Scheduler(scheduler) => simulate(schedule, &bound.link, scheduler, errors),
+    }
+}
+
+fn judge(schedule: &Schedule, bound: &Bound, column: Column, errors: Errors) -> Sum {
+    let outcome = outcome(schedule, bound, column, errors);
     let fates = &outcome.fates;
     Sum {
         audio: [complete(schedule, fates, Class::Audio), bound.audio.adus],
@@ -342,14 +363,6 @@ fn judge(schedule: &Schedule, bound: &Bound, scheduler: Scheduler, errors: Error
         stale: fates.iter().filter(|&&fate| fate == Fate::Late).count() as u64,
     }
 }
-
-/// Not a scheduler: only one best choice is [`offered`], so what arrives says how much of the
-/// bound can be had with packets that are not interrupted.
-const ORACLE: Scheduler = Scheduler::Fifo(0);
-/// The same with what is chosen without knowing the future: see [`super::informed`].
-const INFORMED: Scheduler = Scheduler::Fifo(1);
-const SIZES: Scheduler = Scheduler::Fifo(2);
-const MOTION: Scheduler = Scheduler::Fifo(3);
 
 /// What arrives if only these ADUs are offered, to the best scheduler; without a choice nothing.
 fn offered(schedule: &Schedule, bound: &Bound, choice: Option<HashSet<u32>>) -> Outcome {
@@ -416,7 +429,7 @@ fn lifetimes(text: &str) -> Result<(u64, u64)> {
 
 /// Runs the study and prints its table.
 pub fn run(options: &Options) -> Result<()> {
-    let all = schedulers();
+    let all = columns();
     let every = options.schedulers.iter().any(|name| name == "all");
     let mut chosen = Vec::new();
     for name in &options.schedulers {
@@ -432,7 +445,7 @@ pub fn run(options: &Options) -> Result<()> {
     if every {
         chosen = all;
     }
-    let told = |(_, scheduler): &(&str, Scheduler)| [INFORMED, SIZES, MOTION].contains(scheduler);
+    let told = |(_, column): &(&str, Column)| matches!(column, Column::Informed(_));
     if options.traffic.iter().any(|name| name != "conference") {
         if !every && chosen.iter().any(told) {
             bail!(
@@ -463,8 +476,8 @@ pub fn run(options: &Options) -> Result<()> {
                         let bound = of(&schedule, rate, owd * MILLI);
                         offered[0] += bound.audio.adus_offered;
                         offered[1] += bound.video.adus_offered;
-                        for ((_, scheduler), sum) in chosen.iter().zip(&mut sums) {
-                            sum.add(&judge(&schedule, &bound, *scheduler, errors));
+                        for ((_, column), sum) in chosen.iter().zip(&mut sums) {
+                            sum.add(&judge(&schedule, &bound, *column, errors));
                         }
                     }
                     let mut row = vec![

@@ -72,7 +72,7 @@ pub fn likely(at: Option<u64>, range: &std::ops::Range<u32>) -> f64 {
 }
 
 /// Frames in a row while something moves or nothing does, in a conference that goes on.
-pub fn frames(still: bool) -> u64 {
+pub fn frames_in_a_row(still: bool) -> u64 {
     let stands = STILL.end - STILL.start;
     (if still { stands } else { CYCLE - stands }) / FRAME_EVERY
 }

@@ -156,6 +156,16 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             p.tfrc.restart = v;
         });
     }
+    if let Some(events) = &file.loss_events {
+        drafts.multiply("loss_events", "", &events.get_ref().0, |p, v| {
+            p.tfrc.loss_events = v;
+        });
+    }
+    if let Some(credits) = &file.send_credit {
+        drafts.multiply("send_credit", "", &credits.get_ref().0, |p, v| {
+            p.tfrc.send_credit = v;
+        });
+    }
     if let Some(lifetimes) = &file.lifetime {
         drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));
     }

@@ -16,6 +16,10 @@
 //!                              # RTT/2, or "queue-there": RTT - RTTmin/2
 //! restart = "rfc5348"          # "tfrc" only: after an idle or data-limited time, or
 //!                              # "faster": as the draft of Faster Restart has it
+//! loss_events = "round-trip"   # "tfrc" only: losses within a round trip are one event, or
+//!                              # "window-counter": as Linux's CCID3 tells them apart
+//! send_credit = "none"         # "tfrc" with pfifo only: rate that was not used is lost, or
+//!                              # "all": may be used later, as with Linux's CCID3
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -39,9 +43,10 @@
 //! ```
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
-//! `router_queue`, `tcp`, `segment_size`, `owd_told`, `restart`, `lifetime`, each parameter of
-//! the traffic model, `rtt_error`, `rate_error`, `stall`; results name them in this order. A list of tables among the
-//! model's parameters is one value. All combinations are run, each with every queue.
+//! `router_queue`, `tcp`, `segment_size`, `owd_told`, `restart`, `loss_events`,
+//! `send_credit`, `lifetime`, each parameter of the traffic model, `rtt_error`, `rate_error`,
+//! `stall`; results name them in this order. A list of tables among the model's parameters is
+//! one value. All combinations are run, each with every queue.
 //!
 //! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
 //! rate, and bestby's sessions are set to the wrong one (`bestby session set --rate`);
@@ -65,7 +70,7 @@ use self::{
 use crate::{
     queue::Queue,
     series::summary::Swept,
-    tfrc::{OwdTold, Restart, SegmentSize},
+    tfrc::{LossEvents, OwdTold, Restart, SegmentSize, SendCredit},
 };
 
 /// A scenario, read, checked and expanded.
@@ -115,6 +120,8 @@ struct File {
     segment_size: Option<Spanned<Axis<SegmentSize>>>,
     owd_told: Option<Spanned<Axis<OwdTold>>>,
     restart: Option<Spanned<Axis<Restart>>>,
+    loss_events: Option<Spanned<Axis<LossEvents>>>,
+    send_credit: Option<Spanned<Axis<SendCredit>>>,
     lifetime: Option<Axis<Lifetime>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,
@@ -339,6 +346,8 @@ impl File {
             ),
             ("owd_told", self.owd_told.as_ref().map(Spanned::span)),
             ("restart", self.restart.as_ref().map(Spanned::span)),
+            ("loss_events", self.loss_events.as_ref().map(Spanned::span)),
+            ("send_credit", self.send_credit.as_ref().map(Spanned::span)),
         ];
         for (key, span) in of_tfrc {
             if span.is_some() && self.control != Control::Tfrc {
@@ -364,6 +373,19 @@ impl File {
                 &format!(
                     "`queues`: a congestion-controlled sender has `pfifo N` (a FIFO in front of \
                      the socket) or, with \"tfrc\", `bestby qdisc ...`, not `{other}`"
+                ),
+            );
+        }
+        if let Some(credit) = &self.send_credit
+            && let Some(QueueName(other)) = queues
+                .iter()
+                .find(|name| !matches!(name.0, Queue::Pfifo(_)))
+        {
+            return fault(
+                Some(credit.span()),
+                &format!(
+                    "`send_credit` is of the FIFO in front of the socket (`pfifo N`); `{other}` \
+                     paces by itself"
                 ),
             );
         }

@@ -326,3 +326,39 @@ fn the_restart_is_an_axis_of_tfrc_alone() {
         assert!(message.contains(says), "{message}");
     }
 }
+
+#[test]
+fn what_ccid3_does_otherwise_are_axes_of_tfrc_alone() {
+    let keys = r#"loss_events = ["round-trip", "window-counter"]
+send_credit = ["none", "all"]"#;
+    let text = &tfrc(keys, r#""pfifo 5""#);
+    let s = parse(text);
+    assert_eq!(s.cells.len(), 4);
+    assert_eq!(
+        ids(&s)[3],
+        "loss_events=window-counter_send_credit=all_pfifo-5"
+    );
+    let last = &s.cells[3].point.tfrc;
+    assert_eq!(last.loss_events, LossEvents::WindowCounter);
+    assert_eq!(last.send_credit, SendCredit::All);
+    for (from, to, line, says) in [
+        (
+            "\"tfrc\"",
+            "\"dccp\"",
+            4,
+            "`loss_events` goes with control = \"tfrc\" only",
+        ),
+        ("\"window-counter\"", "\"window\"", 4, "`window-counter`"),
+        ("\"all\"", "\"some\"", 5, "`all`"),
+        (
+            "pfifo 5",
+            "bestby qdisc triage",
+            5,
+            "`bestby qdisc triage` paces by itself",
+        ),
+    ] {
+        let (at, message) = refused(&text.replace(from, to));
+        assert_eq!(at, Some(line), "{message}");
+        assert!(message.contains(says), "{message}");
+    }
+}

@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 
 use super::{
+    LossEvents,
     receiver::{Data, Receiver},
     reports::Entry,
     sender::{Options, Rests, Sender},
+    window::WindowCounter,
 };
 use crate::sys::MILLI;
 
@@ -47,6 +49,8 @@ pub struct Sample {
 pub struct Control {
     sender: Sender,
     receiver: Receiver,
+    /// Where it tells loss events apart.
+    windows: Option<WindowCounter>,
     /// By number: when the packet left, the RTT known then, and its size.
     left: Vec<Data>,
     number_of: HashMap<u32, u64>,
@@ -58,10 +62,15 @@ pub struct Control {
 
 impl Control {
     /// Starts at `now` ns with the RTT (ns) that the greeting took.
-    pub fn new(options: Options, rtt: u64, now: u64) -> Self {
+    pub fn new(options: Options, loss_events: LossEvents, rtt: u64, now: u64) -> Self {
+        let windows = match loss_events {
+            LossEvents::RoundTrip => None,
+            LossEvents::WindowCounter => Some(WindowCounter::default()),
+        };
         let mut control = Self {
             sender: Sender::new(options, Some(rtt), now),
             receiver: Receiver::default(),
+            windows,
             left: Vec::new(),
             number_of: HashMap::new(),
             arrived: 0,
@@ -74,11 +83,13 @@ impl Control {
 
     /// A packet left the host, after all queues of it. Only now it gets a number.
     pub fn on_departure(&mut self, departure: Departure) {
-        let number = self.left.len() as u64;
+        let (number, rtt) = (self.left.len() as u64, self.sender.rtt());
+        let window = self.windows.as_mut();
         self.left.push(Data {
             number,
             sent: departure.at,
-            rtt: self.sender.rtt(),
+            rtt,
+            window: window.map(|counter| counter.on_sent(departure.at, rtt)),
             bytes: departure.bytes,
         });
         self.number_of.insert(departure.sequence, number);
@@ -195,7 +206,7 @@ mod tests {
             nominal: false,
             faster: false,
         };
-        let mut control = Control::new(options, RTT, 0);
+        let mut control = Control::new(options, LossEvents::default(), RTT, 0);
         let mut reports: Vec<(u64, Entry)> = Vec::new();
         for sequence in 0..1000u32 {
             let now = u64::from(sequence) * 10 * MILLI;
@@ -259,7 +270,7 @@ mod tests {
             nominal: false,
             faster: false,
         };
-        let mut control = Control::new(options, RTT, 0);
+        let mut control = Control::new(options, LossEvents::default(), RTT, 0);
         let mut entries = Vec::new();
         for sequence in 0..12 {
             let at = u64::from(sequence) * 10 * MILLI;
@@ -288,7 +299,7 @@ mod tests {
             nominal: false,
             faster: false,
         };
-        let mut control = Control::new(options, RTT, 0);
+        let mut control = Control::new(options, LossEvents::default(), RTT, 0);
         for sequence in 0..100u32 {
             // Ready 150 ms before it left.
             let at = u64::from(sequence) * 20 * MILLI + 150 * MILLI;

@@ -2,10 +2,13 @@
 //!
 //! Packets are numbered without gaps as they *leave* the host. A packet counts as lost
 //! when three with higher numbers have arrived. Losses within one round trip of the
-//! first are one loss event. A packet that arrives after it was counted as lost
+//! first are one loss event; where packets carry a window counter, losses until it has
+//! moved by more than four quarters of one (see [`window`]). A packet that arrives after it was counted as lost
 //! changes nothing (the RFC permits a correction, it does not ask for one).
 
 use std::collections::BTreeMap;
+
+use super::window;
 
 /// Packets with higher numbers that prove a loss (NDUPACK).
 pub const NDUPACK: u32 = 3;
@@ -16,8 +19,27 @@ struct Hole {
     /// The neighbours that arrived: number and time in ns.
     before: (u64, u64),
     after: (u64, u64),
+    /// Window counter of the neighbour before.
+    window: Option<u64>,
     /// Arrivals with higher numbers.
     later: u32,
+}
+
+impl Hole {
+    /// True if this loss, at `at` ns, is beyond the event that began with `old`.
+    fn is_beyond(&self, at: u64, old: &Begun, rtt: u64) -> bool {
+        match (self.window, old.window) {
+            (Some(window), Some(began)) => window > began + window::ROUND_TRIP,
+            _ => at > old.at + rtt,
+        }
+    }
+}
+
+/// When a loss event began.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at: u64,
+    window: Option<u64>,
 }
 
 /// The first packet of a loss event.
@@ -33,17 +55,27 @@ pub struct Event {
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     highest: Option<(u64, u64)>,
+    /// Window counter of the highest.
+    window: Option<u64>,
     holes: BTreeMap<u64, Hole>,
-    event: Option<Event>,
+    event: Option<Begun>,
     lost: u64,
 }
 
 impl Losses {
-    /// Packet `number` arrived at `at` ns; `rtt` in ns as its sender knew it. Returns the
-    /// loss events that this arrival proves, oldest first.
-    pub fn on_arrival(&mut self, number: u64, at: u64, rtt: u64) -> Vec<Event> {
+    /// Packet `number` arrived at `at` ns; `rtt` in ns as its sender knew it; `window`: its
+    /// window counter, if loss events are told apart by it. Returns the loss events that this
+    /// arrival proves, oldest first.
+    pub fn on_arrival(
+        &mut self,
+        number: u64,
+        at: u64,
+        rtt: u64,
+        window: Option<u64>,
+    ) -> Vec<Event> {
         let Some(highest) = self.highest else {
             self.highest = Some((number, at));
+            self.window = window;
             return Vec::new();
         };
         if number > highest.0 {
@@ -51,11 +83,13 @@ impl Losses {
                 let hole = Hole {
                     before: highest,
                     after: (number, at),
+                    window: self.window,
                     later: 0,
                 };
                 self.holes.insert(missing, hole);
             }
             self.highest = Some((number, at));
+            self.window = window;
         } else {
             self.holes.remove(&number);
         }
@@ -63,16 +97,16 @@ impl Losses {
             hole.later += 1;
         }
         let mut events = Vec::new();
-        while let Some((&number, hole)) = self.holes.first_key_value()
+        while let Some((&number, &hole)) = self.holes.first_key_value()
             && hole.later >= NDUPACK
         {
             let at = between(number, hole.before, hole.after);
             self.holes.remove(&number);
             self.lost += 1;
-            if self.event.is_none_or(|old| at > old.at + rtt) {
-                let event = Event { number, at };
-                self.event = Some(event);
-                events.push(event);
+            if self.event.is_none_or(|old| hole.is_beyond(at, &old, rtt)) {
+                let window = hole.window;
+                self.event = Some(Begun { at, window });
+                events.push(Event { number, at });
             }
         }
         events
@@ -106,9 +140,9 @@ mod tests {
     fn three_later_packets_prove_a_loss() {
         let mut losses = Losses::default();
         for (number, at) in [(0, 0), (1, 10), (3, 30), (4, 40)] {
-            assert_eq!(losses.on_arrival(number, at * MS, 100 * MS), []);
+            assert_eq!(losses.on_arrival(number, at * MS, 100 * MS, None), []);
         }
-        let events = losses.on_arrival(5, 50 * MS, 100 * MS);
+        let events = losses.on_arrival(5, 50 * MS, 100 * MS, None);
         // Between 1 at 10 ms and 3 at 30 ms.
         assert_eq!(
             events,
@@ -124,7 +158,7 @@ mod tests {
     fn a_packet_overtaken_by_two_is_not_lost() {
         let mut losses = Losses::default();
         for number in [0, 2, 3, 1, 4, 5, 6] {
-            assert_eq!(losses.on_arrival(number, number * MS, MS), []);
+            assert_eq!(losses.on_arrival(number, number * MS, MS, None), []);
         }
         assert_eq!(losses.lost(), 0);
     }
@@ -136,11 +170,28 @@ mod tests {
         for number in 0..100 {
             // 10 ms apart; 10, 15, 19 and 40 are lost, R = 100 ms.
             if ![10, 15, 19, 40].contains(&number) {
-                events.extend(losses.on_arrival(number, number * 10 * MS, 100 * MS));
+                events.extend(losses.on_arrival(number, number * 10 * MS, 100 * MS, None));
             }
         }
         let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
         assert_eq!(numbers, [10, 40]);
+        assert_eq!(losses.lost(), 4);
+    }
+
+    #[test]
+    fn losses_until_the_window_counter_has_moved_on_are_one_event() {
+        let mut losses = Losses::default();
+        let mut events = Vec::new();
+        for number in 0..60 {
+            // 10 ms apart, R = 100 ms, and the counter moves with every second packet. Before
+            // 10 and 19 it is 4 and 9, more than four apart; before 40 and 48 it is 19 and 23.
+            if ![10, 19, 40, 48].contains(&number) {
+                let window = Some(number / 2);
+                events.extend(losses.on_arrival(number, number * 10 * MS, 100 * MS, window));
+            }
+        }
+        let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
+        assert_eq!(numbers, [10, 19, 40]);
         assert_eq!(losses.lost(), 4);
     }
 
@@ -151,7 +202,7 @@ mod tests {
             let mut events = 0;
             let arrived: Vec<u64> = (0..).zip(&kept).filter(|(_, k)| **k).map(|(n, _)| n).collect();
             for &number in &arrived {
-                events += losses.on_arrival(number, number * MS, 0).len() as u64;
+                events += losses.on_arrival(number, number * MS, 0, None).len() as u64;
             }
             // What three later arrivals prove; with R = 0 each is an event of its own.
             let proven = match arrived.len().checked_sub(3).and_then(|i| arrived.get(i)) {

@@ -1,8 +1,9 @@
 //! TCP-Friendly Rate Control (RFC 5348): the congestion control that SFDPS sat on
 //! (DCCP CCID3), on UDP.
 //!
-//! - [`equation`], [`intervals`], [`losses`], [`receive_rates`], [`limited`],
-//!   [`restart`], [`sender`], [`receiver`]: the protocol, without clocks and sockets;
+//! - [`equation`], [`intervals`], [`losses`], [`window`], [`receive_rates`], [`limited`],
+//!   [`restart`], [`pacing`], [`sender`], [`receiver`]: the protocol, without clocks and
+//!   sockets;
 //! - [`control`]: both halves at the sending host, from what left and what arrived;
 //! - [`reports`], [`session`]: the same on real sockets, with the queue in bestby or in
 //!   user space.
@@ -12,12 +13,14 @@ pub mod equation;
 pub mod intervals;
 pub mod limited;
 pub mod losses;
+pub mod pacing;
 pub mod receive_rates;
 pub mod receiver;
 pub mod reports;
 pub mod restart;
 pub mod sender;
 pub mod session;
+pub mod window;
 
 use std::fmt;
 
@@ -98,6 +101,50 @@ impl fmt::Display for Restart {
     }
 }
 
+/// Which losses are one event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossEvents {
+    /// Those within a round trip of the first (RFC 5348 §5.2).
+    #[default]
+    RoundTrip,
+    /// Those until the sender's window counter has moved on, as Linux's CCID3 has it, see
+    /// [`window`].
+    WindowCounter,
+}
+
+impl fmt::Display for LossEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RoundTrip => "round-trip",
+            Self::WindowCounter => "window-counter",
+        })
+    }
+}
+
+/// What becomes of the rate that a sender was allowed and did not use, having nothing to send.
+/// Of the FIFO in user space only: bestby's sessions have their own pacing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SendCredit {
+    /// It is lost, as in bestby.
+    #[default]
+    None,
+    /// All of it may be used later, faster than the rate then, as in Linux's CCID3: each
+    /// packet's nominal time is the last one's and s/X (`ccid3_hc_tx_send_packet`), however
+    /// long ago that is.
+    All,
+}
+
+impl fmt::Display for SendCredit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::All => "all",
+        })
+    }
+}
+
 /// What a scenario may choose of TFRC; its keys, on one level with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
@@ -108,6 +155,10 @@ pub struct Settings {
     pub owd_told: OwdTold,
     /// How it comes back after an idle or data-limited time.
     pub restart: Restart,
+    /// Which losses are one event.
+    pub loss_events: LossEvents,
+    /// What becomes of rate that was not used.
+    pub send_credit: SendCredit,
 }
 
 /// ns as seconds.

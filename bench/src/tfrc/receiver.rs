@@ -13,6 +13,8 @@ pub struct Data {
     pub sent: u64,
     /// The sender's RTT when it left, ns; 0 while there is none.
     pub rtt: u64,
+    /// The sender's window counter in it, if that tells loss events apart.
+    pub window: Option<u64>,
     /// Its bytes, counted as the rate counts them.
     pub bytes: u32,
 }
@@ -78,7 +80,10 @@ impl Receiver {
             self.newest = Some((data, at));
         }
         self.fresh = true;
-        for event in self.losses.on_arrival(data.number, at, data.rtt) {
+        for event in self
+            .losses
+            .on_arrival(data.number, at, data.rtt, data.window)
+        {
             let length = match self.event {
                 Some(before) => (event.number - before) as f64,
                 None => 1.0 / self.first_loss_event_rate(data.rtt),
@@ -175,6 +180,7 @@ mod tests {
             number,
             sent,
             rtt: RTT,
+            window: None,
             bytes: 1000,
         }
     }

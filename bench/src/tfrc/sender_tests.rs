@@ -74,6 +74,7 @@ fn over(path: Path, options: Options, lost: impl Fn(u64) -> bool) -> (Sender, f6
                     number,
                     sent: now,
                     rtt: sender.rtt(),
+                    window: None,
                     bytes: S as u32,
                 };
                 arrivals.push_back((now + delay, data));

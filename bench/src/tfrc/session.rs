@@ -34,6 +34,7 @@ use bestby::{Peer, SocketOptions};
 use super::{
     Restart, SegmentSize, Settings,
     control::{Control, Departure, Sample},
+    pacing::Pacing,
     reports::{self, Reporter},
     sender::{Options, Rests},
 };
@@ -204,8 +205,8 @@ struct Loop<'a> {
     queueing: Queueing,
     /// Of the FIFO in user space: sends the packets ...
     data: Option<UdpSocket>,
-    /// ... the next not before, ns.
-    next: u64,
+    /// ... at its pace.
+    pacing: Pacing,
     settings: Settings,
     /// Rate, bytes/s, and one-way delay, ns, that bestby has.
     told: (u64, u64),
@@ -255,11 +256,11 @@ impl<'a> Loop<'a> {
             greeter,
             woken,
             schedule,
-            control: Control::new(options, rtt, sys::now()),
+            control: Control::new(options, settings.loss_events, rtt, sys::now()),
             departures: Vec::new(),
             queueing,
             data,
-            next: 0,
+            pacing: Pacing::new(settings.send_credit),
             settings,
             told: (0, 0),
         };
@@ -271,8 +272,8 @@ impl<'a> Loop<'a> {
     fn turn(&mut self, fifo: &Mutex<Fifo>) -> Result<()> {
         let now = sys::now();
         let mut until = self.control.due().min(now + TICK);
-        if self.next > now {
-            until = until.min(self.next);
+        if self.pacing.due() > now {
+            until = until.min(self.pacing.due());
         }
         let fds: [RawFd; 3] = [
             self.tap.fd(),
@@ -341,7 +342,7 @@ impl<'a> Loop<'a> {
         let mut buffer = [0; 2048];
         loop {
             let now = sys::now();
-            if self.next > now {
+            if self.pacing.due() > now {
                 return Ok(());
             }
             let first = fifo
@@ -359,11 +360,8 @@ impl<'a> Loop<'a> {
             socket
                 .send_to(payload, (topology::RECEIVER, port))
                 .context("sending from the FIFO")?;
-            // RFC 5348 §4.6: s/X between any two packets, large or small, as CCID3 has it
-            // (bestby counts bytes). A late wake-up may be made up for as far as bestby
-            // does: 1 ms.
             let gap = (self.control.segment() / self.control.rate() * 1e9) as u64;
-            self.next = self.next.max(now.saturating_sub(MILLI)) + gap;
+            self.pacing.on_sent(now, gap);
         }
     }
 

@@ -78,7 +78,7 @@ bench-core *ARGS: build
 bench *ARGS: build
     target/release/bestby-lab run --vm --if-changed anew --out target/bench/quick "$@" bench/scenarios/quick.toml
 
-# all scenarios with the papers' repetitions: half a day on two cores; interrupted, it goes on
+# all scenarios with the papers' repetitions: half a day to a day on two cores; interrupted, it goes on
 bench-full *ARGS: build
     #!/bin/sh
     set -eu

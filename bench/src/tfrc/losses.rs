@@ -3,8 +3,9 @@
 //! Packets are numbered without gaps as they *leave* the host. A packet counts as lost
 //! when three with higher numbers have arrived. Losses within one round trip of the
 //! first are one loss event; where packets carry a window counter, losses until it has
-//! moved by more than four quarters of one (see [`window`]). A packet that arrives after it was counted as lost
-//! changes nothing (the RFC permits a correction, it does not ask for one).
+//! moved by more than four quarters of one (see [`window`]). A packet that arrives after
+//! it was counted as lost changes nothing (the RFC permits a correction, it does not ask
+//! for one).
 
 use std::collections::BTreeMap;
 

@@ -28,15 +28,35 @@ loss = [0, 3]
 model = "conference"
 "#;
 
-/// One run of each loss.
-fn runs() -> Vec<Value> {
+/// Nothing competes and nothing is lost, so the rate is above what is offered; a frame's
+/// packets, which come at once, are above the rate.
+const CREDIT: &str = r#"
+title = "TFRC that has not used its rate"
+seconds = 8
+discard_first = 3
+control = "tfrc"
+send_credit = ["none", "all"]
+queues = ["pfifo 32"]
+
+[topology]
+bottleneck = "router"
+rate = "10mbit"
+router_queue = 1000
+owd = 40
+
+[traffic]
+model = "conference"
+"#;
+
+/// One run of each cell.
+fn runs(scenario: &str) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
-    let (scenario, out) = (
+    let (file, out) = (
         directory.path().join("tfrc.toml"),
         directory.path().join("out"),
     );
-    fs::write(&scenario, SCENARIO).unwrap();
-    program::succeed(&mut program::lab(&scenario, &out));
+    fs::write(&file, scenario).unwrap();
+    program::succeed(&mut program::lab(&file, &out));
     let summary: Value =
         serde_json::from_slice(&fs::read(out.join("summary.json")).unwrap()).unwrap();
     let cells = summary["scenarios"][0]["cells"].as_array().unwrap();
@@ -51,7 +71,7 @@ fn number(value: &Value) -> f64 {
 
 #[test]
 fn a_drop_by_bestby_is_no_loss_event() {
-    let runs = runs();
+    let runs = runs(SCENARIO);
     let [clean, lossy] = runs.as_slice() else {
         panic!("two runs were asked for: {runs:?}");
     };
@@ -69,4 +89,16 @@ fn a_drop_by_bestby_is_no_loss_event() {
     let lost = tfrc(lossy, "lost") * 100.0 / tfrc(lossy, "left");
     assert!(lost > 0.5, "{lossy}");
     assert!(tfrc(lossy, "counted") > 3.0, "{lossy}");
+}
+
+#[test]
+fn unused_rate_lets_a_frame_go_at_once_if_it_is_kept() {
+    let runs = runs(CREDIT);
+    let [lost, kept] = runs.as_slice() else {
+        panic!("two runs were asked for: {runs:?}");
+    };
+    let delay = |run: &Value| number(&run["measures"]["video_delay"]["p95"]);
+    // The frames' packets take less than 1 ms each on the link; paced, several each.
+    let (lost, kept) = (delay(lost), delay(kept));
+    assert!(kept >= 40.0 && kept + 5.0 < lost, "{kept} and {lost} ms");
 }

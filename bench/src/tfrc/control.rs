@@ -200,13 +200,21 @@ mod tests {
     /// Offers a packet of 500 bytes every 10 ms for 10 s; some the queue drops, some the
     /// network loses; the rest arrives 40 ms after it left, its report 40 ms later.
     fn run(queue_drops: impl Fn(u32) -> bool, network_loses: impl Fn(u32) -> bool) -> Control {
+        run_with(LossEvents::RoundTrip, queue_drops, network_loses)
+    }
+
+    fn run_with(
+        loss_events: LossEvents,
+        queue_drops: impl Fn(u32) -> bool,
+        network_loses: impl Fn(u32) -> bool,
+    ) -> Control {
         let options = Options {
             segment: 500.0,
             damp: false,
             nominal: false,
             faster: false,
         };
-        let mut control = Control::new(options, LossEvents::default(), RTT, 0);
+        let mut control = Control::new(options, loss_events, RTT, 0);
         let mut reports: Vec<(u64, Entry)> = Vec::new();
         for sequence in 0..1000u32 {
             let now = u64::from(sequence) * 10 * MILLI;
@@ -249,6 +257,22 @@ mod tests {
         assert!(lost > 200, "{lost}");
         assert!(losing.sender.p() > 0.01, "{}", losing.sender.p());
         assert!(losing.rate() < dropping.rate());
+    }
+
+    #[test]
+    fn a_window_counter_makes_events_longer() {
+        // A packet every 10 ms, a round trip of 80: every tenth that is lost is an event of its
+        // own. The counter moves every 20 ms, and in 100 ms by five, which is an event, too;
+        // every ninth is lost within four or five of it.
+        let p = |events, every| {
+            run_with(events, |_| false, move |n| n % every == 5)
+                .sender
+                .p()
+        };
+        let tenth = [LossEvents::RoundTrip, LossEvents::WindowCounter].map(|e| p(e, 10));
+        assert!((tenth[0] - tenth[1]).abs() < 0.01, "{tenth:?}");
+        let ninth = [LossEvents::RoundTrip, LossEvents::WindowCounter].map(|e| p(e, 9));
+        assert!(ninth[1] < 0.8 * ninth[0], "{ninth:?}");
     }
 
     #[test]

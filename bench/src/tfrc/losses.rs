@@ -14,14 +14,23 @@ use super::window;
 /// Packets with higher numbers that prove a loss (NDUPACK).
 pub const NDUPACK: u32 = 3;
 
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Its number.
+    pub number: u64,
+    /// When it arrived, ns.
+    pub at: u64,
+    /// The window counter in it, if that tells loss events apart.
+    pub window: Option<u64>,
+}
+
 /// A number that has not arrived, between two that have.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
-    /// The neighbours that arrived: number and time in ns.
-    before: (u64, u64),
-    after: (u64, u64),
-    /// Window counter of the neighbour before.
-    window: Option<u64>,
+    /// The neighbours that arrived.
+    before: Seen,
+    after: Seen,
     /// Arrivals with higher numbers.
     later: u32,
 }
@@ -29,14 +38,14 @@ struct Hole {
 impl Hole {
     /// True if this loss, at `at` ns, is beyond the event that began with `old`.
     fn is_beyond(&self, at: u64, old: &Begun, rtt: u64) -> bool {
-        match (self.window, old.window) {
+        match (self.before.window, old.window) {
             (Some(window), Some(began)) => window > began + window::ROUND_TRIP,
             _ => at > old.at + rtt,
         }
     }
 }
 
-/// When a loss event began.
+/// When a loss event began: its first loss, ns, and the window counter before that.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     at: u64,
@@ -55,46 +64,34 @@ pub struct Event {
 /// Finds losses in a sequence of arrivals.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
-    highest: Option<(u64, u64)>,
-    /// Window counter of the highest.
-    window: Option<u64>,
+    highest: Option<Seen>,
     holes: BTreeMap<u64, Hole>,
     event: Option<Begun>,
     lost: u64,
 }
 
 impl Losses {
-    /// Packet `number` arrived at `at` ns; `rtt` in ns as its sender knew it; `window`: its
-    /// window counter, if loss events are told apart by it. Returns the loss events that this
-    /// arrival proves, oldest first.
-    pub fn on_arrival(
-        &mut self,
-        number: u64,
-        at: u64,
-        rtt: u64,
-        window: Option<u64>,
-    ) -> Vec<Event> {
+    /// A packet arrived; `rtt` in ns as its sender knew it. Returns the loss events that this
+    /// proves, oldest first.
+    pub fn on_arrival(&mut self, seen: Seen, rtt: u64) -> Vec<Event> {
         let Some(highest) = self.highest else {
-            self.highest = Some((number, at));
-            self.window = window;
+            self.highest = Some(seen);
             return Vec::new();
         };
-        if number > highest.0 {
-            for missing in highest.0 + 1..number {
+        if seen.number > highest.number {
+            for missing in highest.number + 1..seen.number {
                 let hole = Hole {
                     before: highest,
-                    after: (number, at),
-                    window: self.window,
+                    after: seen,
                     later: 0,
                 };
                 self.holes.insert(missing, hole);
             }
-            self.highest = Some((number, at));
-            self.window = window;
+            self.highest = Some(seen);
         } else {
-            self.holes.remove(&number);
+            self.holes.remove(&seen.number);
         }
-        for (_, hole) in self.holes.range_mut(..number) {
+        for (_, hole) in self.holes.range_mut(..seen.number) {
             hole.later += 1;
         }
         let mut events = Vec::new();
@@ -105,7 +102,7 @@ impl Losses {
             self.holes.remove(&number);
             self.lost += 1;
             if self.event.is_none_or(|old| hole.is_beyond(at, &old, rtt)) {
-                let window = hole.window;
+                let window = hole.before.window;
                 self.event = Some(Begun { at, window });
                 events.push(Event { number, at });
             }
@@ -115,7 +112,7 @@ impl Losses {
 
     /// The highest number that arrived, if any did.
     pub fn highest(&self) -> Option<u64> {
-        self.highest.map(|(number, _)| number)
+        self.highest.map(|seen| seen.number)
     }
 
     /// Packets counted as lost.
@@ -125,9 +122,13 @@ impl Losses {
 }
 
 /// T_loss = T_before + (T_after − T_before)·(S_loss − S_before)/(S_after − S_before).
-fn between(number: u64, before: (u64, u64), after: (u64, u64)) -> u64 {
-    let (numbers, times) = (after.0 - before.0, after.1.saturating_sub(before.1));
-    before.1 + (u128::from(times) * u128::from(number - before.0) / u128::from(numbers)) as u64
+fn between(number: u64, before: Seen, after: Seen) -> u64 {
+    let (numbers, times) = (
+        after.number - before.number,
+        after.at.saturating_sub(before.at),
+    );
+    let share = u128::from(times) * u128::from(number - before.number) / u128::from(numbers);
+    before.at + share as u64
 }
 
 #[cfg(test)]
@@ -137,13 +138,21 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn seen(number: u64, at: u64) -> Seen {
+        Seen {
+            number,
+            at,
+            window: None,
+        }
+    }
+
     #[test]
     fn three_later_packets_prove_a_loss() {
         let mut losses = Losses::default();
         for (number, at) in [(0, 0), (1, 10), (3, 30), (4, 40)] {
-            assert_eq!(losses.on_arrival(number, at * MS, 100 * MS, None), []);
+            assert_eq!(losses.on_arrival(seen(number, at * MS), 100 * MS), []);
         }
-        let events = losses.on_arrival(5, 50 * MS, 100 * MS, None);
+        let events = losses.on_arrival(seen(5, 50 * MS), 100 * MS);
         // Between 1 at 10 ms and 3 at 30 ms.
         assert_eq!(
             events,
@@ -159,7 +168,7 @@ mod tests {
     fn a_packet_overtaken_by_two_is_not_lost() {
         let mut losses = Losses::default();
         for number in [0, 2, 3, 1, 4, 5, 6] {
-            assert_eq!(losses.on_arrival(number, number * MS, MS, None), []);
+            assert_eq!(losses.on_arrival(seen(number, number * MS), MS), []);
         }
         assert_eq!(losses.lost(), 0);
     }
@@ -171,7 +180,7 @@ mod tests {
         for number in 0..100 {
             // 10 ms apart; 10, 15, 19 and 40 are lost, R = 100 ms.
             if ![10, 15, 19, 40].contains(&number) {
-                events.extend(losses.on_arrival(number, number * 10 * MS, 100 * MS, None));
+                events.extend(losses.on_arrival(seen(number, number * 10 * MS), 100 * MS));
             }
         }
         let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
@@ -188,7 +197,11 @@ mod tests {
             // 10 and 19 it is 4 and 9, more than four apart; before 40 and 48 it is 19 and 23.
             if ![10, 19, 40, 48].contains(&number) {
                 let window = Some(number / 2);
-                events.extend(losses.on_arrival(number, number * 10 * MS, 100 * MS, window));
+                let seen = Seen {
+                    window,
+                    ..seen(number, number * 10 * MS)
+                };
+                events.extend(losses.on_arrival(seen, 100 * MS));
             }
         }
         let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
@@ -203,7 +216,7 @@ mod tests {
             let mut events = 0;
             let arrived: Vec<u64> = (0..).zip(&kept).filter(|(_, k)| **k).map(|(n, _)| n).collect();
             for &number in &arrived {
-                events += losses.on_arrival(number, number * MS, 0, None).len() as u64;
+                events += losses.on_arrival(seen(number, number * MS), 0).len() as u64;
             }
             // What three later arrivals prove; with R = 0 each is an event of its own.
             let proven = match arrived.len().checked_sub(3).and_then(|i| arrived.get(i)) {

@@ -2,7 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::{equation, intervals::Intervals, losses::Losses, seconds};
+use super::{
+    equation,
+    intervals::Intervals,
+    losses::{Losses, Seen},
+    seconds,
+};
 
 /// A data packet that arrived (§3.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +85,12 @@ impl Receiver {
             self.newest = Some((data, at));
         }
         self.fresh = true;
-        for event in self
-            .losses
-            .on_arrival(data.number, at, data.rtt, data.window)
-        {
+        let seen = Seen {
+            number: data.number,
+            at,
+            window: data.window,
+        };
+        for event in self.losses.on_arrival(seen, data.rtt) {
             let length = match self.event {
                 Some(before) => (event.number - before) as f64,
                 None => 1.0 / self.first_loss_event_rate(data.rtt),

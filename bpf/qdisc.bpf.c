@@ -9,7 +9,7 @@
  *  2. enqueue puts the packet into a slot (bbq_state.bpf.h) and the slot into
  *     its session's lists (bbq_order.bpf.h). What is stale there, what the
  *     method gives up (bbq_method.bpf.h, bbq_triage.bpf.h) and what a limit
- *     costs is freed.
+ *     costs (bbq_room.bpf.h) is freed.
  *  3. dequeue lets sessions take turns (bbq_turns.bpf.h); the one whose turn it
  *     is sends what its method selects. A session with a rate waits in a wheel,
  *     an interface with a rate waits for its watchdog.
@@ -37,16 +37,13 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "bbq_turns.bpf.h"
-#include "bbq_method.bpf.h"
+#include "bbq_room.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
 #define NET_XMIT_SUCCESS 0
 #define NET_XMIT_DROP 1
 #define TC_H_ROOT 0xFFFFFFFFU
-
-/* Sessions looked at for the longest queue when the interface is full. */
-#define BBQ_FATTEST 8
 
 /* Instance of a Qdisc: 0 for the root, else its place below mq. */
 bb_inline __u32 bbq_instance_of(struct Qdisc *sch)
@@ -81,67 +78,12 @@ bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __u32 qlen, 
 	}
 }
 
-/* The rate that binds a session, bytes/s: the lower of its own and the interface's; 0 = none is known. */
-bb_inline __u64 bbq_rate(struct bb_iface *iface, struct bb_session *ses)
-{
-	return ses->rate && (!iface->rate || ses->rate < iface->rate) ? ses->rate : iface->rate;
-}
-
 /* Segments of a GSO packet (0 = not one). */
 bb_inline __u32 bbq_segments(struct sk_buff *skb)
 {
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 
 	return BPF_CORE_READ(info, gso_segs);
-}
-
-/* A limit is exceeded, the arriving packet included. */
-bb_inline int bbq_full(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q)
-{
-	return q->qlen > iface->session_limit || in->qlen > iface->limit ||
-	       in->bytes > iface->limit_bytes;
-}
-
-/*
- * The interface is full: frees the oldest least important packet of the
- * longest queue among the first sessions whose turn comes, if that queue is
- * longer than the arriving packet's. Returns whether it did.
- */
-__noinline int bbq_make_room(__u32 inst, __u32 session, __u64 now)
-{
-	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_queue *q = bbq_queue_at(inst, session);
-	__u32 at, fattest = 0, most, idx = BBQ_NONE;
-
-	if (!in || !q)
-		return 0;
-	most = q->qlen + 1;
-	at = in->old_head ?: in->new_head;
-	for (__u32 n = bb_zero; n < BBQ_FATTEST && at && bb_can_loop; n++) {
-		struct bbq_queue *o = bbq_queue_at(inst, at);
-
-		if (!o)
-			break;
-		if (o->qlen > most && at != session) {
-			most = o->qlen;
-			fattest = at;
-		}
-		at = o->next;
-	}
-	if (!fattest)
-		return 0;
-	q = bbq_queue_at(inst, fattest);
-	if (!q)
-		return 0;
-	for (__s32 l = BB_PRIORITIES; l >= 0; l--)
-		if (q->nonempty & (1U << l)) {
-			idx = q->head[l];
-			break;
-		}
-	if (idx == BBQ_NONE)
-		return 0;
-	bbq_drop_adu(inst, idx, BB_DROP_EVICTED, now);
-	return 1;
 }
 
 SEC("struct_ops/bestby_enqueue")
@@ -243,19 +185,15 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
 	if (bbq_full(in, iface, q)) {
-		__u32 victim;
-
-		if (q->qlen <= iface->session_limit && bbq_make_room(inst, session, now))
-			goto insert;
-		victim = bbq_victim(inst, session, priority);
-		if (victim == BBQ_NONE) {
+		if (!bbq_make_room(inst, session, priority, now))
 			refuse = BB_DROP_OVERFLOW;
+		else if (bbq_adu_dead(q, adu) && !(iface->flags & BB_IFACE_OBSERVE))
+			refuse = BB_DROP_ADU; /* the room was that of its own ADU */
+		if (refuse != BB_REASONS)
 			goto refused;
-		}
-		bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now);
 	}
-insert:
 	bbq_insert(q, s, idx, list);
+	bbq_grown(inst, in, iface, q, session);
 	if (iface->method == BB_TRIAGE && rate && deadline) {
 		q->unplanned = 1;
 		bbq_expect(q, s, ses->owd_ns, now);
@@ -535,6 +473,7 @@ __noinline int bbq_clear(__u32 inst)
 	in->old_head = 0;
 	in->active = 0;
 	in->throttled = 0;
+	in->fattest = BBQ_NONE;
 	in->free = BBQ_NONE;
 	in->fresh = inst * bbq_slots_n + 1;
 	return 0;

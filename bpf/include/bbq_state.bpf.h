@@ -126,6 +126,7 @@ struct bbq_instance {
 	__u32 events; /* in the current window */
 	__u32 suppressed;
 	__u32 dropped; /* since the last operation that told the Qdisc */
+	__u32 fattest; /* a session that held more than any that a packet came for since; 0 = none */
 	__u64 owner; /* address of the Qdisc in charge; 0 = none */
 	__u64 synced; /* address of the Qdisc whose qlen includes what it inherited */
 	__u64 inv; /* ns per byte (bbq_inverse) at ... */
@@ -184,6 +185,12 @@ bb_inline struct bb_iface *bbq_iface(void)
 	__u32 key = bbq_slot;
 
 	return bpf_map_lookup_elem(&bb_ifaces, &key);
+}
+
+/* The rate that binds a session, bytes/s: the lower of its own and the interface's; 0 = none is known. */
+bb_inline __u64 bbq_rate(struct bb_iface *iface, struct bb_session *ses)
+{
+	return ses->rate && (!iface->rate || ses->rate < iface->rate) ? ses->rate : iface->rate;
 }
 
 /* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */

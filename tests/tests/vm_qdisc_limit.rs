@@ -1,0 +1,193 @@
+//! Who pays when a limit of the queue is reached (`bpf/include/bbq_room.bpf.h`).
+//!
+//! Needs CONFIG_NET_SCH_BPF: run in the VM (`just test-vm`).
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod qdisc_lab;
+
+use std::time::Duration;
+
+use bestby_bpf::abi::*;
+use bestby_tests::clock::{MS, SECOND, now_ns};
+use qdisc_lab::*;
+
+/// Bytes/s at which the first packet of a session leaves and the next waits for 20 s.
+const CRAWL: u64 = 10;
+
+fn full(name: &str, method: u32, limit: u32) -> Lab {
+    Lab::new(
+        name,
+        &Options {
+            method,
+            limit,
+            session_limit: limit,
+            ..Options::default()
+        },
+    )
+}
+
+fn packet(session: u16) -> Packet {
+    Packet {
+        session,
+        deadline: now_ns() + 40 * SECOND,
+        ..Packet::default()
+    }
+}
+
+fn evicted(lab: &Lab, session: u16) -> u64 {
+    lab.session(session).dropped[BB_DROP_EVICTED as usize]
+}
+
+#[test]
+fn a_session_that_waits_for_its_rate_pays_for_what_others_are_sent() {
+    for method in 0..BB_METHODS {
+        let lab = full(&format!("pay{method}"), method, 20);
+        lab.set_session(10, Duration::ZERO, CRAWL);
+        for _ in 0..21 {
+            lab.send(&packet(10));
+        }
+        assert_eq!(lab.session(10).queued, 20, "method {method}");
+        for _ in 0..5 {
+            lab.send(&packet(11));
+        }
+        let other = lab.session(11);
+        assert_eq!(
+            (other.packets_sent, dropped(&other)),
+            (5, 0),
+            "method {method}"
+        );
+        // What left at once needs its place no longer: one is enough.
+        assert_eq!(evicted(&lab, 10), 1, "method {method}");
+    }
+}
+
+#[test]
+fn who_holds_most_pays_for_itself() {
+    for method in [BB_RING, BB_TRIAGE] {
+        let mut lab = full(&format!("own{method}"), method, 20);
+        lab.shut_link();
+        for session in [10, 11].repeat(5) {
+            lab.send(&packet(session));
+        }
+        for _ in 0..13 {
+            lab.send(&packet(10));
+        }
+        assert_eq!(
+            (evicted(&lab, 10), evicted(&lab, 11)),
+            (3, 0),
+            "method {method}"
+        );
+        assert_eq!(
+            (lab.session(10).queued, lab.session(11).queued),
+            (15, 5),
+            "method {method}"
+        );
+    }
+}
+
+#[test]
+fn a_session_pays_with_what_matters_least_to_it() {
+    for method in [BB_FIFO, BB_SFDPS1, BB_RING, BB_TRIAGE] {
+        let mut lab = full(&format!("lst{method}"), method, 10);
+        lab.shut_link();
+        // Audio is due first, and came first.
+        for (rule, priority, after) in [(1, 0, 0), (1, 0, 0), (2, 4, SECOND)]
+            .into_iter()
+            .chain([(2, 4, SECOND); 7])
+        {
+            lab.send(&Packet {
+                rule,
+                priority,
+                deadline: now_ns() + 30 * SECOND + after,
+                ..packet(10)
+            });
+        }
+        for _ in 0..3 {
+            lab.send(&packet(11));
+        }
+        // A FIFO knows no priorities: the oldest pays.
+        let audio = if method == BB_FIFO { 2 } else { 0 };
+        let lost = |rule| lab.rule(rule).dropped[BB_DROP_EVICTED as usize];
+        assert_eq!((lost(1) + lost(2), lost(1)), (3, audio), "method {method}");
+        assert_eq!(dropped(&lab.session(11)), 0, "method {method}");
+    }
+}
+
+#[test]
+fn what_has_expired_goes_first() {
+    let lab = full("exd", BB_TRIAGE, 20);
+    for session in [10, 12] {
+        lab.set_session(session, Duration::ZERO, CRAWL);
+    }
+    for _ in 0..15 {
+        lab.send(&Packet {
+            deadline: now_ns() + 50 * MS,
+            ..packet(10)
+        });
+    }
+    assert_eq!(lab.session(10).queued, 14);
+    std::thread::sleep(Duration::from_millis(80));
+    for _ in 0..11 {
+        lab.send(&packet(12));
+    }
+    let stale = lab.session(10).dropped[BB_DROP_STALE as usize];
+    assert_eq!((stale, evicted(&lab, 10)), (14, 0));
+    assert_eq!((lab.session(12).queued, evicted(&lab, 12)), (10, 0));
+}
+
+#[test]
+fn bytes_are_limited_whatever_it_takes() {
+    let mut lab = full("byt", BB_TRIAGE, 100);
+    lab.set_iface(|iface| iface.limit_bytes = 20_000);
+    lab.shut_link();
+    // Who holds most is asked in packets and bytes: here session 10 by either.
+    for _ in 0..80 {
+        lab.send(&packet(10));
+    }
+    for _ in 0..3 {
+        lab.send(&Packet {
+            len: 1_500,
+            ..packet(11)
+        });
+    }
+    // 500 bytes too many: three packets of 200.
+    assert_eq!((evicted(&lab, 10), evicted(&lab, 11)), (3, 0));
+    // Few large packets are more than many small ones.
+    for _ in 0..10 {
+        lab.send(&Packet {
+            len: 1_500,
+            ..packet(12)
+        });
+    }
+    let queued = [10, 11, 12].map(|session| lab.session(session).queued);
+    let bytes = queued[0] * 200 + (queued[1] + queued[2]) * 1_500;
+    assert!(bytes <= 20_000, "{queued:?}");
+    assert!(bytes > 20_000 - 1_500, "{queued:?}");
+    assert_eq!(dropped(&lab.session(11)), 0, "{queued:?}");
+    for session in [10, 11, 12] {
+        assert_conserved("session", &lab.session(session));
+    }
+}
+
+#[test]
+fn a_packet_whose_adu_was_given_up_for_it_goes_with_it() {
+    let mut lab = full("adu", BB_TRIAGE, 4);
+    lab.shut_link();
+    let part = Packet {
+        adu: 7,
+        ..packet(10)
+    };
+    for _ in 0..6 {
+        lab.send(&part);
+    }
+    let c = lab.session(10);
+    assert_eq!((c.queued, c.packets_sent), (0, 0));
+    assert_eq!(
+        (
+            c.dropped[BB_DROP_EVICTED as usize],
+            c.dropped[BB_DROP_ADU as usize]
+        ),
+        (4, 2)
+    );
+}

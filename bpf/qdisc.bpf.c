@@ -212,16 +212,6 @@ out:
 	return NET_XMIT_DROP;
 }
 
-/* Keeps `bytes` of the shared link busy from now on, or from when it is free. */
-bb_inline void bbq_link_use(struct bb_iface *iface, __u64 now, __u64 bytes)
-{
-	__u64 next = iface->link_next;
-
-	if (next + BB_PACE_CREDIT_NS < now)
-		__sync_val_compare_and_swap(&iface->link_next, next, now - BB_PACE_CREDIT_NS);
-	__sync_fetch_and_add(&iface->link_next, bb_tx_time(bytes, iface->rate));
-}
-
 /* What goes next: a packet, its session and that session's queue. s = 0: nothing. */
 struct bbq_pick {
 	struct bbq_slot *s;
@@ -254,7 +244,7 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, struct bb_ifac
 	if (!pick->q || !pick->ses)
 		return 0;
 	if (pick->q->deficit <= 0 || !pick->q->nonempty ||
-	    (pick->ses->rate && pick->q->next_ns > now))
+	    (pick->ses->rate && pick->ses->next_ns > now))
 		return 0;
 	if (pick->q->nonempty & 1) {
 		pick->idx = pick->q->head[0];
@@ -315,7 +305,7 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 			}
 			continue;
 		}
-		if (ses->rate && q->next_ns > now && q->nonempty) {
+		if (ses->rate && ses->next_ns > now && q->nonempty) {
 			bbq_turn_end(in, q);
 			bbq_throttle(inst, session, now);
 			continue;
@@ -400,9 +390,9 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	in->qlen--;
 	in->bytes -= s->pkt_len;
 	if (ses->rate)
-		q->next_ns = bb_pace(q->next_ns, now, s->len, ses->rate);
+		bbq_use(&ses->next_ns, now, s->len, ses->rate);
 	if (iface->rate)
-		bbq_link_use(iface, now, s->len);
+		bbq_use(&iface->link_next, now, s->len, iface->rate);
 
 	rule = s->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);

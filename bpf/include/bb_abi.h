@@ -18,7 +18,7 @@
 
 #include <linux/types.h>
 
-#define BB_ABI_VERSION 1
+#define BB_ABI_VERSION 2
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -260,6 +260,7 @@ struct bb_session {
 	__u64 refreshed_ns; /* when owd and rate were looked up last */
 	__u64 owd_ns; /* subtracted from deadlines at decision time; 0 where cb already has it */
 	__u64 rate; /* bytes/s; 0 = not known */
+	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
 	struct bb_counters counters;
 };
 

@@ -69,7 +69,7 @@ enum bbq_turn {
 	BBQ_IDLE = 0,
 	BBQ_NEW = 1,
 	BBQ_OLD = 2,
-	BBQ_THROTTLED = 3, /* in the wheel until next_ns */
+	BBQ_THROTTLED = 3, /* in the wheel until the session's next_ns */
 };
 
 struct bbq_queue {
@@ -81,7 +81,6 @@ struct bbq_queue {
 	__u32 qlen;
 	__u32 next; /* next session of the list (turn) or of the wheel's bucket */
 	__u64 bytes;
-	__u64 next_ns; /* pacing: the next packet may start then */
 	__u64 purged_ns; /* when the lists were looked through for stale packets last */
 	__s32 deficit;
 	__u16 nonempty; /* bit l: list l has packets */
@@ -191,6 +190,19 @@ bb_inline struct bb_iface *bbq_iface(void)
 bb_inline __u64 bbq_rate(struct bb_iface *iface, struct bb_session *ses)
 {
 	return ses->rate && (!iface->rate || ses->rate < iface->rate) ? ses->rate : iface->rate;
+}
+
+/*
+ * A packet of `bytes` leaves at `now`: when the next one of this link, or of this
+ * session, may start. Other transmit queues may send on it meanwhile.
+ */
+bb_inline void bbq_use(__u64 *next_ns, __u64 now, __u64 bytes, __u64 rate)
+{
+	__u64 was = *next_ns;
+
+	/* Where another one came first it is busy: nothing idle to be made up for. */
+	if (__sync_val_compare_and_swap(next_ns, was, bb_pace(was, now, bytes, rate)) != was)
+		__sync_fetch_and_add(next_ns, bb_tx_time(bytes, rate));
 }
 
 /* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */

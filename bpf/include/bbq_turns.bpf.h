@@ -95,24 +95,25 @@ bb_inline struct bbq_wheel *bbq_wheel(__u32 inst)
 }
 
 /*
- * Puts a session that may not send before q->next_ns into the wheel. A time
+ * Puts a session that may not send before its next_ns into the wheel. A time
  * beyond the horizon waits in the last bucket and is looked at again there.
  */
 __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bb_session *ses = bbq_session(session);
 	struct bbq_wheel *w = bbq_wheel(inst);
 	__u64 tick, today;
 	__u32 bucket;
 
-	if (!in || !q || !w)
+	if (!in || !q || !ses || !w)
 		return 0;
 	today = now >> BBQ_WHEEL_SHIFT;
 	if (!in->throttled)
 		w->tick = today;
 	/* Rounded up: never early. At least the next tick, at most the horizon. */
-	tick = (q->next_ns >> BBQ_WHEEL_SHIFT) + 1;
+	tick = (ses->next_ns >> BBQ_WHEEL_SHIFT) + 1;
 	if (tick <= today)
 		tick = today + 1;
 	if (tick >= w->tick + BBQ_WHEEL_TICKS)

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bestby_bpf::abi::*;
 use bestby_tests::{
     clock::{MS, SECOND, now_ns},
+    cpu,
     netns::{shell, try_shell},
 };
 use qdisc_lab::*;
@@ -194,6 +195,56 @@ fn below_mq_every_transmit_queue_has_an_instance_of_its_own() {
         assert_conserved("instance", &lab.instance(i));
     }
     assert!(!got.is_empty());
+}
+
+/// Below mq, with a transmit queue for either CPU.
+fn two_transmit_queues(name: &str) -> Lab {
+    let lab = Lab::new(
+        name,
+        &Options {
+            instances: 2,
+            ..Options::default()
+        },
+    );
+    shell(&format!(
+        "tc qdisc replace dev {name}0 root handle 77: mq && for n in 0 1; do \
+         tc qdisc replace dev {name}0 parent 77:$((n + 1)) bb{name}; \
+         echo $((1 << n)) > /sys/class/net/{name}0/queues/tx-$n/xps_cpus; done"
+    ));
+    lab
+}
+
+/// What a session of 100 packets of 200 bytes per CPU has sent after half a second, and the least
+/// that its rate asks for; the packets of either CPU's queue that were sent.
+fn sent_from_both(lab: &Lab, rate: u64) -> (u64, u64, [u64; 2]) {
+    lab.set_session(10, Duration::ZERO, rate);
+    let (out, from) = (&lab.out, now_ns());
+    cpu::on_both(|_, start| {
+        start.together();
+        for n in 0..100 {
+            let packet = Packet {
+                deadline: now_ns() + 30 * SECOND,
+                ..Packet::default()
+            };
+            out.send(&packet.frame(n)).unwrap();
+        }
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let bytes = lab.session(10).bytes_sent;
+    let allowed = rate * (now_ns() - from) / SECOND;
+    (bytes, allowed, [0, 1].map(|i| lab.instance(i).packets_sent))
+}
+
+#[test]
+fn a_session_has_one_rate_whatever_transmit_queues_it_uses() {
+    cpu::two().unwrap();
+    // Both queues' packets, and a packet more than the credit of 1 ms.
+    let (bytes, allowed, queues) = sent_from_both(&two_transmit_queues("mqr"), 20_000);
+    assert!(bytes <= allowed + 220, "{bytes} of {allowed}");
+    assert!(queues.iter().all(|&sent| sent > 0), "{queues:?}");
+    // Without one nothing waits.
+    let (bytes, _, queues) = sent_from_both(&two_transmit_queues("mqn"), 0);
+    assert_eq!((bytes, queues), (40_000, [100, 100]));
 }
 
 #[test]

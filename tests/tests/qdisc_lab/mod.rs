@@ -64,7 +64,8 @@ impl Default for Packet {
 }
 
 impl Packet {
-    fn frame(&self, sequence: u32) -> Vec<u8> {
+    /// As it is sent; the far end reads the sequence number.
+    pub(crate) fn frame(&self, sequence: u32) -> Vec<u8> {
         let mut flags = 0;
         if self.deadline != 0 {
             flags |= BB_CB_DEADLINE;

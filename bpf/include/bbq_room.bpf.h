@@ -119,7 +119,8 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u64 no
 		victim = fattest ? bbq_tribute(inst, fattest) : bbq_victim(inst, session, priority);
 		if (victim == BBQ_NONE)
 			return 0;
-		bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now);
+		if (!bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now))
+			return 0;
 	}
 	return !bbq_full(in, iface, q);
 }

@@ -147,56 +147,6 @@ fn two_interfaces_share_nothing() {
     assert_eq!(one.drain(), [held, kick]);
 }
 
-#[test]
-fn below_mq_every_transmit_queue_has_an_instance_of_its_own() {
-    let mut lab = Lab::new(
-        "mq",
-        &Options {
-            method: BB_SFDPS1,
-            instances: 4,
-            ..Options::default()
-        },
-    );
-    shell("tc qdisc replace dev mq0 root handle 77: mq");
-    for class in 1..=4 {
-        shell(&format!("tc qdisc replace dev mq0 parent 77:{class} bbmq"));
-    }
-    lab.shut_link();
-    let mut packets = Vec::new();
-    for n in 0..200u64 {
-        let packet = Packet {
-            session: 10 + (n % 50) as u16,
-            deadline: now_ns() + (30 + n % 7) * SECOND,
-            ..Packet::default()
-        };
-        packets.push(lab.send(&packet));
-    }
-    let queued: Vec<u64> = (0..4).map(|i| lab.instance(i).queued).collect();
-    assert_eq!(queued.iter().sum::<u64>(), 200, "{queued:?}");
-    lab.open_link(&Packet {
-        deadline: now_ns() + 60 * SECOND,
-        ..Packet::default()
-    });
-    // Each queue runs with its own next packet.
-    for _ in 0..64 {
-        lab.send(&Packet {
-            deadline: now_ns() + 60 * SECOND,
-            ..Packet::default()
-        });
-    }
-    let mut got = lab.drain();
-    got.retain(|sequence| packets.contains(sequence));
-    let sent: u64 = (0..4).map(|i| lab.instance(i).packets_sent).sum();
-    assert_eq!(
-        sent + (0..4).map(|i| lab.instance(i).queued).sum::<u64>(),
-        265
-    );
-    for i in 0..4 {
-        assert_conserved("instance", &lab.instance(i));
-    }
-    assert!(!got.is_empty());
-}
-
 /// Below mq, with a transmit queue for either CPU.
 fn two_transmit_queues(name: &str) -> Lab {
     let lab = Lab::new(
@@ -214,20 +164,48 @@ fn two_transmit_queues(name: &str) -> Lab {
     lab
 }
 
-/// What a session of 100 packets of 200 bytes per CPU has sent after half a second, and the least
-/// that its rate asks for; the packets of either CPU's queue that were sent.
-fn sent_from_both(lab: &Lab, rate: u64) -> (u64, u64, [u64; 2]) {
-    lab.set_session(10, Duration::ZERO, rate);
-    let (out, from) = (&lab.out, now_ns());
+/// `count` packets from either CPU, and so through either transmit queue.
+fn send_from_both(lab: &Lab, count: u32, packet: impl Fn(u32) -> Packet + Sync) {
+    let out = &lab.out;
     cpu::on_both(|_, start| {
         start.together();
-        for n in 0..100 {
-            let packet = Packet {
-                deadline: now_ns() + 30 * SECOND,
-                ..Packet::default()
-            };
-            out.send(&packet.frame(n)).unwrap();
+        for n in 0..count {
+            out.send(&packet(n).frame(n)).unwrap();
         }
+    });
+}
+
+#[test]
+fn below_mq_every_transmit_queue_has_an_instance_of_its_own() {
+    cpu::two().unwrap();
+    let mut lab = two_transmit_queues("mq");
+    lab.shut_link();
+    let packet = |n: u32| Packet {
+        session: 10 + (n % 50) as u16,
+        deadline: now_ns() + (30 + u64::from(n) % 7) * SECOND,
+        ..Packet::default()
+    };
+    send_from_both(&lab, 100, packet);
+    assert_eq!([0, 1].map(|i| lab.instance(i).queued), [100, 100]);
+    lab.open_link(&packet(0));
+    // Each queue runs with a packet of its own.
+    send_from_both(&lab, 1, packet);
+    assert_eq!(lab.drain().len(), 203);
+    for i in [0, 1] {
+        let c = lab.instance(i);
+        assert_conserved("instance", &c);
+        assert_eq!(c.queued, 0);
+    }
+}
+
+/// What a session of 200 packets of 200 bytes has sent after half a second and what its rate allows,
+/// bytes; the packets that either transmit queue sent.
+fn sent_from_both(lab: &Lab, rate: u64) -> (u64, u64, [u64; 2]) {
+    lab.set_session(10, Duration::ZERO, rate);
+    let from = now_ns();
+    send_from_both(lab, 100, |_| Packet {
+        deadline: now_ns() + 30 * SECOND,
+        ..Packet::default()
     });
     std::thread::sleep(Duration::from_millis(500));
     let bytes = lab.session(10).bytes_sent;

@@ -90,7 +90,9 @@ impl Datapath {
             } else {
                 // Another mode or size: the packets queued now cannot be carried over.
                 self.detach(&request.dev)?;
-                return self.attach_new(&link, request, mode, old.earlier, from_file, notes);
+                return self
+                    .attach_new(&link, request, mode, old.earlier.clone(), from_file, notes)
+                    .map_err(|e| self.go_back(&old, e));
             }
         }
         let earlier = match root {
@@ -113,6 +115,26 @@ impl Datapath {
             }
         };
         self.attach_new(&link, request, mode, earlier, from_file, notes)
+    }
+
+    /// Attaches an interface again as it was before a change that failed; says in the error how that went.
+    fn go_back(&mut self, old: &Attached, failed: Error) -> Error {
+        match self.attach(&old.request, old.from_file) {
+            Ok(_) => Error {
+                message: format!(
+                    "{}; interface {} goes on as it was before, without what was queued",
+                    failed.message, old.dev
+                ),
+                ..failed
+            },
+            Err(e) => Error {
+                message: format!(
+                    "{}; interface {} is not attached any more: {}",
+                    failed.message, old.dev, e.message
+                ),
+                ..failed
+            },
+        }
     }
 
     fn mode(&self, request: &AttachRequest, notes: &mut Vec<String>) -> Result<Mode> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bestby_tests::agent::*;
 use bestby_tests::cpu;
 use bestby_tests::load::{Counter, Load, PEER, send_on_both};
-use bestby_tests::netns::{Lab, Netns, lab, linked_lab};
+use bestby_tests::netns::{Lab, Netns, lab, linked_lab, try_shell};
 use bestby_tests::require;
 use serde_json::json;
 
@@ -84,6 +84,35 @@ fn attach_change_detach() {
         agent.attach(json!({"dev": "v0", "replace": true}));
         agent.detach("v0");
         assert_eq!(root_qdisc(&lab.netns, "v0"), before);
+    });
+}
+
+#[test]
+fn a_change_that_fails_leaves_what_was_there() {
+    linked_lab(require::bpf_qdisc(), |lab, _| {
+        let agent = start(lab, json!({"dev": "v0", "rate": "20mbit", "limit": 500}));
+        let to_tc = json!({"dev": "v0", "rate": "20mbit", "mode": "tc"});
+        // A kernel without HTB, for a moment.
+        let autoload = "/proc/sys/kernel/modprobe";
+        let modprobe = std::fs::read(autoload).unwrap();
+        std::fs::write(autoload, "\n").unwrap();
+        let _ = try_shell("rmmod sch_htb");
+        let (status, message) = agent.refused("POST", "/v1/interfaces", Some(to_tc.clone()));
+        std::fs::write(autoload, modprobe).unwrap();
+        assert_eq!(status, 500, "{message}");
+        assert!(
+            message.contains("htb") && message.contains("as it was before"),
+            "{message}"
+        );
+        let qdisc = root_qdisc(&lab.netns, "v0");
+        assert!(qdisc.contains("bestby0"), "{qdisc}");
+        let info = agent.ok("GET", "/v1/interfaces", None)[0].clone();
+        assert_eq!(
+            (&info["mode"], &info["limit"]),
+            (&json!("qdisc"), &json!(500))
+        );
+        agent.attach(to_tc);
+        assert!(root_qdisc(&lab.netns, "v0").contains("htb"));
     });
 }
 

@@ -163,9 +163,11 @@ static __always_inline __u64 bb_socket_rate(struct __sk_buff *skb, __u8 proto)
 }
 
 /*
- * The session of a packet with metadata: found once per flow, its owd and rate
- * renewed every BB_REFRESH_NS. Where one session has many destinations (PREFIX,
- * INTERFACE) its owd stays 0 and the destination's own is left in w->owd_ns.
+ * The session of a packet with metadata. Every BB_REFRESH_NS a flow asks anew what
+ * is known of its way, and tells its session. Where sockets said it, the session is
+ * their user's own: nobody delays or drops the packets of others by it. Where one
+ * session has many destinations (PREFIX, INTERFACE) its owd stays 0 and the
+ * destination's own is left in w->owd_ns.
  */
 __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				const struct bb_iface *iface)
@@ -182,51 +184,48 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	shared = kind == BB_SESSION_PREFIX || kind == BB_SESSION_INTERFACE;
 
 	session = bb_cached_session(flow->session, flow->session_gen);
-	if (!session || bb_look_again(flow, flow->session, w->now)) {
-		key.ifindex = w->packet.key.ifindex;
-		key.kind = kind;
-		if (kind == BB_SESSION_PREFIX) {
-			key.prefix = w->packet.key.family == 4 ? iface->prefix4 : iface->prefix6;
-			bb_mask_address(key.addr, w->packet.key.dst, w->packet.key.family,
-					key.prefix);
-		} else if (kind != BB_SESSION_INTERFACE) {
-			__builtin_memcpy(key.addr, w->packet.key.dst, 16);
-		}
-		if (kind == BB_SESSION_FLOW)
-			key.hash = flow->hash;
+	if (session && w->now - flow->refreshed_ns < BB_REFRESH_NS)
+		goto known;
+
+	bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
+	flow->owd_ns = path.owd_ns;
+	key.ifindex = w->packet.key.ifindex;
+	key.kind = kind;
+	if (kind == BB_SESSION_PREFIX) {
+		key.prefix = w->packet.key.family == 4 ? iface->prefix4 : iface->prefix6;
+		bb_mask_address(key.addr, w->packet.key.dst, w->packet.key.family, key.prefix);
+		bb_find_path(skb, (struct bb_addr *)key.addr, w->now, w->rule, &path);
+	} else if (kind != BB_SESSION_INTERFACE) {
+		__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+	}
+	if (!path.rate && !shared) {
+		path.rate = bb_socket_rate(skb, w->packet.key.proto);
+		if (path.rate)
+			path.user = bpf_get_socket_uid(skb) + 1;
+	}
+	if (kind == BB_SESSION_FLOW)
+		key.hash = flow->hash;
+	if (kind != BB_SESSION_INTERFACE)
+		key.user = path.user;
+	if (!session || session->key.user != key.user ||
+	    bb_look_again(flow, flow->session, w->now)) {
 		flow->session = bb_find_session(&key, w->now);
 		session = bb_session_at(flow->session);
 		if (!session)
 			return 0;
 		flow->session_gen = session->gen;
 	}
+	flow->refreshed_ns = w->now;
+	/* The overflow session is many destinations' too, and nobody's rate. */
+	if (kind != BB_SESSION_INTERFACE && flow->session > BB_SESSION_SHARED) {
+		session->rate = path.rate;
+		session->owd_ns = shared ? 0 : path.owd_ns;
+	}
+known:
 	w->session = flow->session;
 	bb_touch(session, w->now);
-
-	/* The overflow session is many destinations' too, and nobody's rate. */
-	if (shared || w->session <= BB_SESSION_SHARED) {
-		if (!flow->refreshed_ns || w->now - flow->refreshed_ns >= BB_REFRESH_NS) {
-			bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule,
-				     &path);
-			flow->owd_ns = path.owd_ns;
-			flow->refreshed_ns = w->now;
-		}
+	if (shared || w->session <= BB_SESSION_SHARED)
 		w->owd_ns = flow->owd_ns;
-		if (kind == BB_SESSION_INTERFACE || w->session <= BB_SESSION_SHARED)
-			return 0;
-	}
-	if (!session->refreshed_ns || w->now - session->refreshed_ns >= BB_REFRESH_NS) {
-		__u64 rate;
-
-		__builtin_memcpy(key.addr, session->key.addr, 16);
-		bb_find_path(skb, (struct bb_addr *)key.addr, w->now, w->rule, &path);
-		rate = path.rate;
-		if (!rate && !shared)
-			rate = bb_socket_rate(skb, w->packet.key.proto);
-		session->rate = rate;
-		session->owd_ns = shared ? 0 : path.owd_ns;
-		session->refreshed_ns = w->now;
-	}
 	return 0;
 }
 
@@ -240,9 +239,9 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 	struct bb_session *session = bb_cached_session(flow->session, flow->session_gen);
 	__u64 own;
 
-	/* A session that was renewed lately has one destination: only then is it set. */
-	if (session && w->now - session->refreshed_ns < BB_REFRESH_NS &&
-	    iface->session_kind <= BB_SESSION_FLOW) {
+	/* Nothing to ask, and a session of one destination, which knows its owd. */
+	if (session && w->now - flow->refreshed_ns < BB_REFRESH_NS &&
+	    iface->session_kind <= BB_SESSION_FLOW && flow->session > BB_SESSION_SHARED) {
 		w->session = flow->session;
 		bb_touch(session, w->now);
 	} else {

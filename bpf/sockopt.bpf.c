@@ -6,7 +6,8 @@
  *
  * - lifetime, priority and treatment are stored with the socket and die with it;
  * - what a process says of a peer (owd, rate) is kept in bb_sock_peers under
- *   (address, uid) and counts only for packets of that user's sockets. The
+ *   (address, uid) and counts only for packets of that user's sockets, which
+ *   have a session of their own for it (bb_renew_session in classify.bpf.c). The
  *   table is LRU: a process that names thousands of peers pushes out first what
  *   nobody sends to, its own; peers in use are looked up every 10 ms. What the
  *   operator set (bb_peers) is a separate table, wins, and answers EPERM.

@@ -155,6 +155,7 @@ pub struct Shared {
     pub rule_stats: Map<u32, abi::bb_counters>,
     pub sessions: Map<u32, abi::bb_session>,
     pub peers: Map<abi::bb_addr, abi::bb_peer>,
+    pub sock_peers: Map<abi::bb_sock_peer_key, abi::bb_peer>,
     pub rtts: Map<abi::bb_addr, abi::bb_rtt>,
     pub global: Map<u32, u64>,
     pub events: MapHandle,
@@ -245,6 +246,7 @@ impl Shared {
             rule_stats: Map::open(&path("bb_rule_stats"))?,
             sessions: Map::open(&path("bb_sessions"))?,
             peers: Map::open(&path("bb_peers"))?,
+            sock_peers: Map::open(&path("bb_sock_peers"))?,
             rtts: Map::open(&path("bb_rtts"))?,
             global: Map::open(&path("bb_global"))?,
             events: MapHandle::from_pinned_path(path("bb_events"))

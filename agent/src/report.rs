@@ -32,13 +32,17 @@ pub fn session_name(
     }
     let dev = device(key.ifindex).unwrap_or_else(|| format!("#{}", key.ifindex));
     let addr = address(key.addr);
-    match u32::from(key.kind) {
+    let name = match u32::from(key.kind) {
         abi::BB_SESSION_CONTROL => format!("{dev}/control"),
         abi::BB_SESSION_PLAIN => format!("{dev}/plain-{addr}"),
         abi::BB_SESSION_FLOW => format!("{dev}/flow-{:08x}", key.hash),
         abi::BB_SESSION_PREFIX => format!("{dev}/{addr}/{}", key.prefix),
         abi::BB_SESSION_INTERFACE => format!("{dev}/interface"),
         _ => format!("{dev}/{addr}"),
+    };
+    match key.user.checked_sub(1) {
+        None => name,
+        Some(uid) => format!("{name}/uid-{uid}"),
     }
 }
 
@@ -160,6 +164,21 @@ impl Datapath {
         Ok((None, "none"))
     }
 
+    /// The owd that the sockets of a session's user gave, ns.
+    fn said_by_sockets(&self, key: &abi::bb_session_key) -> Result<Option<u64>> {
+        let Some(uid) = key.user.checked_sub(1) else {
+            return Ok(None);
+        };
+        let key = abi::bb_sock_peer_key {
+            addr: key.addr,
+            uid,
+        };
+        let said = self.shared.sock_peers.get(&key)?;
+        Ok(said
+            .filter(|p| p.flags & abi::BB_PEER_OWD != 0)
+            .map(|p| p.owd_ns))
+    }
+
     /// GET /v1/sessions.
     ///
     /// # Errors
@@ -177,13 +196,18 @@ impl Datapath {
             let has_addr =
                 s.tag != 0 && !matches!(kind, abi::BB_SESSION_CONTROL | abi::BB_SESSION_INTERFACE);
             let addr = has_addr.then(|| address(s.key.addr));
-            let (owd_ns, owd_source) = match addr {
+            let (mut owd_ns, mut owd_source) = match addr {
                 Some(addr) if kind != abi::BB_SESSION_PREFIX => self.delay_to(addr)?,
                 _ => (
                     (s.owd_ns > 0).then_some(s.owd_ns),
                     if s.owd_ns > 0 { "set" } else { "none" },
                 ),
             };
+            if owd_source != "set"
+                && let Some(said) = self.said_by_sockets(&s.key)?
+            {
+                (owd_ns, owd_source) = (Some(said), "socket");
+            }
             sessions.push(SessionInfo {
                 dev: devices.get(&s.key.ifindex).cloned().unwrap_or_default(),
                 kind: kind_name(kind).into(),
@@ -324,6 +348,9 @@ mod tests {
             name(&session(abi::BB_SESSION_DST, "10.0.0.2", 32, 0)),
             "eth0/10.0.0.2"
         );
+        let mut of_user = session(abi::BB_SESSION_DST, "10.0.0.2", 32, 0);
+        of_user.key.user = 1001;
+        assert_eq!(name(&of_user), "eth0/10.0.0.2/uid-1000");
         assert_eq!(
             name(&session(abi::BB_SESSION_PREFIX, "2001:db8::", 32, 0)),
             "eth0/2001:db8::/32"

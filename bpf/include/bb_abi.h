@@ -246,7 +246,7 @@ struct bb_session_key {
 	__u8 kind; /* enum bb_session_kind */
 	__u8 prefix;
 	__u16 pad;
-	__u32 pad2;
+	__u32 user; /* 1 + uid, where rate and owd are what its sockets said; else 0 */
 };
 
 #define BB_SESSION_NONE 0 /* never a session's index */
@@ -257,7 +257,6 @@ struct bb_session {
 	__u32 tag; /* hash of key; 0 = free */
 	__u32 gen; /* incremented when the slot changes owner */
 	__u64 used_ns;
-	__u64 refreshed_ns; /* when owd and rate were looked up last */
 	__u64 owd_ns; /* subtracted from deadlines at decision time; 0 where cb already has it */
 	__u64 rate; /* bytes/s; 0 = not known */
 	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
@@ -395,7 +394,7 @@ enum bb_global_counter {
 	BB_G_MALFORMED = 1, /* headers that end early or never */
 	BB_G_FOREIGN_MARK = 2, /* a mark without our magic */
 	BB_G_NO_RTT =
-		3, /* a session's owd was looked for, every 10 ms at most, and is not known: 0 */
+		3, /* a flow's owd was looked for, every 10 ms at most, and is not known: 0 */
 	BB_G_SESSIONS_FULL = 4, /* no free way: packet went to the plain session of its interface */
 	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
 	BB_G_PAST_DEADLINE = 6, /* stale already when classified */

@@ -20,7 +20,7 @@
 #include "bb_kernel.bpf.h"
 
 #define BB_SESSION_IDLE_NS BB_NSEC_PER_SEC
-#define BB_REFRESH_NS 10000000ULL /* how old a session's owd and rate may be */
+#define BB_REFRESH_NS 10000000ULL /* how old what a flow knows of its way may be */
 #define BB_SETS (BB_MAX_SESSIONS / BB_SESSION_WAYS)
 #define BB_TAG_CLAIMED 2 /* a way between two owners; real tags are odd */
 
@@ -73,7 +73,6 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 			continue;
 		session->gen++;
 		session->used_ns = now;
-		session->refreshed_ns = 0;
 		session->owd_ns = 0;
 		session->rate = 0;
 		session->next_ns = 0;
@@ -102,6 +101,8 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 struct bb_path {
 	__u64 owd_ns;
 	__u64 rate;
+	__u32 user; /* as in the key of a session: whose sockets said so; 0 = no socket did */
+	__u32 pad;
 };
 
 __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now, __u32 rule,
@@ -120,11 +121,14 @@ __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u
 	addr = *to; /* v6.2: before it a key had to be on the stack or in a map */
 	path->owd_ns = 0;
 	path->rate = 0;
+	path->user = 0;
 	peer = bpf_map_lookup_elem(&bb_peers, &addr);
 	if (!peer && skb->sk) {
 		__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
 		key.uid = bpf_get_socket_uid(skb);
 		peer = bpf_map_lookup_elem(&bb_sock_peers, &key);
+		if (peer)
+			path->user = key.uid + 1;
 	}
 	if (peer) {
 		if (peer->flags & BB_PEER_RATE)

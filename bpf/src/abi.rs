@@ -459,7 +459,7 @@ pub struct bb_session_key {
     pub kind: __u8,
     pub prefix: __u8,
     pub pad: __u16,
-    pub pad2: __u32,
+    pub user: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -476,8 +476,8 @@ const _: () = {
     ["Offset of field: bb_session_key::prefix"]
         [::std::mem::offset_of!(bb_session_key, prefix) - 25usize];
     ["Offset of field: bb_session_key::pad"][::std::mem::offset_of!(bb_session_key, pad) - 26usize];
-    ["Offset of field: bb_session_key::pad2"]
-        [::std::mem::offset_of!(bb_session_key, pad2) - 28usize];
+    ["Offset of field: bb_session_key::user"]
+        [::std::mem::offset_of!(bb_session_key, user) - 28usize];
 };
 #[repr(C)]
 #[derive(
@@ -497,7 +497,6 @@ pub struct bb_session {
     pub tag: __u32,
     pub gen_: __u32,
     pub used_ns: __u64,
-    pub refreshed_ns: __u64,
     pub owd_ns: __u64,
     pub rate: __u64,
     pub next_ns: __u64,
@@ -505,19 +504,17 @@ pub struct bb_session {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 208usize];
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 200usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
     ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 0usize];
     ["Offset of field: bb_session::tag"][::std::mem::offset_of!(bb_session, tag) - 32usize];
     ["Offset of field: bb_session::gen_"][::std::mem::offset_of!(bb_session, gen_) - 36usize];
     ["Offset of field: bb_session::used_ns"][::std::mem::offset_of!(bb_session, used_ns) - 40usize];
-    ["Offset of field: bb_session::refreshed_ns"]
-        [::std::mem::offset_of!(bb_session, refreshed_ns) - 48usize];
-    ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 56usize];
-    ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 64usize];
-    ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 72usize];
+    ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 48usize];
+    ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 56usize];
+    ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 64usize];
     ["Offset of field: bb_session::counters"]
-        [::std::mem::offset_of!(bb_session, counters) - 80usize];
+        [::std::mem::offset_of!(bb_session, counters) - 72usize];
 };
 #[repr(C)]
 #[derive(

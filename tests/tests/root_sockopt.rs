@@ -211,6 +211,95 @@ fn a_nobody_sets_lifetimes_and_reads_its_counters() {
     });
 }
 
+/// Sessions of `bb_sessions` that are somebody's, and one destination's.
+fn sessions(lab: &bestby_tests::bpf::Lab) -> Vec<bb_session> {
+    (0..BB_MAX_SESSIONS)
+        .map(|index| lab.session(index as u16))
+        .filter(|s| s.tag != 0 && u32::from(s.key.kind) == BB_SESSION_DST)
+        .collect()
+}
+
+#[test]
+fn what_a_user_says_of_a_peer_never_reaches_the_packets_of_another() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        // A socket is its maker's, whoever sends through it: both take turns without a pause.
+        let theirs = as_nobody(|| {
+            let s = udp();
+            set(&s, LEVEL, BB_SO_PEER, &peer(SECOND, 77_000)).unwrap();
+            s
+        });
+        let ours = udp();
+        for s in [&theirs, &ours] {
+            set(s, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
+        }
+        for _ in 0..20 {
+            send(&theirs, 1);
+            send(&ours, 1);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        assert_eq!(stats(&theirs).dropped[BB_DROP_STALE as usize], 20);
+        assert_eq!(stats(&ours).packets_sent, 20);
+        let mut all: Vec<_> = sessions(&lab)
+            .iter()
+            .map(|s| (s.key.user, s.owd_ns, s.rate))
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all, [(0, 0, 0), (NOBODY + 1, SECOND, 77_000)]);
+
+        // Taken back, it is everybody's session again.
+        as_nobody(|| set(&udp(), LEVEL, BB_SO_PEER, &peer(0, 0)).unwrap());
+        std::thread::sleep(Duration::from_millis(11));
+        let before = sessions(&lab)
+            .iter()
+            .find(|s| s.key.user == 0)
+            .unwrap()
+            .counters;
+        send(&theirs, 1);
+        let after = sessions(&lab)
+            .iter()
+            .find(|s| s.key.user == 0)
+            .unwrap()
+            .counters;
+        assert_eq!(after.packets_sent, before.packets_sent + 1);
+    });
+}
+
+#[test]
+fn a_socket_that_limits_its_own_rate_limits_no_other_users() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        let theirs = as_nobody(|| {
+            let s = udp();
+            set(
+                &s,
+                libc::SOL_SOCKET,
+                libc::SO_MAX_PACING_RATE as u32,
+                &50_000u32,
+            )
+            .unwrap();
+            s
+        });
+        let ours = udp();
+        for s in [&theirs, &ours] {
+            set(s, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
+        }
+        for _ in 0..20 {
+            send(&theirs, 1);
+            send(&ours, 1);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        let mut all: Vec<_> = sessions(&lab)
+            .iter()
+            .map(|s| (s.key.user, s.rate, s.counters.packets_sent))
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all, [(0, 0, 20), (NOBODY + 1, 50_000, 20)]);
+    });
+}
+
 #[test]
 fn naming_many_peers_harms_nobody() {
     let _one = alone();

@@ -58,7 +58,7 @@ pub struct SessionInfo {
     /// One-way delay in use, ns; null = not known.
     #[serde(default)]
     pub owd_ns: Option<u64>,
-    /// Where that delay comes from: `set`, `rtt`, or `none`.
+    /// Where that delay comes from: `set`, `socket`, `rtt`, or `none`.
     #[serde(default)]
     pub owd_source: String,
     /// Since its last packet, ns.

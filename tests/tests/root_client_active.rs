@@ -21,10 +21,13 @@ use bestby::{
 };
 use bestby_bpf::abi;
 use bestby_tests::{
+    agent::Agent,
     bpf::{LO, Lab, iface, mapped},
-    netns::{cgroup_root, in_namespace, in_thread, shell},
+    netns::{cgroup_root, in_namespace, in_thread, linked_lab, shell},
+    require,
 };
 use client_lab::{Receiver, drop_capabilities};
+use serde_json::json;
 
 /// Half of what separates the deadlines that must be met from those that cannot be.
 const OWD: Duration = Duration::from_secs(20);
@@ -33,7 +36,7 @@ const EASY: Duration = Duration::from_secs(30);
 
 const ME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// This process in a cgroup of its own, left on drop. Sockets belong to the cgroup
+/// This process in a cgroup, left and removed on drop. Sockets belong to the cgroup
 /// they were made in, so the whole test is inside.
 struct Cgroup {
     path: PathBuf,
@@ -41,7 +44,20 @@ struct Cgroup {
 }
 
 impl Cgroup {
+    /// A new one.
     fn enter() -> Self {
+        let path = cgroup_root().join(format!("bbclient.{}", std::process::id()));
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let cgroup = Self::join(path);
+        assert!(
+            !bestby::is_active(),
+            "another bestby serves the cgroups of this machine (bpftool cgroup tree): detach it first"
+        );
+        cgroup
+    }
+
+    /// One that is there.
+    fn join(path: PathBuf) -> Self {
         let root = cgroup_root();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap();
         let own = own
@@ -49,18 +65,12 @@ impl Cgroup {
             .find_map(|line| line.strip_prefix("0::"))
             .unwrap();
         let parent = root.join(own.trim_start_matches('/'));
-        let path = root.join(format!("bbclient.{}", std::process::id()));
-        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let cgroup = Self { path, parent };
         fs::write(
             cgroup.path.join("cgroup.procs"),
             std::process::id().to_string(),
         )
         .unwrap();
-        assert!(
-            !bestby::is_active(),
-            "another bestby serves the cgroups of this machine (bpftool cgroup tree): detach it first"
-        );
         cgroup
     }
 }
@@ -421,5 +431,39 @@ fn redetection_follows_the_agent() {
         assert_eq!(unprivileged(&|| sender.redetect()), Form::TxTime);
         drop(lab);
         assert_eq!(unprivileged(&|| sender.redetect()), Form::Plain);
+    });
+}
+
+#[test]
+fn the_agent_tells_what_a_socket_said() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        let cgroup = Cgroup::join(lab.cgroup.clone());
+        lab.netns.enter(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            let options = SocketOptions::of(&socket);
+            options.set_priority(Priority::HIGHEST).unwrap();
+            let peer = Peer {
+                owd: Some(Duration::from_millis(40)),
+                rate: std::num::NonZeroU64::new(125_000),
+            };
+            options
+                .set_peer("10.9.0.2".parse().unwrap(), &peer)
+                .unwrap();
+            socket.send_to(b"x", "10.9.0.2:5004").unwrap();
+        });
+        drop(cgroup);
+        let list = agent.ok("GET", "/v1/sessions", None);
+        let sessions = list["sessions"].as_array().unwrap();
+        let one = sessions
+            .iter()
+            .find(|s| s["name"] == "v0/10.9.0.2/uid-0")
+            .unwrap_or_else(|| panic!("{list}"));
+        assert_eq!(
+            [&one["owd_ns"], &one["owd_source"], &one["rate_bytes_s"]],
+            [&json!(40_000_000), &json!("socket"), &json!(125_000)]
+        );
     });
 }

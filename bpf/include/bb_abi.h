@@ -393,8 +393,7 @@ enum bb_global_counter {
 	BB_G_NO_METADATA = 0,
 	BB_G_MALFORMED = 1, /* headers that end early or never */
 	BB_G_FOREIGN_MARK = 2, /* a mark without our magic */
-	BB_G_NO_RTT =
-		3, /* a flow's owd was looked for, every 10 ms at most, and is not known: 0 */
+	BB_G_NO_RTT = 3, /* a flow's owd was looked for, every 10 ms at most, and is not known: 0 */
 	BB_G_SESSIONS_FULL = 4, /* no free way: packet went to the plain session of its interface */
 	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
 	BB_G_PAST_DEADLINE = 6, /* stale already when classified */

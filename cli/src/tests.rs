@@ -324,7 +324,7 @@ fn doctor_and_status() {
     assert_snapshot!(plain(&doctor::render(&alone)));
     let status = Status {
         version: "0.1.0".into(),
-        abi_version: 2,
+        abi_version: 1,
         pid: 4711,
         uptime_s: 7_261,
         kernel: "7.2.1-amd64".into(),

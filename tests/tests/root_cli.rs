@@ -427,7 +427,7 @@ fn observing_drops_nothing() {
 fn the_agent_is_looked_after() {
     lab("", |lab| {
         let status = lab.json("status");
-        assert_eq!(status["abi_version"], 2);
+        assert_eq!(status["abi_version"], bestby_bpf::abi::BB_ABI_VERSION);
         assert_eq!(status["adopted"], false);
         let doctor = lab.bestby(&["--json", "doctor"]);
         let checks: Value = serde_json::from_slice(&doctor.stdout).unwrap();

@@ -219,26 +219,31 @@ fn sessions(lab: &bestby_tests::bpf::Lab) -> Vec<bb_session> {
         .collect()
 }
 
+/// 20 packets of each with a lifetime of 100 ms, over several times of BB_REFRESH_NS.
+fn take_turns(theirs: &std::net::UdpSocket, ours: &std::net::UdpSocket) {
+    for s in [theirs, ours] {
+        set(s, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
+    }
+    for _ in 0..20 {
+        send(theirs, 1);
+        send(ours, 1);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
 #[test]
 fn what_a_user_says_of_a_peer_never_reaches_the_packets_of_another() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
-        // A socket is its maker's, whoever sends through it: both take turns without a pause.
+        // A socket is its maker's, whoever sends through it.
         let theirs = as_nobody(|| {
             let s = udp();
             set(&s, LEVEL, BB_SO_PEER, &peer(SECOND, 77_000)).unwrap();
             s
         });
         let ours = udp();
-        for s in [&theirs, &ours] {
-            set(s, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
-        }
-        for _ in 0..20 {
-            send(&theirs, 1);
-            send(&ours, 1);
-            std::thread::sleep(Duration::from_millis(3));
-        }
+        take_turns(&theirs, &ours);
         assert_eq!(stats(&theirs).dropped[BB_DROP_STALE as usize], 20);
         assert_eq!(stats(&ours).packets_sent, 20);
         let mut all: Vec<_> = sessions(&lab)
@@ -251,18 +256,14 @@ fn what_a_user_says_of_a_peer_never_reaches_the_packets_of_another() {
         // Taken back, it is everybody's session again.
         as_nobody(|| set(&udp(), LEVEL, BB_SO_PEER, &peer(0, 0)).unwrap());
         std::thread::sleep(Duration::from_millis(11));
-        let before = sessions(&lab)
-            .iter()
-            .find(|s| s.key.user == 0)
-            .unwrap()
-            .counters;
+        let everybodys = || {
+            let all = sessions(&lab);
+            let one = all.iter().find(|s| s.key.user == 0).unwrap();
+            one.counters.packets_sent
+        };
+        let before = everybodys();
         send(&theirs, 1);
-        let after = sessions(&lab)
-            .iter()
-            .find(|s| s.key.user == 0)
-            .unwrap()
-            .counters;
-        assert_eq!(after.packets_sent, before.packets_sent + 1);
+        assert_eq!(everybodys(), before + 1);
     });
 }
 
@@ -283,14 +284,7 @@ fn a_socket_that_limits_its_own_rate_limits_no_other_users() {
             s
         });
         let ours = udp();
-        for s in [&theirs, &ours] {
-            set(s, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
-        }
-        for _ in 0..20 {
-            send(&theirs, 1);
-            send(&ours, 1);
-            std::thread::sleep(Duration::from_millis(3));
-        }
+        take_turns(&theirs, &ours);
         let mut all: Vec<_> = sessions(&lab)
             .iter()
             .map(|s| (s.key.user, s.rate, s.counters.packets_sent))

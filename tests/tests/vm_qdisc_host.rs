@@ -216,9 +216,9 @@ fn sent_from_both(lab: &Lab, rate: u64) -> (u64, u64, [u64; 2]) {
 #[test]
 fn a_session_has_one_rate_whatever_transmit_queues_it_uses() {
     cpu::two().unwrap();
-    // Both queues' packets, and a packet more than the credit of 1 ms.
+    // The credit of 1 ms, and a packet of either queue: both may start at one moment.
     let (bytes, allowed, queues) = sent_from_both(&two_transmit_queues("mqr"), 20_000);
-    assert!(bytes <= allowed + 220, "{bytes} of {allowed}");
+    assert!(bytes <= allowed + 20 + 2 * 200, "{bytes} of {allowed}");
     assert!(queues.iter().all(|&sent| sent > 0), "{queues:?}");
     // Without one nothing waits.
     let (bytes, _, queues) = sent_from_both(&two_transmit_queues("mqn"), 0);

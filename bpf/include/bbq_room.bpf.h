@@ -8,9 +8,12 @@
 #define BBQ_ROOM_BPF_H
 
 #include "bbq_method.bpf.h"
+#include "bbq_turns.bpf.h"
 
-/* Sessions looked at, in the order of their turns, beside the one known to hold much. */
+/* Sessions looked at in the order of their turns, beside the one known to hold much ... */
 #define BBQ_FATTEST 8
+/* ... and, if none of those holds more, of those that wait for their rates. */
+#define BBQ_FATTEST_WAITING 64
 
 /* A limit is exceeded, the arriving packet included. */
 bb_inline int bbq_full(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q)
@@ -29,9 +32,9 @@ bb_inline __u64 bbq_share(struct bb_iface *iface, struct bbq_queue *q)
 }
 
 /*
- * A packet came: does its session hold most now? Asked of arrivals only, so the
- * answer is right for who grows. One that has stopped growing may be forgotten
- * for another, whose queue then gets shorter than its own.
+ * A packet came: does its session hold most now? Asked of arrivals only: one that
+ * has stopped growing may be forgotten for another, whose queue then gets shorter
+ * than its own. bbq_fattest looks for it again.
  */
 bb_inline void bbq_grown(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 			 struct bbq_queue *q, __u32 session)
@@ -46,9 +49,43 @@ bb_inline void bbq_grown(__u32 inst, struct bbq_instance *in, struct bb_iface *i
 }
 
 /*
- * The session that holds most, and more than q's own; 0 = none is known. Who waits
- * for its rate has no turn, and is seen only where it is the one that has grown.
+ * Of the sessions in the wheel, the one that holds most, and more than `most`;
+ * 0 = none of those looked at. They have no turn, so the wheel is where they are.
  */
+__noinline __u32 bbq_fattest_waiting(__u32 inst, __u64 most)
+{
+	struct bbq_wheel *w = bbq_wheel(inst);
+	struct bb_iface *iface = bbq_iface();
+	__u32 at = 0, fattest = 0;
+	__u64 tick, share;
+
+	if (!w || !iface)
+		return 0;
+	tick = w->tick;
+	for (__u32 n = bb_zero; n < BBQ_FATTEST_WAITING && bb_can_loop; n++) {
+		struct bbq_queue *o;
+
+		if (!at) {
+			tick = bbq_wheel_first(w, tick);
+			if (!tick || tick >= w->tick + BBQ_WHEEL_TICKS)
+				break;
+			at = w->bucket[tick & (BBQ_WHEEL_TICKS - 1)];
+			tick++;
+		}
+		o = bbq_queue_at(inst, at);
+		if (!o)
+			break;
+		share = bbq_share(iface, o);
+		if (share > most) {
+			most = share;
+			fattest = at;
+		}
+		at = o->next;
+	}
+	return fattest;
+}
+
+/* The session that holds most, and more than q's own; 0 = none is known. */
 bb_inline __u32 bbq_fattest(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 			    struct bbq_queue *q)
 {
@@ -68,6 +105,11 @@ bb_inline __u32 bbq_fattest(__u32 inst, struct bbq_instance *in, struct bb_iface
 		}
 		if (n)
 			turn = o->next;
+	}
+	if (!fattest && in->throttled) {
+		fattest = bbq_fattest_waiting(inst, most);
+		if (fattest)
+			in->fattest = fattest;
 	}
 	return fattest;
 }

@@ -130,10 +130,13 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 	return 0;
 }
 
-/* The first non-empty tick at or after w->tick; 0 = the wheel is empty. */
-bb_inline __u64 bbq_wheel_first(struct bbq_wheel *w)
+/*
+ * The first non-empty tick at or after `from`, once round; 0 = the wheel is empty.
+ * Buckets before w->tick are of the next round: from later on, they come last.
+ */
+bb_inline __u64 bbq_wheel_first(struct bbq_wheel *w, __u64 from)
 {
-	__u32 at = w->tick & (BBQ_WHEEL_TICKS - 1);
+	__u32 at = from & (BBQ_WHEEL_TICKS - 1);
 	__u32 word = at >> 6;
 	__u64 bits, rest;
 
@@ -141,7 +144,7 @@ bb_inline __u64 bbq_wheel_first(struct bbq_wheel *w)
 		return 0;
 	bits = w->word[word] >> (at & 63);
 	if (bits)
-		return w->tick + bbq_lowest(bits);
+		return from + bbq_lowest(bits);
 	/* Later words, in order round the circle; the current one again at the very end. */
 	rest = word == 63 ? 0 : w->words >> (word + 1);
 	if (rest)
@@ -153,7 +156,7 @@ bb_inline __u64 bbq_wheel_first(struct bbq_wheel *w)
 	if (!bits)
 		return 0;
 	at = (word << 6 | bbq_lowest(bits)) - at;
-	return w->tick + (at & (BBQ_WHEEL_TICKS - 1));
+	return from + (at & (BBQ_WHEEL_TICKS - 1));
 }
 
 /* Gives every session whose time has come its place among the old ones. */
@@ -168,7 +171,7 @@ __noinline int bbq_release(__u32 inst, __u64 now)
 	while (bb_can_loop) {
 		__u32 bucket, session;
 
-		tick = bbq_wheel_first(w);
+		tick = bbq_wheel_first(w, w->tick);
 		if (!tick || tick > today)
 			break;
 		bucket = tick & (BBQ_WHEEL_TICKS - 1);

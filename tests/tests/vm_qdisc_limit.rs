@@ -87,6 +87,27 @@ fn who_holds_most_pays_for_itself() {
 }
 
 #[test]
+fn of_several_that_wait_for_their_rates_another_one_pays_when_the_first_has_paid() {
+    let lab = full("sev", BB_TRIAGE, 20);
+    for session in [10, 11, 12] {
+        lab.set_session(session, Duration::ZERO, CRAWL);
+    }
+    // One packet of each leaves.
+    for (session, packets) in [(10, 11), (11, 11), (12, 16)] {
+        for _ in 0..packets {
+            lab.send(&packet(session));
+        }
+    }
+    let queued = [10, 11, 12].map(|session| lab.session(session).queued);
+    assert_eq!(queued.iter().sum::<u64>(), 20, "{queued:?}");
+    // Who still sends has a third at least, and nobody is left with much more than that.
+    assert!(
+        queued[2] >= 20 / 3 && queued.iter().all(|&n| n <= 8),
+        "{queued:?}"
+    );
+}
+
+#[test]
 fn a_session_pays_with_what_matters_least_to_it() {
     for method in [BB_FIFO, BB_SFDPS1, BB_RING, BB_TRIAGE] {
         let mut lab = full(&format!("lst{method}"), method, 10);

@@ -9,7 +9,7 @@ mod qdisc_lab;
 use std::time::Duration;
 
 use bestby_bpf::abi::*;
-use bestby_tests::clock::{MS, SECOND, now_ns};
+use bestby_tests::clock::{SECOND, now_ns};
 use qdisc_lab::*;
 
 /// Bytes/s at which the first packet of a session leaves and the next waits for 20 s.
@@ -141,14 +141,17 @@ fn what_has_expired_goes_first() {
     for session in [10, 12] {
         lab.set_session(session, Duration::ZERO, CRAWL);
     }
+    let deadline = now_ns() + SECOND;
     for _ in 0..15 {
         lab.send(&Packet {
-            deadline: now_ns() + 50 * MS,
+            deadline,
             ..packet(10)
         });
     }
     assert_eq!(lab.session(10).queued, 14);
-    std::thread::sleep(Duration::from_millis(80));
+    while now_ns() <= deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     for _ in 0..11 {
         lab.send(&packet(12));
     }

@@ -2,7 +2,7 @@
 //! (DCCP CCID3), on UDP.
 //!
 //! - [`equation`], [`intervals`], [`losses`], [`window`], [`receive_rates`], [`limited`],
-//!   [`restart`], [`pacing`], [`sender`], [`receiver`]: the protocol, without clocks and
+//!   [`restart`], [`pacing`], [`fifo`], [`sender`], [`receiver`]: the protocol, without clocks and
 //!   sockets;
 //! - [`control`]: both halves at the sending host, from what left and what arrived;
 //! - [`reports`], [`session`]: the same on real sockets, with the queue in bestby or in
@@ -10,6 +10,7 @@
 
 pub mod control;
 pub mod equation;
+pub mod fifo;
 pub mod intervals;
 pub mod limited;
 pub mod losses;

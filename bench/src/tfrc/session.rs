@@ -13,7 +13,6 @@
 //! therefore never taken for a loss in the network.
 
 use std::{
-    collections::VecDeque,
     net::{IpAddr, SocketAddrV4, UdpSocket},
     num::NonZeroU64,
     os::{
@@ -21,7 +20,7 @@ use std::{
         unix::net::UnixDatagram,
     },
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -34,7 +33,7 @@ use bestby::{Peer, SocketOptions};
 use super::{
     Restart, SegmentSize, Settings,
     control::{Control, Departure, Sample},
-    pacing::Pacing,
+    fifo::{Fifo, Waiting},
     reports::{self, Reporter},
     sender::{Options, Rests},
 };
@@ -83,12 +82,56 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
 }
 
-/// Packets that wait in user space.
-#[derive(Debug, Default)]
-struct Fifo {
-    /// Position in the schedule and time of creation, ns.
-    waiting: VecDeque<(u32, u64)>,
-    refused: u64,
+/// The FIFO in user space and the socket below it. Two threads send from it: the one that offers packets, as a call
+/// of the kernel's socket does, and the one that knows when the next is due.
+#[derive(Debug)]
+struct Outlet<'a> {
+    fifo: Mutex<Fifo>,
+    socket: UdpSocket,
+    schedule: &'a Schedule,
+}
+
+impl<'a> Outlet<'a> {
+    fn new(path: &Path, limit: usize, settings: Settings, schedule: &'a Schedule) -> Result<Self> {
+        Ok(Self {
+            fifo: Mutex::new(Fifo::new(limit, settings.send_credit)),
+            socket: path.sender().enter(open)?,
+            schedule,
+        })
+    }
+
+    fn fifo(&self) -> MutexGuard<'_, Fifo> {
+        self.fifo.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, (sequence, created): Waiting) -> Result<()> {
+        let packet = &self.schedule.packets[sequence as usize];
+        let mut buffer = [0; 2048];
+        let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
+        record(packet, sequence, created).write(payload);
+        let port = PORT + packet.class as u16;
+        self.socket
+            .send_to(payload, (topology::RECEIVER, port))
+            .context("sending from the FIFO")?;
+        Ok(())
+    }
+
+    /// Offers the schedule's packets at their times, and wakes who waits for the next to be due.
+    fn fill(&self, start: u64, wake: &UnixDatagram) -> Result<Sent> {
+        let mut sent = Sent::default();
+        for (sequence, packet) in self.schedule.packets.iter().enumerate() {
+            let created = start + packet.at;
+            sys::sleep_until(created);
+            let began = sys::now();
+            sent.latest = sent.latest.max(began - created.min(began));
+            self.fifo()
+                .offer((sequence as u32, created), began, |p| self.send(p))?;
+            // Full: then the loop has been woken and has not come to it yet.
+            let _ = wake.send(&[0]);
+            sent.created.push(created);
+        }
+        Ok(sent)
+    }
 }
 
 /// Sends `schedule` over `path` under TFRC.
@@ -104,8 +147,11 @@ pub fn run(
         Queueing::Bestby(marking) => Some(Sender::new(path.sender(), to, marking)?),
         Queueing::Fifo(_) => None,
     };
+    let outlet = match queueing {
+        Queueing::Fifo(limit) => Some(Outlet::new(path, limit, settings, schedule)?),
+        Queueing::Bestby(_) => None,
+    };
     let tap = Sniffer::new(path.sender(), topology::DEVICE)?;
-    let fifo = Mutex::new(Fifo::default());
     let (wake, woken) = UnixDatagram::pair().context("a pair of sockets")?;
     woken.set_nonblocking(true)?;
     wake.set_nonblocking(true)?;
@@ -115,28 +161,26 @@ pub fn run(
             real_time(40);
             reporter.run(&ended)
         });
-        let result =
-            Loop::new(path, tap, woken, schedule, queueing, settings).and_then(|mut control| {
+        let result = Loop::new(path, tap, woken, schedule, outlet.as_ref(), settings).and_then(
+            |mut control| {
                 let start = sys::now() + 50 * MILLI;
                 let sending = scope.spawn({
-                    let (sender, fifo, wake) = (&sender, &fifo, &wake);
+                    let (sender, outlet, wake) = (&sender, &outlet, &wake);
                     move || {
                         real_time(50);
-                        match (sender, queueing) {
+                        match (sender, outlet) {
                             (Some(sender), _) => sender.run(schedule, start),
-                            (None, Queueing::Fifo(limit)) => {
-                                Ok(fill(schedule, start, limit, fifo, wake))
-                            }
-                            (None, Queueing::Bestby(_)) => bail!("no socket for bestby's queue"),
+                            (None, Some(outlet)) => outlet.fill(start, wake),
+                            (None, None) => bail!("nothing to send with"),
                         }
                     }
                 });
                 let controlling = scope.spawn({
-                    let (fifo, stop) = (&fifo, &stop);
+                    let stop = &stop;
                     move || -> Result<Loop> {
                         real_time(45);
                         while !stop.load(Ordering::Acquire) {
-                            control.turn(fifo)?;
+                            control.turn()?;
                         }
                         Ok(control)
                     }
@@ -151,46 +195,15 @@ pub fn run(
                     (Ok(sent), Ok(control)) => Ok((sent?, control?)),
                     _ => bail!("the sending or the controlling thread panicked"),
                 }
-            });
+            },
+        );
         // Wherever it failed: the reporter must come to its end.
         ended.fetch_max(1, Ordering::AcqRel);
         (result, receiving.join())
     });
     let (sent, control) = result?;
     let arrivals = arrivals.map_err(|_| anyhow!("the receiving thread panicked"))??;
-    let refused = fifo
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
-        .refused;
-    Ok(control.outcome(sent, arrivals, refused))
-}
-
-/// Puts the schedule's packets into the FIFO at their times.
-fn fill(
-    schedule: &Schedule,
-    start: u64,
-    limit: usize,
-    fifo: &Mutex<Fifo>,
-    wake: &UnixDatagram,
-) -> Sent {
-    let mut sent = Sent::default();
-    for (sequence, packet) in schedule.packets.iter().enumerate() {
-        let created = start + packet.at;
-        sys::sleep_until(created);
-        let began = sys::now();
-        sent.latest = sent.latest.max(began - created.min(began));
-        let mut fifo = fifo.lock().unwrap_or_else(PoisonError::into_inner);
-        if fifo.waiting.len() < limit {
-            fifo.waiting.push_back((sequence as u32, created));
-        } else {
-            fifo.refused += 1;
-        }
-        drop(fifo);
-        // Full: then the loop has been woken and has not come to it yet.
-        let _ = wake.send(&[0]);
-        sent.created.push(created);
-    }
-    sent
+    Ok(control.outcome(sent, arrivals))
 }
 
 /// The thread that knows what left and what arrived.
@@ -202,11 +215,8 @@ struct Loop<'a> {
     schedule: &'a Schedule,
     control: Control,
     departures: Vec<Departure>,
-    queueing: Queueing,
-    /// Of the FIFO in user space: sends the packets ...
-    data: Option<UdpSocket>,
-    /// ... at its pace.
-    pacing: Pacing,
+    /// None: bestby paces.
+    outlet: Option<&'a Outlet<'a>>,
     settings: Settings,
     /// Rate, bytes/s, and one-way delay, ns, that bestby has.
     told: (u64, u64),
@@ -218,25 +228,13 @@ impl<'a> Loop<'a> {
         tap: Sniffer,
         woken: UnixDatagram,
         schedule: &'a Schedule,
-        queueing: Queueing,
+        outlet: Option<&'a Outlet<'a>>,
         settings: Settings,
     ) -> Result<Self> {
-        let open = || -> Result<UdpSocket> {
-            let socket = UdpSocket::bind("0.0.0.0:0").context("binding a socket")?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        let (greeter, data) = path.sender().enter(|| {
-            let greeter = open()?;
-            greeter
-                .connect((topology::RECEIVER, reports::PORT))
-                .context("connecting to the receiver's control port")?;
-            let data = match queueing {
-                Queueing::Fifo(_) => Some(open()?),
-                Queueing::Bestby(_) => None,
-            };
-            Ok((greeter, data))
-        })?;
+        let greeter = path.sender().enter(open)?;
+        greeter
+            .connect((topology::RECEIVER, reports::PORT))
+            .context("connecting to the receiver's control port")?;
         let rtt = greet(&greeter)?;
         let bytes: u64 = schedule
             .packets
@@ -258,22 +256,26 @@ impl<'a> Loop<'a> {
             schedule,
             control: Control::new(options, settings.loss_events, rtt, sys::now()),
             departures: Vec::new(),
-            queueing,
-            data,
-            pacing: Pacing::new(settings.send_credit),
+            outlet,
             settings,
             told: (0, 0),
         };
-        new.tell()?;
+        // Before the first packet.
+        match outlet {
+            Some(outlet) => new.pace(outlet)?,
+            None => new.tell()?,
+        }
         Ok(new)
     }
 
     /// Waits for the next thing to happen and deals with it.
-    fn turn(&mut self, fifo: &Mutex<Fifo>) -> Result<()> {
+    fn turn(&mut self) -> Result<()> {
         let now = sys::now();
         let mut until = self.control.due().min(now + TICK);
-        if self.pacing.due() > now {
-            until = until.min(self.pacing.due());
+        if let Some(due) = self.outlet.map(|o| o.fifo().due())
+            && due > now
+        {
+            until = until.min(due);
         }
         let fds: [RawFd; 3] = [
             self.tap.fd(),
@@ -295,8 +297,10 @@ impl<'a> Loop<'a> {
         while self.control.due() <= sys::now() {
             self.control.on_time(sys::now());
         }
-        self.tell()?;
-        self.pace(fifo)
+        match self.outlet {
+            Some(outlet) => self.pace(outlet),
+            None => self.tell(),
+        }
     }
 
     fn left(&mut self, left: &Arrival) -> Result<()> {
@@ -321,7 +325,7 @@ impl<'a> Loop<'a> {
         let rate = self.control.rate().min(1e12) as u64;
         let (rtt, least) = (self.control.rtt(), self.control.least_rtt());
         let owd = self.settings.owd_told.of(rtt, least);
-        if !matches!(self.queueing, Queueing::Bestby(_)) || (rate, owd) == self.told {
+        if (rate, owd) == self.told {
             return Ok(());
         }
         self.told = (rate, owd);
@@ -334,49 +338,33 @@ impl<'a> Loop<'a> {
             .context("telling bestby the session's rate (BB_SO_PEER)")
     }
 
-    /// Sends from the FIFO in user space what the rate allows.
-    fn pace(&mut self, fifo: &Mutex<Fifo>) -> Result<()> {
-        let Some(socket) = &self.data else {
-            return Ok(());
-        };
-        let mut buffer = [0; 2048];
-        loop {
-            let now = sys::now();
-            if self.pacing.due() > now {
-                return Ok(());
-            }
-            let first = fifo
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .waiting
-                .pop_front();
-            let Some((sequence, created)) = first else {
-                return Ok(());
-            };
-            let packet = &self.schedule.packets[sequence as usize];
-            let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
-            record(packet, sequence, created).write(payload);
-            let port = PORT + packet.class as u16;
-            socket
-                .send_to(payload, (topology::RECEIVER, port))
-                .context("sending from the FIFO")?;
-            let gap = (self.control.segment() / self.control.rate() * 1e9) as u64;
-            self.pacing.on_sent(now, gap);
-        }
+    /// Sets the pace of the FIFO in user space, and sends what it allows by now.
+    fn pace(&self, outlet: &Outlet<'_>) -> Result<()> {
+        let gap = (self.control.segment() / self.control.rate() * 1e9) as u64;
+        let mut fifo = outlet.fifo();
+        fifo.pace(gap);
+        fifo.release(sys::now(), |packet| outlet.send(packet))
     }
 
-    fn outcome(self, sent: Sent, arrivals: Vec<Arrival>, refused: u64) -> Outcome {
+    fn outcome(self, sent: Sent, arrivals: Vec<Arrival>) -> Outcome {
         let [_, _, counted] = self.control.counts();
         Outcome {
             sent,
             arrivals,
             departures: self.departures,
-            refused,
+            refused: self.outlet.map_or(0, |o| o.fifo().refused()),
             counted,
             rests: self.control.rests(),
             samples: self.control.into_samples(),
         }
     }
+}
+
+/// In the namespace of the calling thread.
+fn open() -> Result<UdpSocket> {
+    let socket = UdpSocket::bind("0.0.0.0:0").context("binding a socket")?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 fn record(packet: &Packet, sequence: u32, created: u64) -> Record {

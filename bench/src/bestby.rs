@@ -126,9 +126,10 @@ impl Agent {
             }
             if Instant::now() > limit {
                 bail!(
-                    "bestbyd does not answer on {}:\n{}",
+                    "bestbyd does not answer on {}:\n{}{}",
                     self.socket.display(),
-                    self.log()
+                    self.log(),
+                    threads(self.child.id())
                 );
             }
             thread::sleep(Duration::from_millis(20));
@@ -268,6 +269,28 @@ impl Drop for Agent {
     }
 }
 
+/// Of each thread of a process a line with its name and state, and where in the kernel it is, which only root is told.
+fn threads(pid: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let mut text = String::new();
+    for task in tasks.flatten() {
+        let file = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        // "PID (NAME) STATE ..."; a name may have spaces.
+        let stat = file("stat");
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.get(..1));
+        let name = file("comm");
+        text += &format!(
+            "thread {}: {}\n{}",
+            name.trim_end(),
+            state.unwrap_or("?"),
+            file("stack")
+        );
+    }
+    text
+}
+
 /// Removes a directory of pins: bpffs has no recursive removal of its own.
 fn remove_pins(directory: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
@@ -284,6 +307,25 @@ fn remove_pins(directory: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_told_with_its_name_and_state() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let waiting = thread::Builder::new()
+            .name("a waiting one".into())
+            .spawn(move || ended.recv())
+            .expect("a thread");
+        // It sleeps as soon as it has come to wait.
+        let limit = Instant::now() + Duration::from_secs(60);
+        while !threads(std::process::id()).contains("thread a waiting one: S\n") {
+            assert!(Instant::now() < limit, "{}", threads(std::process::id()));
+            thread::sleep(Duration::from_millis(5));
+        }
+        drop(end);
+        assert!(waiting.join().expect("joined").is_err());
+        // A process that is gone.
+        assert_eq!(threads(u32::MAX), "");
+    }
 
     #[test]
     fn notices_are_read_and_gaps_refused() {

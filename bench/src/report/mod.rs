@@ -8,6 +8,7 @@ pub mod html;
 mod metric;
 mod plot;
 mod provenance;
+mod reference;
 mod section;
 mod short;
 mod table;
@@ -22,6 +23,7 @@ pub use provenance::{COMMAND, COMMIT, Provenance, command_line, commit, virtual_
 pub use table::Table;
 
 use crate::series::summary;
+use reference::{Before, Reference};
 
 /// Options of `bestby-lab report`.
 #[derive(Clone, Debug, Args)]
@@ -38,6 +40,10 @@ pub struct Options {
     /// With --table: what each queue has more than this one, with the 95 % interval of a t-test.
     #[arg(long, value_name = "QUEUE", requires = "table")]
     pub against: Option<String>,
+    /// With --table: what each queue has more than itself in this other results' directory, of an
+    /// earlier commit for instance, run by run; with --against: more than that queue there.
+    #[arg(long, value_name = "DIR", requires = "table")]
+    pub before: Option<PathBuf>,
     /// Instead of the page: the cells in which another queue is better than triage, those
     /// in which it has less than it could, its most false drops and stale packets.
     #[arg(long, group = "tables")]
@@ -55,6 +61,7 @@ pub fn run(options: &Options) -> Result<()> {
         dir,
         table,
         against,
+        before,
         best,
         only,
     } = options;
@@ -74,7 +81,11 @@ pub fn run(options: &Options) -> Result<()> {
         only.join(" or ")
     );
     if let Some(columns) = columns {
-        crate::say::text(&text::tables(&gathered, &columns, against.as_deref())?);
+        let other = before.as_deref().map(summary::gather).transpose()?;
+        let before = before.as_deref().zip(other.as_ref());
+        let before = before.map(|(dir, summary)| Before { dir, summary });
+        let reference = Reference::new(&gathered, against.as_deref(), before)?;
+        crate::say::text(&text::tables(&gathered, &columns, reference.as_ref()));
     }
     if *best {
         crate::say::text(&text::standing(&gathered));

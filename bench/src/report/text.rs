@@ -1,14 +1,13 @@
 //! Results as Markdown, for a terminal and for `docs/`: tables of chosen columns, and where
 //! bestby's queue does not lead or falls short.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Result, bail};
 
 use super::{
     Table,
     compare::{self, Ahead},
     metric::{self, Metric},
+    reference::Reference,
     section::{self, place},
     short,
 };
@@ -61,23 +60,14 @@ pub(super) fn columns(names: &str) -> Result<Vec<&'static Metric>> {
 }
 
 /// For every scenario a table for each combination of the axes: what each queue has, or what
-/// it has more than the queue `against`. A column that no run of a scenario has is left out.
-pub(super) fn tables(
-    summary: &Summary,
+/// it has more than `reference`. A column that no run of a scenario has is left out.
+pub(super) fn tables<'a>(
+    summary: &'a Summary,
     columns: &[&Metric],
-    against: Option<&str>,
-) -> Result<String> {
-    let cells = summary.scenarios.iter().flat_map(|s| &s.cells);
-    let queues: BTreeSet<&str> = cells.map(|cell| cell.queue.as_str()).collect();
-    if let Some(queue) = against.filter(|queue| !queues.contains(queue)) {
-        let queues: Vec<&str> = queues.into_iter().collect();
-        bail!(
-            "no cell to be shown is of the queue `{queue}`; there are: {}",
-            queues.join(", ")
-        );
-    }
-    let text = |scenario| head(scenario) + &tables_of(scenario, columns, against);
-    Ok(summary.scenarios.iter().map(text).collect())
+    reference: Option<&Reference<'a>>,
+) -> String {
+    let text = |scenario| head(scenario) + &tables_of(scenario, columns, reference);
+    summary.scenarios.iter().map(text).collect()
 }
 
 /// The heading, what made the figures, and what is missing.
@@ -98,7 +88,11 @@ fn head(scenario: &ScenarioSummary) -> String {
     text + "\n"
 }
 
-fn tables_of(scenario: &ScenarioSummary, columns: &[&Metric], against: Option<&str>) -> String {
+fn tables_of<'a>(
+    scenario: &'a ScenarioSummary,
+    columns: &[&Metric],
+    reference: Option<&Reference<'a>>,
+) -> String {
     let columns: Vec<&Metric> = columns
         .iter()
         .copied()
@@ -113,22 +107,17 @@ fn tables_of(scenario: &ScenarioSummary, columns: &[&Metric], against: Option<&s
     let mut labels = vec!["queue"];
     labels.extend(uneven.then_some("runs"));
     labels.extend(columns.iter().map(|metric| metric.label));
-    let mut text = match against {
-        Some(queue) => {
-            format!("More than {queue} (paired t-test, over the runs that both have):\n\n")
-        }
-        None => String::new(),
-    };
+    let mut text = reference.map_or_else(String::new, |r| r.text(scenario));
     for axes in section::combinations(scenario) {
         let mut table = Table::new(&labels);
         let cells = || scenario.cells.iter().filter(|cell| cell.axes == axes);
-        let other = against.map(|queue| compare::find(scenario, axes, queue));
-        for cell in cells().filter(|cell| Some(cell.queue.as_str()) != against) {
+        for cell in cells().filter(|cell| !reference.is_some_and(|r| r.is_itself(&cell.queue))) {
+            let other = reference.map(|r| r.of(scenario, cell));
             let mut row = vec![cell.queue.clone()];
             row.extend(uneven.then(|| cell.runs.len().to_string()));
             row.extend(columns.iter().map(|metric| {
                 let shown = match other {
-                    Some(other) => other.and_then(|other| metric.more(cell, other)),
+                    Some(other) => other.and_then(|(_, other)| metric.more(cell, other)),
                     None => metric.estimate(cell).map(|estimate| metric.text(&estimate)),
                 };
                 shown.unwrap_or_else(|| NONE.into())
@@ -330,8 +319,7 @@ mod tests {
             &summary(),
             &columns("frames %, audio %,stale").unwrap(),
             None,
-        )
-        .unwrap();
+        );
         for words in [
             "### quick: A <quick> look",
             "Linux 7.2.0-test, a machine, commit 0123456789ab, seed 41, 3 runs of 20 s for each \
@@ -350,7 +338,9 @@ mod tests {
     #[test]
     fn a_queue_beside_another_is_told_with_the_interval_of_the_difference() {
         let columns = columns("frames %,stale").unwrap();
-        let text = tables(&summary(), &columns, Some("fq")).unwrap();
+        let summary = summary();
+        let reference = Reference::new(&summary, Some("fq"), None).unwrap();
+        let text = tables(&summary, &columns, reference.as_ref());
         // Pairs of runs: 60, 62, 64. Below it two of three: -20, -20.
         for words in [
             "More than fq (paired t-test",
@@ -364,8 +354,7 @@ mod tests {
 
     #[test]
     fn to_compare_with_a_queue_that_was_not_run_is_refused_with_those_that_were() {
-        let columns = columns("frames %").unwrap();
-        let error = tables(&summary(), &columns, Some("cake")).unwrap_err();
+        let error = Reference::new(&summary(), Some("cake"), None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "no cell to be shown is of the queue `cake`; there are: bestby qdisc triage, fq"

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Result, bail, ensure};
 
 use super::compare;
-use crate::series::summary::{CellSummary, ScenarioSummary, Summary};
+use crate::series::summary::{CellSummary, RunSummary, ScenarioSummary, Summary};
 
 /// Another results' directory.
 #[derive(Clone, Copy, Debug)]
@@ -86,8 +86,10 @@ impl<'a> Reference<'a> {
         match self.before {
             None => Some((scenario, compare::find(scenario, &cell.axes, queue)?)),
             Some(before) => before.series(scenario).find_map(|other| {
-                let same = |c: &&CellSummary| c.queue == queue && c.point == cell.point;
-                Some((other, other.cells.iter().find(same)?))
+                let is = |c: &&CellSummary| {
+                    c.queue == queue && c.point == cell.point && have_same_traffic(c, cell)
+                };
+                Some((other, other.cells.iter().find(is)?))
             }),
         }
     }
@@ -125,6 +127,19 @@ impl<'a> Reference<'a> {
     }
 }
 
+/// Whether the repetitions that both cells have were offered as much: a model of traffic that has
+/// changed since makes other packets of the same seed.
+fn have_same_traffic(first: &CellSummary, second: &CellSummary) -> bool {
+    first.runs.iter().all(|run| {
+        let mut others = second
+            .runs
+            .iter()
+            .filter(|other| other.number == run.number);
+        let offered = |run: &RunSummary| (run.seed, run.measures.sent, run.measures.offered_bytes);
+        others.all(|other| offered(other) == offered(run))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,15 +156,11 @@ mod tests {
         }
     }
 
-    fn at(dir: &str, summary: &'static Summary) -> Before<'static> {
+    fn at<'a>(dir: &'a str, summary: &'a Summary) -> Before<'a> {
         Before {
-            dir: Path::new(Box::leak(dir.to_owned().into_boxed_str())),
+            dir: Path::new(dir),
             summary,
         }
-    }
-
-    fn leak(summary: Summary) -> &'static Summary {
-        Box::leak(Box::new(summary))
     }
 
     fn series(name: &str, queue: &str, runs: &[u64]) -> ScenarioSummary {
@@ -159,14 +170,9 @@ mod tests {
         }
     }
 
-    fn refused(
-        shown: &'static Summary,
-        queue: Option<&'static str>,
-        before: Before<'static>,
-    ) -> String {
-        Reference::new(shown, queue, Some(before))
-            .unwrap_err()
-            .to_string()
+    fn refused(shown: &Summary, queue: Option<&str>, other: &Summary) -> String {
+        let refused = Reference::new(shown, queue, Some(at("old", other)));
+        refused.unwrap_err().to_string()
     }
 
     #[test]
@@ -177,45 +183,45 @@ mod tests {
             axis: "owd".into(),
             value: "40".into(),
         }];
-        let shown = leak(summary(vec![series("quick", "fq", &[50, 54])]));
-        let before = at("old", leak(summary(vec![other])));
-        let reference = Reference::new(shown, None, Some(before)).unwrap().unwrap();
-        let of = |r: &Reference<'static>| {
-            let (series, found) = r.of(&shown.scenarios[0], &shown.scenarios[0].cells[0])?;
-            Some((series.name.clone(), found.runs.len()))
+        let shown = summary(vec![series("quick", "fq", &[50, 54])]);
+        let quick = &shown.scenarios[0];
+        let found = |other: &Summary, queue| {
+            let reference = Reference::new(&shown, queue, Some(at("old", other)));
+            let reference = reference.unwrap().unwrap();
+            assert!(!reference.is_itself("fq"));
+            let (series, found) = reference.of(quick, &quick.cells[0]).unwrap();
+            (series.name.clone(), found.runs.len(), reference.text(quick))
         };
-        assert_eq!(of(&reference), Some(("another".into(), 2)));
-        assert!(!reference.is_itself("fq"));
-        assert!(
-            reference
-                .text(&shown.scenarios[0])
-                .starts_with("More than the same queue in old (another: Linux 7.2.0-test, commit ")
-        );
+        let (name, runs, text) = found(&summary(vec![other]), None);
+        assert_eq!((name.as_str(), runs), ("another", 2));
+        let words = "More than the same queue in old (another: Linux 7.2.0-test, commit ";
+        assert!(text.starts_with(words), "{text}");
         // Of two series that of the same name.
-        let named = series("quick", "fq", &[10]);
-        let both = leak(summary(vec![series("another", "fq", &[30, 32]), named]));
-        let reference = Reference::new(shown, Some("fq"), Some(at("old", both)));
-        let reference = reference.unwrap().unwrap();
-        assert_eq!(of(&reference), Some(("quick".into(), 1)));
+        let both = ["another", "quick"].map(|name| series(name, "fq", &[30]));
+        let (name, ..) = found(&summary(both.into()), Some("fq"));
+        assert_eq!(name, "quick");
     }
 
     #[test]
     fn runs_of_other_traffic_are_no_pairs() {
-        let shown = leak(summary(vec![series("quick", "fq", &[50, 54])]));
+        let shown = summary(vec![series("quick", "fq", &[50, 54])]);
         let changed = |change: fn(&mut ScenarioSummary)| {
             let mut other = series("quick", "fq", &[30, 32]);
             change(&mut other);
-            at("old", leak(summary(vec![other])))
+            summary(vec![other])
         };
-        assert!(Reference::new(shown, None, Some(changed(|_| ()))).is_ok());
+        let same = changed(|_| ());
+        assert!(Reference::new(&shown, None, Some(at("old", &same))).is_ok());
         for change in [
             (|s| s.provenance.seed = 2) as fn(&mut ScenarioSummary),
             |s| s.seconds = 60.0,
             |s| s.discard_first = 0.0,
             |s| s.cells[0].point.tcp = 2,
+            // The model makes other packets of the seed now.
+            |s| s.cells[0].runs[1].measures.offered_bytes += 1,
         ] {
             assert_eq!(
-                refused(shown, None, changed(change)),
+                refused(&shown, None, &changed(change)),
                 "no cell of old has the path, traffic, seed and length of one to be shown"
             );
         }
@@ -223,10 +229,10 @@ mod tests {
 
     #[test]
     fn a_queue_that_was_not_run_there_is_refused_with_those_that_were() {
-        let shown = leak(summary(vec![series("quick", "fq", &[50])]));
-        let before = at("old", leak(summary(vec![series("quick", "cake", &[50])])));
+        let shown = summary(vec![series("quick", "fq", &[50])]);
+        let other = summary(vec![series("quick", "cake", &[50])]);
         assert_eq!(
-            refused(shown, Some("fq"), before),
+            refused(&shown, Some("fq"), &other),
             "no cell of old is of the queue `fq`; there are: cake"
         );
     }

@@ -134,6 +134,12 @@ impl<'a> Outlet<'a> {
     }
 }
 
+/// Who hands over the schedule's packets.
+enum Source<'a> {
+    Bestby(Sender),
+    Fifo(Outlet<'a>),
+}
+
 /// Sends `schedule` over `path` under TFRC.
 pub fn run(
     path: &Path,
@@ -143,13 +149,13 @@ pub fn run(
 ) -> Result<Outcome> {
     let reporter = Reporter::new(path.receiver(), PORT)?;
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
-    let sender = match queueing {
-        Queueing::Bestby(marking) => Some(Sender::new(path.sender(), to, marking)?),
-        Queueing::Fifo(_) => None,
+    let source = match queueing {
+        Queueing::Bestby(marking) => Source::Bestby(Sender::new(path.sender(), to, marking)?),
+        Queueing::Fifo(limit) => Source::Fifo(Outlet::new(path, limit, settings, schedule)?),
     };
-    let outlet = match queueing {
-        Queueing::Fifo(limit) => Some(Outlet::new(path, limit, settings, schedule)?),
-        Queueing::Bestby(_) => None,
+    let outlet = match &source {
+        Source::Bestby(_) => None,
+        Source::Fifo(outlet) => Some(outlet),
     };
     let tap = Sniffer::new(path.sender(), topology::DEVICE)?;
     let (wake, woken) = UnixDatagram::pair().context("a pair of sockets")?;
@@ -161,17 +167,16 @@ pub fn run(
             real_time(40);
             reporter.run(&ended)
         });
-        let result = Loop::new(path, tap, woken, schedule, outlet.as_ref(), settings).and_then(
-            |mut control| {
+        let result =
+            Loop::new(path, tap, woken, schedule, outlet, settings).and_then(|mut control| {
                 let start = sys::now() + 50 * MILLI;
                 let sending = scope.spawn({
-                    let (sender, outlet, wake) = (&sender, &outlet, &wake);
+                    let (source, wake) = (&source, &wake);
                     move || {
                         real_time(50);
-                        match (sender, outlet) {
-                            (Some(sender), _) => sender.run(schedule, start),
-                            (None, Some(outlet)) => outlet.fill(start, wake),
-                            (None, None) => bail!("nothing to send with"),
+                        match source {
+                            Source::Bestby(sender) => sender.run(schedule, start),
+                            Source::Fifo(outlet) => outlet.fill(start, wake),
                         }
                     }
                 });
@@ -195,8 +200,7 @@ pub fn run(
                     (Ok(sent), Ok(control)) => Ok((sent?, control?)),
                     _ => bail!("the sending or the controlling thread panicked"),
                 }
-            },
-        );
+            });
         // Wherever it failed: the reporter must come to its end.
         ended.fetch_max(1, Ordering::AcqRel);
         (result, receiving.join())

@@ -166,6 +166,11 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             p.tfrc.send_credit = v;
         });
     }
+    if let Some(units) = &file.paced_by {
+        drafts.multiply("paced_by", "", &units.get_ref().0, |p, v| {
+            p.tfrc.paced_by = v;
+        });
+    }
     if let Some(lifetimes) = &file.lifetime {
         drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));
     }

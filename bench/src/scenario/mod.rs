@@ -20,6 +20,8 @@
 //!                              # "window-counter": as Linux's CCID3 tells them apart
 //! send_credit = "none"         # "tfrc" with pfifo only: rate that was not used is lost, or
 //!                              # "all": may be used later, as with Linux's CCID3
+//! paced_by = "packets"         # "tfrc" with pfifo only: s/X from one packet to the next, or
+//!                              # "bytes": its own size/X, as in bestby
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -44,7 +46,7 @@
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
 //! `router_queue`, `tcp`, `segment_size`, `owd_told`, `restart`, `loss_events`,
-//! `send_credit`, `lifetime`, each parameter of the traffic model, `rtt_error`, `rate_error`,
+//! `send_credit`, `paced_by`, `lifetime`, each parameter of the traffic model, `rtt_error`, `rate_error`,
 //! `stall`; results name them in this order. A list of tables among the model's parameters is
 //! one value. All combinations are run, each with every queue.
 //!
@@ -70,7 +72,7 @@ use self::{
 use crate::{
     queue::Queue,
     series::summary::Swept,
-    tfrc::{LossEvents, OwdTold, Restart, SegmentSize, SendCredit},
+    tfrc::{LossEvents, OwdTold, PacedBy, Restart, SegmentSize, SendCredit},
 };
 
 /// A scenario, read, checked and expanded.
@@ -122,6 +124,7 @@ struct File {
     restart: Option<Spanned<Axis<Restart>>>,
     loss_events: Option<Spanned<Axis<LossEvents>>>,
     send_credit: Option<Spanned<Axis<SendCredit>>>,
+    paced_by: Option<Spanned<Axis<PacedBy>>>,
     lifetime: Option<Axis<Lifetime>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,
@@ -348,6 +351,7 @@ impl File {
             ("restart", self.restart.as_ref().map(Spanned::span)),
             ("loss_events", self.loss_events.as_ref().map(Spanned::span)),
             ("send_credit", self.send_credit.as_ref().map(Spanned::span)),
+            ("paced_by", self.paced_by.as_ref().map(Spanned::span)),
         ];
         for (key, span) in of_tfrc {
             if span.is_some() && self.control != Control::Tfrc {
@@ -376,18 +380,24 @@ impl File {
                 ),
             );
         }
-        if let Some(credit) = &self.send_credit
-            && let Some(QueueName(other)) = queues
-                .iter()
-                .find(|name| !matches!(name.0, Queue::Pfifo(_)))
-        {
-            return fault(
-                Some(credit.span()),
-                &format!(
-                    "`send_credit` is of the FIFO in front of the socket (`pfifo N`); `{other}` \
-                     paces by itself"
-                ),
-            );
+        let of_the_fifo = [
+            ("send_credit", self.send_credit.as_ref().map(Spanned::span)),
+            ("paced_by", self.paced_by.as_ref().map(Spanned::span)),
+        ];
+        for (key, span) in of_the_fifo {
+            if span.is_some()
+                && let Some(QueueName(other)) = queues
+                    .iter()
+                    .find(|name| !matches!(name.0, Queue::Pfifo(_)))
+            {
+                return fault(
+                    span,
+                    &format!(
+                        "`{key}` is of the FIFO in front of the socket (`pfifo N`); `{other}` \
+                         paces by itself"
+                    ),
+                );
+            }
         }
         for (index, QueueName(queue)) in queues.iter().enumerate() {
             if queues[..index]

@@ -328,19 +328,21 @@ fn the_restart_is_an_axis_of_tfrc_alone() {
 }
 
 #[test]
-fn what_ccid3_does_otherwise_are_axes_of_tfrc_alone() {
+fn what_ccid3_and_bestby_do_otherwise_are_axes_of_tfrc_alone() {
     let keys = r#"loss_events = ["round-trip", "window-counter"]
-send_credit = ["none", "all"]"#;
+send_credit = ["none", "all"]
+paced_by = ["packets", "bytes"]"#;
     let text = &tfrc(keys, r#""pfifo 5""#);
     let s = parse(text);
-    assert_eq!(s.cells.len(), 4);
+    assert_eq!(s.cells.len(), 8);
     assert_eq!(
-        ids(&s)[3],
-        "loss_events=window-counter_send_credit=all_pfifo-5"
+        ids(&s)[7],
+        "loss_events=window-counter_send_credit=all_paced_by=bytes_pfifo-5"
     );
-    let last = &s.cells[3].point.tfrc;
+    let last = &s.cells[7].point.tfrc;
     assert_eq!(last.loss_events, LossEvents::WindowCounter);
     assert_eq!(last.send_credit, SendCredit::All);
+    assert_eq!(last.paced_by, PacedBy::Bytes);
     for (from, to, line, says) in [
         (
             "\"tfrc\"",
@@ -350,15 +352,20 @@ send_credit = ["none", "all"]"#;
         ),
         ("\"window-counter\"", "\"window\"", 4, "`window-counter`"),
         ("\"all\"", "\"some\"", 5, "`all`"),
-        (
-            "pfifo 5",
-            "bestby qdisc triage",
-            5,
-            "`bestby qdisc triage` paces by itself",
-        ),
+        ("\"bytes\"", "\"bits\"", 6, "`bits`"),
     ] {
         let (at, message) = refused(&text.replace(from, to));
         assert_eq!(at, Some(line), "{message}");
         assert!(message.contains(says), "{message}");
+    }
+    for key in [r#"send_credit = "all""#, r#"paced_by = "bytes""#] {
+        let (name, _) = key.split_once(' ').unwrap();
+        let (at, message) = refused(&tfrc(key, r#""pfifo 5", "bestby qdisc triage""#));
+        assert_eq!(at, Some(4), "{message}");
+        let says = format!(
+            "`{name}` is of the FIFO in front of the socket (`pfifo N`); `bestby qdisc triage` \
+             paces by itself"
+        );
+        assert!(message.contains(&says), "{message}");
     }
 }

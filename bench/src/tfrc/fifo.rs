@@ -6,10 +6,18 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 
-use super::{SendCredit, pacing::Pacing};
+use super::{PacedBy, Settings, pacing::Pacing};
 
-/// A packet that waits: its position in the schedule and its time of creation, ns.
-pub type Waiting = (u32, u64);
+/// A packet that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its position in the schedule.
+    pub sequence: u32,
+    /// When it was created, ns.
+    pub created: u64,
+    /// Its size on the wire.
+    pub bytes: u32,
+}
 
 /// Packets in the order in which they came. Times are ns of one clock, passed in.
 #[derive(Clone, Debug)]
@@ -19,25 +27,38 @@ pub struct Fifo {
     limit: usize,
     refused: u64,
     pacing: Pacing,
-    /// From one packet to the next, ns.
-    gap: u64,
+    paced_by: PacedBy,
+    /// TFRC's X, bytes/s, and s, bytes.
+    rate: f64,
+    segment: f64,
 }
 
 impl Fifo {
-    /// An empty one for `limit` packets.
-    pub fn new(limit: usize, credit: SendCredit) -> Self {
+    /// An empty one for `limit` packets, without a pace.
+    pub fn new(limit: usize, settings: Settings) -> Self {
         Self {
             waiting: VecDeque::new(),
             limit,
             refused: 0,
-            pacing: Pacing::new(credit),
-            gap: 0,
+            pacing: Pacing::new(settings.send_credit),
+            paced_by: settings.paced_by,
+            rate: f64::INFINITY,
+            segment: 0.0,
         }
     }
 
-    /// Packets leave `gap` ns after one another from the next one on (s/X).
-    pub fn pace(&mut self, gap: u64) {
-        self.gap = gap;
+    /// Packets leave at `rate` bytes/s (X) from the next one on; `segment` is the size of one in the mean (s), bytes.
+    pub fn pace(&mut self, rate: f64, segment: f64) {
+        (self.rate, self.segment) = (rate, segment);
+    }
+
+    /// For how long a packet of so many bytes keeps the next one waiting, ns.
+    fn gap(&self, bytes: u32) -> u64 {
+        let counted = match self.paced_by {
+            PacedBy::Packets => self.segment,
+            PacedBy::Bytes => f64::from(bytes),
+        };
+        (counted / self.rate * 1e9) as u64
     }
 
     /// When the next packet may leave, ns; it may lie in the past.
@@ -78,7 +99,7 @@ impl Fifo {
             let Some(first) = self.waiting.pop_front() else {
                 break;
             };
-            self.pacing.on_sent(now, self.gap);
+            self.pacing.on_sent(now, self.gap(first.bytes));
             send(first)?;
         }
         Ok(())
@@ -87,16 +108,23 @@ impl Fifo {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::SendCredit, *};
 
     const GAP: u64 = 10_000_000;
+    /// A mean packet takes [`GAP`].
+    const SEGMENT: u32 = 400;
 
-    /// Offers `count` packets at once at `now`; those that left.
-    fn burst(fifo: &mut Fifo, count: u32, now: u64) -> Vec<u32> {
+    /// Offers `count` packets of so many bytes at once at `now`; those that left.
+    fn burst(fifo: &mut Fifo, count: u32, bytes: u32, now: u64) -> Vec<u32> {
         let mut left = Vec::new();
-        for n in 0..count {
-            fifo.offer((n, now), now, |(sequence, _)| {
-                left.push(sequence);
+        for sequence in 0..count {
+            let packet = Waiting {
+                sequence,
+                created: now,
+                bytes,
+            };
+            fifo.offer(packet, now, |packet| {
+                left.push(packet.sequence);
                 Ok(())
             })
             .unwrap();
@@ -104,45 +132,70 @@ mod tests {
         left
     }
 
-    fn fifo(limit: usize, credit: SendCredit) -> Fifo {
-        let mut fifo = Fifo::new(limit, credit);
-        fifo.pace(GAP);
+    fn fifo(limit: usize, settings: Settings) -> Fifo {
+        let mut fifo = Fifo::new(limit, settings);
+        fifo.pace(f64::from(SEGMENT) * 1e9 / GAP as f64, SEGMENT.into());
         fifo
     }
 
     #[test]
     fn the_first_packet_of_a_burst_that_may_go_needs_no_place() {
-        let mut idle = fifo(5, SendCredit::None);
-        assert_eq!(burst(&mut idle, 7, GAP), [0]);
+        let mut idle = fifo(5, Settings::default());
+        assert_eq!(burst(&mut idle, 7, SEGMENT, GAP), [0]);
         assert_eq!(idle.refused(), 1);
         // The next one finds them all waiting, and nothing due.
-        let mut busy = fifo(5, SendCredit::None);
-        assert_eq!(burst(&mut busy, 1, GAP), [0]);
-        assert!(burst(&mut busy, 7, GAP + 1).is_empty());
+        let mut busy = fifo(5, Settings::default());
+        assert_eq!(burst(&mut busy, 1, SEGMENT, GAP), [0]);
+        assert!(burst(&mut busy, 7, SEGMENT, GAP + 1).is_empty());
         assert_eq!(busy.refused(), 2);
     }
 
     #[test]
     fn with_credit_a_burst_needs_no_queue() {
-        let mut saved = fifo(1, SendCredit::All);
-        assert_eq!(burst(&mut saved, 1, 0), [0]);
-        assert_eq!(burst(&mut saved, 8, 100 * GAP), [0, 1, 2, 3, 4, 5, 6, 7]);
+        let settings = Settings {
+            send_credit: SendCredit::All,
+            ..Settings::default()
+        };
+        let mut saved = fifo(1, settings);
+        assert_eq!(burst(&mut saved, 1, SEGMENT, 0), [0]);
+        assert_eq!(
+            burst(&mut saved, 8, SEGMENT, 100 * GAP),
+            [0, 1, 2, 3, 4, 5, 6, 7]
+        );
         assert_eq!(saved.refused(), 0);
     }
 
     #[test]
     fn what_waits_leaves_in_order_when_it_is_due() {
-        let mut fifo = fifo(5, SendCredit::None);
-        burst(&mut fifo, 6, GAP);
+        let mut fifo = fifo(5, Settings::default());
+        burst(&mut fifo, 6, SEGMENT, GAP);
         let mut left = Vec::new();
         for turn in 1..10 {
             assert_eq!(fifo.due(), GAP + u64::min(turn, 6) * GAP);
-            fifo.release(GAP + turn * GAP, |(sequence, _)| {
-                left.push(sequence);
+            fifo.release(GAP + turn * GAP, |packet| {
+                left.push(packet.sequence);
                 Ok(())
             })
             .unwrap();
         }
         assert_eq!(left, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_large_packet_keeps_its_place_for_longer_where_bytes_are_paced() {
+        for (paced_by, large, small) in [
+            (PacedBy::Packets, GAP, GAP),
+            (PacedBy::Bytes, 2 * GAP, GAP / 4),
+        ] {
+            let settings = Settings {
+                paced_by,
+                ..Settings::default()
+            };
+            for (bytes, gap) in [(2 * SEGMENT, large), (SEGMENT / 4, small)] {
+                let mut fifo = fifo(5, settings);
+                assert_eq!(burst(&mut fifo, 1, bytes, GAP), [0]);
+                assert_eq!(fifo.due(), GAP + gap, "{paced_by}, {bytes} bytes");
+            }
+        }
     }
 }

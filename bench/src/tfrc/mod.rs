@@ -146,6 +146,26 @@ impl fmt::Display for SendCredit {
     }
 }
 
+/// How long a packet keeps the next one waiting. Of the FIFO in user space only, as [`SendCredit`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PacedBy {
+    /// s/X, whatever its size (RFC 5348 §4.6), as CCID3 has it.
+    #[default]
+    Packets,
+    /// Its own size/X, as in bestby.
+    Bytes,
+}
+
+impl fmt::Display for PacedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Packets => "packets",
+            Self::Bytes => "bytes",
+        })
+    }
+}
+
 /// What a scenario may choose of TFRC; its keys, on one level with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
@@ -160,6 +180,8 @@ pub struct Settings {
     pub loss_events: LossEvents,
     /// What becomes of rate that was not used.
     pub send_credit: SendCredit,
+    /// How long a packet keeps the next one waiting.
+    pub paced_by: PacedBy,
 }
 
 /// ns as seconds.

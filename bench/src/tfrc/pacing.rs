@@ -1,5 +1,4 @@
-//! When the FIFO in user space may send its next packet (RFC 5348 §4.6): s/X after the one
-//! before, large or small, as CCID3 has it (bestby's sessions count bytes).
+//! When the FIFO in user space may send its next packet (RFC 5348 §4.6).
 
 use super::SendCredit;
 use crate::sys::MILLI;

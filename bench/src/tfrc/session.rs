@@ -94,7 +94,7 @@ struct Outlet<'a> {
 impl<'a> Outlet<'a> {
     fn new(path: &Path, limit: usize, settings: Settings, schedule: &'a Schedule) -> Result<Self> {
         Ok(Self {
-            fifo: Mutex::new(Fifo::new(limit, settings.send_credit)),
+            fifo: Mutex::new(Fifo::new(limit, settings)),
             socket: path.sender().enter(open)?,
             schedule,
         })
@@ -104,11 +104,11 @@ impl<'a> Outlet<'a> {
         self.fifo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, (sequence, created): Waiting) -> Result<()> {
-        let packet = &self.schedule.packets[sequence as usize];
+    fn send(&self, waiting: Waiting) -> Result<()> {
+        let packet = &self.schedule.packets[waiting.sequence as usize];
         let mut buffer = [0; 2048];
         let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
-        record(packet, sequence, created).write(payload);
+        record(packet, waiting.sequence, waiting.created).write(payload);
         let port = PORT + packet.class as u16;
         self.socket
             .send_to(payload, (topology::RECEIVER, port))
@@ -124,8 +124,12 @@ impl<'a> Outlet<'a> {
             sys::sleep_until(created);
             let began = sys::now();
             sent.latest = sent.latest.max(began - created.min(began));
-            self.fifo()
-                .offer((sequence as u32, created), began, |p| self.send(p))?;
+            let waiting = Waiting {
+                sequence: sequence as u32,
+                created,
+                bytes: packet.wire_bytes,
+            };
+            self.fifo().offer(waiting, began, |p| self.send(p))?;
             // Full: then the loop has been woken and has not come to it yet.
             let _ = wake.send(&[0]);
             sent.created.push(created);
@@ -344,9 +348,8 @@ impl<'a> Loop<'a> {
 
     /// Sets the pace of the FIFO in user space, and sends what it allows by now.
     fn pace(&self, outlet: &Outlet<'_>) -> Result<()> {
-        let gap = (self.control.segment() / self.control.rate() * 1e9) as u64;
         let mut fifo = outlet.fifo();
-        fifo.pace(gap);
+        fifo.pace(self.control.rate(), self.control.segment());
         fifo.release(sys::now(), |packet| outlet.send(packet))
     }
 

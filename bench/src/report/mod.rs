@@ -41,7 +41,8 @@ pub struct Options {
     #[arg(long, value_name = "QUEUE", requires = "table")]
     pub against: Option<String>,
     /// With --table: what each queue has more than itself in this other results' directory, of an
-    /// earlier commit for instance, run by run; with --against: more than that queue there.
+    /// earlier commit for instance, run by run; with --against: more than that queue there. Where
+    /// that directory has a path with one choice of TFRC's settings only, that may be another one.
     #[arg(long, value_name = "DIR", requires = "table")]
     pub before: Option<PathBuf>,
     /// Instead of the page: the cells in which another queue is better than triage, those

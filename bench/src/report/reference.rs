@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Result, bail, ensure};
 
 use super::compare;
-use crate::series::summary::{CellSummary, RunSummary, ScenarioSummary, Summary};
+use crate::{
+    scenario::cell::Point,
+    series::summary::{CellSummary, RunSummary, ScenarioSummary, Summary},
+};
 
 /// Another results' directory.
 #[derive(Clone, Copy, Debug)]
@@ -87,9 +90,15 @@ impl<'a> Reference<'a> {
             None => Some((scenario, compare::find(scenario, &cell.axes, queue)?)),
             Some(before) => before.series(scenario).find_map(|other| {
                 let is = |c: &&CellSummary| {
-                    c.queue == queue && c.point == cell.point && have_same_traffic(c, cell)
+                    c.queue == queue && same_path(c, cell) && have_same_traffic(c, cell)
                 };
-                Some((other, other.cells.iter().find(is)?))
+                let there: Vec<&CellSummary> = other.cells.iter().filter(is).collect();
+                let found = match *there {
+                    // The sender may be set otherwise, as long as there is no doubt which is meant.
+                    [only] => only,
+                    _ => there.into_iter().find(|c| c.point == cell.point)?,
+                };
+                Some((other, found))
             }),
         }
     }
@@ -106,10 +115,16 @@ impl<'a> Reference<'a> {
             None => queue.unwrap_or_default(),
             Some(before) => {
                 let mut made: Vec<String> = Vec::new();
-                for (series, _) in scenario.cells.iter().filter_map(|c| self.of(scenario, c)) {
+                let with = |c| Some((c, self.of(scenario, c)?));
+                for (cell, (series, other)) in scenario.cells.iter().filter_map(with) {
                     let made_by = &series.provenance;
+                    let set = if other.point == cell.point {
+                        ""
+                    } else {
+                        ", its TFRC set otherwise"
+                    };
                     let text = format!(
-                        "{}: Linux {}, commit {}",
+                        "{}: Linux {}, commit {}{set}",
                         series.name, made_by.kernel, made_by.commit
                     );
                     if !made.contains(&text) {
@@ -125,6 +140,15 @@ impl<'a> Reference<'a> {
         };
         format!("More than {what} (paired t-test, over the runs that both have):\n\n")
     }
+}
+
+/// Whether nothing but what is chosen of TFRC differs between the places of both.
+fn same_path(first: &CellSummary, second: &CellSummary) -> bool {
+    let set_alike = Point {
+        tfrc: second.point.tfrc,
+        ..first.point.clone()
+    };
+    set_alike == second.point
 }
 
 /// Whether the repetitions that both cells have were offered as much: a model of traffic that has
@@ -147,6 +171,7 @@ mod tests {
         report::html::tests::{cell, scenario},
         scenario::cell::Coordinate,
         series::summary::FORMAT,
+        tfrc::{PacedBy, SendCredit},
     };
 
     fn summary(scenarios: Vec<ScenarioSummary>) -> Summary {
@@ -200,6 +225,37 @@ mod tests {
         let both = ["another", "quick"].map(|name| series(name, "fq", &[30]));
         let (name, ..) = found(&summary(both.into()), Some("fq"));
         assert_eq!(name, "quick");
+    }
+
+    #[test]
+    fn a_sender_set_otherwise_is_a_pair_if_it_is_the_only_one() {
+        let by = |paced_by| {
+            let mut cell = cell(&[], "fq", &[30]);
+            cell.point.tfrc.paced_by = paced_by;
+            cell
+        };
+        let of = |cells| summary(vec![scenario(&[], cells)]);
+        let (packets, bytes) = (by(PacedBy::Packets), by(PacedBy::Bytes));
+        let shown = of(vec![bytes.clone()]);
+        let scenario = &shown.scenarios[0];
+        let found = |other: &Summary| {
+            let reference = Reference::new(&shown, None, Some(at("old", other)));
+            let reference = reference.unwrap().unwrap();
+            let (_, found) = reference.of(scenario, &scenario.cells[0]).unwrap();
+            let told = reference
+                .text(scenario)
+                .contains(", its TFRC set otherwise");
+            (found.point.tfrc.paced_by, told)
+        };
+        let only = of(vec![packets.clone()]);
+        assert_eq!(found(&only), (PacedBy::Packets, true));
+        let both = of(vec![packets.clone(), bytes]);
+        assert_eq!(found(&both), (PacedBy::Bytes, false));
+        // Which of the two?
+        let mut credit = packets.clone();
+        credit.point.tfrc.send_credit = SendCredit::All;
+        let doubt = of(vec![packets, credit]);
+        assert!(refused(&shown, None, &doubt).starts_with("no cell of old"));
     }
 
     #[test]

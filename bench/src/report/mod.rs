@@ -37,11 +37,12 @@ pub struct Options {
     #[arg(long, value_name = "COLUMNS", num_args = 0..=1, default_missing_value = "",
           group = "tables")]
     pub table: Option<String>,
-    /// With --table: what each queue has more than this one, with the 95 % interval of a t-test.
-    #[arg(long, value_name = "QUEUE", requires = "table")]
+    /// With --table: what each queue has more than this one, with the 95 % interval of a t-test; of
+    /// AXIS=VALUE, e.g. restart=rfc5348: more than the same queue there.
+    #[arg(long, value_name = "QUEUE|AXIS=VALUE", requires = "table")]
     pub against: Option<String>,
     /// With --table: what each queue has more than itself in this other results' directory, of an
-    /// earlier commit for instance, run by run; with --against: more than that queue there. Where
+    /// earlier commit for instance, run by run; with --against QUEUE: more than that queue there. Where
     /// that directory has a path with one choice of TFRC's settings only, that may be another one.
     #[arg(long, value_name = "DIR", requires = "table")]
     pub before: Option<PathBuf>,

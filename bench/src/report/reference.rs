@@ -1,5 +1,6 @@
-//! What the cells of a table are compared with: another queue of the same series, or runs of
-//! the same traffic in another one, of an earlier commit for instance.
+//! What the cells of a table are compared with: another queue of the same series, another place
+//! on one of its axes, or runs of the same traffic in another one, of an earlier commit for
+//! instance.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::compare;
 use crate::{
-    scenario::cell::Point,
+    scenario::cell::{Coordinate, Point},
     series::summary::{CellSummary, RunSummary, ScenarioSummary, Summary},
 };
 
@@ -32,10 +33,63 @@ impl<'a> Before<'a> {
     }
 }
 
+/// What `--against` names.
+#[derive(Clone, Debug, PartialEq)]
+enum Against<'a> {
+    /// Another queue at the same place.
+    Queue(&'a str),
+    /// The same queue at another place on this axis.
+    Place(Coordinate),
+}
+
+impl<'a> Against<'a> {
+    /// `AXIS=VALUE`, or a queue's name, which has no `=`.
+    fn parse(text: &'a str) -> Self {
+        match text.split_once('=') {
+            Some((axis, value)) => Self::Place(Coordinate {
+                axis: axis.trim().into(),
+                value: value.trim().into(),
+            }),
+            None => Self::Queue(text),
+        }
+    }
+
+    /// # Errors
+    /// No cell of `there` is of it; `place` says where these cells are.
+    fn find(&self, there: &Summary, place: &str) -> Result<()> {
+        let cells = || there.scenarios.iter().flat_map(|s| &s.cells);
+        let (wanted, all): (_, BTreeSet<String>) = match self {
+            Self::Queue(queue) => {
+                let queues = cells().map(|cell| cell.queue.clone()).collect();
+                ((*queue).to_owned(), queues)
+            }
+            Self::Place(wanted) => {
+                let places = cells().flat_map(|cell| &cell.axes).map(at);
+                (at(wanted), places.collect())
+            }
+        };
+        let what = match self {
+            Self::Queue(_) => "of the queue",
+            Self::Place(_) => "at",
+        };
+        ensure!(
+            all.contains(&wanted),
+            "no cell {place} is {what} `{wanted}`; there are: {}",
+            all.into_iter().collect::<Vec<_>>().join(", ")
+        );
+        Ok(())
+    }
+}
+
+/// As `--against` takes it.
+fn at(place: &Coordinate) -> String {
+    format!("{}={}", place.axis, place.value)
+}
+
 /// What is compared with: at least one of both is there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reference<'a> {
-    queue: Option<&'a str>,
+    against: Option<Against<'a>>,
     before: Option<Before<'a>>,
 }
 
@@ -43,31 +97,28 @@ impl<'a> Reference<'a> {
     /// `None` where nothing is to be compared with.
     ///
     /// # Errors
-    /// `queue` was not run, or `before` has no run of the same traffic at the same place.
+    /// No cell is of what `against` names, or `before` has no run of the same traffic at the same
+    /// place.
     pub(super) fn new(
         shown: &'a Summary,
-        queue: Option<&'a str>,
+        against: Option<&'a str>,
         before: Option<Before<'a>>,
     ) -> Result<Option<Self>> {
-        if let Some(queue) = queue {
-            let cells = before.map_or(shown, |b| b.summary).scenarios.iter();
-            let there: BTreeSet<&str> = cells
-                .flat_map(|s| &s.cells)
-                .map(|cell| cell.queue.as_str())
-                .collect();
-            if !there.contains(queue) {
-                let place = match before {
-                    Some(before) => format!("of {}", before.dir.display()),
-                    None => "to be shown".into(),
-                };
-                let there: Vec<&str> = there.into_iter().collect();
-                bail!(
-                    "no cell {place} is of the queue `{queue}`; there are: {}",
-                    there.join(", ")
-                );
+        let against = against.map(Against::parse);
+        match (&against, before) {
+            (Some(Against::Place(place)), Some(before)) => bail!(
+                "`{}` is a place in a series itself: name a queue beside what is in {}",
+                at(place),
+                before.dir.display()
+            ),
+            (Some(against), Some(before)) => {
+                against.find(before.summary, &format!("of {}", before.dir.display()))?;
             }
+            (Some(against), None) => against.find(shown, "to be shown")?,
+            (None, None) => return Ok(None),
+            (None, Some(_)) => {}
         }
-        let reference = Self { queue, before };
+        let reference = Self { against, before };
         if let Some(before) = before {
             let any = |s: &'a ScenarioSummary| s.cells.iter().any(|c| reference.of(s, c).is_some());
             ensure!(
@@ -76,7 +127,7 @@ impl<'a> Reference<'a> {
                 before.dir.display()
             );
         }
-        Ok((queue.is_some() || before.is_some()).then_some(reference))
+        Ok(Some(reference))
     }
 
     /// What `cell` is compared with, and the series that it is of.
@@ -85,9 +136,17 @@ impl<'a> Reference<'a> {
         scenario: &'a ScenarioSummary,
         cell: &CellSummary,
     ) -> Option<(&'a ScenarioSummary, &'a CellSummary)> {
-        let queue = self.queue.unwrap_or(&cell.queue);
+        let queue = match self.against {
+            Some(Against::Queue(queue)) => queue,
+            _ => &cell.queue,
+        };
+        let mut axes = cell.axes.clone();
+        if let Some(Against::Place(place)) = &self.against {
+            let axis = axes.iter_mut().find(|c| c.axis == place.axis)?;
+            axis.value.clone_from(&place.value);
+        }
         match self.before {
-            None => Some((scenario, compare::find(scenario, &cell.axes, queue)?)),
+            None => Some((scenario, compare::find(scenario, &axes, queue)?)),
             Some(before) => before.series(scenario).find_map(|other| {
                 let is = |c: &&CellSummary| {
                     c.queue == queue && same_path(c, cell) && have_same_traffic(c, cell)
@@ -103,16 +162,25 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Whether a row of this queue would compare it with itself.
-    pub(super) fn is_itself(&self, queue: &str) -> bool {
-        self.before.is_none() && self.queue == Some(queue)
+    /// Whether a row of this cell would compare it with itself.
+    pub(super) fn is_itself(&self, cell: &CellSummary) -> bool {
+        self.before.is_none()
+            && match &self.against {
+                Some(Against::Queue(queue)) => cell.queue == *queue,
+                Some(Against::Place(place)) => cell.axes.contains(place),
+                None => false,
+            }
     }
 
     /// The line above a scenario's tables.
     pub(super) fn text(&self, scenario: &'a ScenarioSummary) -> String {
-        let queue = self.queue.map(str::to_owned);
+        let queue = match &self.against {
+            Some(Against::Queue(queue)) => (*queue).to_owned(),
+            Some(Against::Place(place)) => format!("the same queue at {}", at(place)),
+            None => "the same queue".into(),
+        };
         let what = match self.before {
-            None => queue.unwrap_or_default(),
+            None => queue,
             Some(before) => {
                 let mut made: Vec<String> = Vec::new();
                 let with = |c| Some((c, self.of(scenario, c)?));
@@ -131,7 +199,6 @@ impl<'a> Reference<'a> {
                         made.push(text);
                     }
                 }
-                let queue = queue.unwrap_or_else(|| "the same queue".into());
                 if made.is_empty() {
                     made.push("which has none such".into());
                 }
@@ -169,7 +236,6 @@ mod tests {
     use super::*;
     use crate::{
         report::html::tests::{cell, scenario},
-        scenario::cell::Coordinate,
         series::summary::FORMAT,
         tfrc::{PacedBy, SendCredit},
     };
@@ -213,7 +279,7 @@ mod tests {
         let found = |other: &Summary, queue| {
             let reference = Reference::new(&shown, queue, Some(at("old", other)));
             let reference = reference.unwrap().unwrap();
-            assert!(!reference.is_itself("fq"));
+            assert!(!reference.is_itself(&quick.cells[0]));
             let (series, found) = reference.of(quick, &quick.cells[0]).unwrap();
             (series.name.clone(), found.runs.len(), reference.text(quick))
         };
@@ -281,6 +347,44 @@ mod tests {
                 "no cell of old has the path, traffic, seed and length of one to be shown"
             );
         }
+    }
+
+    #[test]
+    fn a_cell_is_compared_with_another_place_on_an_axis() {
+        let restarts = |owd, runs: [&[u64]; 2]| {
+            let [first, second] = runs;
+            let axes = |restart| [("restart", restart), ("owd", owd)];
+            [
+                cell(&axes("rfc5348"), "fq", first),
+                cell(&axes("faster"), "fq", second),
+            ]
+        };
+        let cells = [
+            restarts("5", [&[30, 32], &[34, 37]]),
+            restarts("75", [&[10], &[90]]),
+        ];
+        let shown = summary(vec![scenario(&["restart", "owd"], cells.concat())]);
+        let quick = &shown.scenarios[0];
+        let reference = Reference::new(&shown, Some("restart=rfc5348"), None);
+        let reference = reference.unwrap().unwrap();
+        let words = "More than the same queue at restart=rfc5348 (paired";
+        assert!(reference.text(quick).starts_with(words));
+        let itself: Vec<bool> = quick.cells.iter().map(|c| reference.is_itself(c)).collect();
+        assert_eq!(itself, [true, false, true, false]);
+        for (faster, rfc5348) in [(1, 0), (3, 2)] {
+            let (_, found) = reference.of(quick, &quick.cells[faster]).unwrap();
+            assert_eq!(found.axes, quick.cells[rfc5348].axes);
+        }
+        let error = Reference::new(&shown, Some("restart=slow"), None).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no cell to be shown is at `restart=slow`; there are: owd=5, owd=75, restart=faster, \
+             restart=rfc5348"
+        );
+        assert_eq!(
+            refused(&shown, Some("owd=5"), &shown),
+            "`owd=5` is a place in a series itself: name a queue beside what is in old"
+        );
     }
 
     #[test]

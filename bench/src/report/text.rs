@@ -111,7 +111,11 @@ fn tables_of<'a>(
     for axes in section::combinations(scenario) {
         let mut table = Table::new(&labels);
         let cells = || scenario.cells.iter().filter(|cell| cell.axes == axes);
-        for cell in cells().filter(|cell| !reference.is_some_and(|r| r.is_itself(&cell.queue))) {
+        let shown = |cell: &&CellSummary| !reference.is_some_and(|r| r.is_itself(cell));
+        if !cells().any(|cell| shown(&cell)) {
+            continue;
+        }
+        for cell in cells().filter(shown) {
             let other = reference.map(|r| r.of(scenario, cell));
             let mut row = vec![cell.queue.clone()];
             row.extend(uneven.then(|| cell.runs.len().to_string()));
@@ -350,6 +354,23 @@ mod tests {
             assert!(text.contains(words), "no `{words}` in\n{text}");
         }
         assert!(!text.contains("| fq |"), "{text}");
+    }
+
+    #[test]
+    fn a_place_that_all_others_are_compared_with_has_no_table() {
+        let columns = columns("frames %").unwrap();
+        let summary = summary();
+        let reference = Reference::new(&summary, Some("owd=5"), None).unwrap();
+        let text = tables(&summary, &columns, reference.as_ref());
+        for words in [
+            "More than the same queue at owd=5 (paired t-test",
+            "owd 75 ms:\n\n| queue | runs | frames % |\n",
+            "| bestby qdisc triage | 3 | -70.00 ± ",
+            "| fq | 2 | +11.00 ± ",
+        ] {
+            assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+        assert!(!text.contains("owd 5 ms"), "{text}");
     }
 
     #[test]

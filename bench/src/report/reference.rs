@@ -107,7 +107,7 @@ impl<'a> Reference<'a> {
         let against = against.map(Against::parse);
         match (&against, before) {
             (Some(Against::Place(place)), Some(before)) => bail!(
-                "`{}` is a place in a series itself: name a queue beside what is in {}",
+                "--against {} compares within one series; with --before {} name a queue",
                 at(place),
                 before.dir.display()
             ),
@@ -383,7 +383,7 @@ mod tests {
         );
         assert_eq!(
             refused(&shown, Some("owd=5"), &shown),
-            "`owd=5` is a place in a series itself: name a queue beside what is in old"
+            "--against owd=5 compares within one series; with --before old name a queue"
         );
     }
 

@@ -43,7 +43,7 @@ pub struct Options {
     pub against: Option<String>,
     /// With --table: what each queue has more than itself in this other results' directory, of an
     /// earlier commit for instance, run by run; with --against QUEUE: more than that queue there. Where
-    /// that directory has a path with one choice of TFRC's settings only, that may be another one.
+    /// TFRC is set in one way only on a path there, it may be another one; the heading says so.
     #[arg(long, value_name = "DIR", requires = "table")]
     pub before: Option<PathBuf>,
     /// Instead of the page: the cells in which another queue is better than triage, those

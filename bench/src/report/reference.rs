@@ -54,9 +54,11 @@ impl<'a> Against<'a> {
         }
     }
 
+    /// Refuses what no cell of `there` is of; `place` says where these cells are.
+    ///
     /// # Errors
-    /// No cell of `there` is of it; `place` says where these cells are.
-    fn find(&self, there: &Summary, place: &str) -> Result<()> {
+    /// With all that there is.
+    fn check(&self, there: &Summary, place: &str) -> Result<()> {
         let cells = || there.scenarios.iter().flat_map(|s| &s.cells);
         let (wanted, all): (_, BTreeSet<String>) = match self {
             Self::Queue(queue) => {
@@ -112,9 +114,9 @@ impl<'a> Reference<'a> {
                 before.dir.display()
             ),
             (Some(against), Some(before)) => {
-                against.find(before.summary, &format!("of {}", before.dir.display()))?;
+                against.check(before.summary, &format!("of {}", before.dir.display()))?;
             }
-            (Some(against), None) => against.find(shown, "to be shown")?,
+            (Some(against), None) => against.check(shown, "to be shown")?,
             (None, None) => return Ok(None),
             (None, Some(_)) => {}
         }
@@ -147,18 +149,23 @@ impl<'a> Reference<'a> {
         }
         match self.before {
             None => Some((scenario, compare::find(scenario, &axes, queue)?)),
-            Some(before) => before.series(scenario).find_map(|other| {
-                let is = |c: &&CellSummary| {
+            Some(before) => {
+                let is = |c: &CellSummary| {
                     c.queue == queue && same_path(c, cell) && have_same_traffic(c, cell)
                 };
-                let there: Vec<&CellSummary> = other.cells.iter().filter(is).collect();
-                let found = match *there {
+                let there: Vec<_> = before
+                    .series(scenario)
+                    .flat_map(|other| other.cells.iter().map(move |c| (other, c)))
+                    .filter(|(_, c)| is(c))
+                    .collect();
+                let same = there.iter().find(|(_, c)| c.point == cell.point);
+                match (same, &*there) {
+                    (Some(same), _) => Some(*same),
                     // The sender may be set otherwise, as long as there is no doubt which is meant.
-                    [only] => only,
-                    _ => there.into_iter().find(|c| c.point == cell.point)?,
-                };
-                Some((other, found))
-            }),
+                    (None, [only]) => Some(*only),
+                    _ => None,
+                }
+            }
         }
     }
 
@@ -315,8 +322,13 @@ mod tests {
         };
         let only = of(vec![packets.clone()]);
         assert_eq!(found(&only), (PacedBy::Packets, true));
-        let both = of(vec![packets.clone(), bytes]);
+        let both = of(vec![packets.clone(), bytes.clone()]);
         assert_eq!(found(&both), (PacedBy::Bytes, false));
+        // Alike in a series of another name is nearer than otherwise in one of the same.
+        let mut other = of(vec![bytes]).scenarios;
+        other[0].name = "another".into();
+        let apart = summary([of(vec![packets.clone()]).scenarios, other].concat());
+        assert_eq!(found(&apart), (PacedBy::Bytes, false));
         // Which of the two?
         let mut credit = packets.clone();
         credit.point.tfrc.send_credit = SendCredit::All;

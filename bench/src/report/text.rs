@@ -339,12 +339,15 @@ mod tests {
         }
     }
 
+    fn beside(against: &str, named: &str) -> String {
+        let summary = summary();
+        let reference = Reference::new(&summary, Some(against), None).unwrap();
+        tables(&summary, &columns(named).unwrap(), reference.as_ref())
+    }
+
     #[test]
     fn a_queue_beside_another_is_told_with_the_interval_of_the_difference() {
-        let columns = columns("frames %,stale").unwrap();
-        let summary = summary();
-        let reference = Reference::new(&summary, Some("fq"), None).unwrap();
-        let text = tables(&summary, &columns, reference.as_ref());
+        let text = beside("fq", "frames %,stale");
         // Pairs of runs: 60, 62, 64. Below it two of three: -20, -20.
         for words in [
             "More than fq (paired t-test",
@@ -358,10 +361,7 @@ mod tests {
 
     #[test]
     fn a_place_that_all_others_are_compared_with_has_no_table() {
-        let columns = columns("frames %").unwrap();
-        let summary = summary();
-        let reference = Reference::new(&summary, Some("owd=5"), None).unwrap();
-        let text = tables(&summary, &columns, reference.as_ref());
+        let text = beside("owd=5", "frames %");
         for words in [
             "More than the same queue at owd=5 (paired t-test",
             "owd 75 ms:\n\n| queue | runs | frames % |\n",

@@ -46,9 +46,9 @@
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
 //! `router_queue`, `tcp`, `segment_size`, `owd_told`, `restart`, `loss_events`,
-//! `send_credit`, `paced_by`, `lifetime`, each parameter of the traffic model, `rtt_error`, `rate_error`,
-//! `stall`; results name them in this order. A list of tables among the model's parameters is
-//! one value. All combinations are run, each with every queue.
+//! `send_credit`, `paced_by`, `lifetime`, each parameter of the traffic model, `rtt_error`,
+//! `rate_error`, `stall`; results name them in this order. A list of tables among the model's
+//! parameters is one value. All combinations are run, each with every queue.
 //!
 //! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
 //! rate, and bestby's sessions are set to the wrong one (`bestby session set --rate`);

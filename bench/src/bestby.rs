@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-use crate::{cleanup, netns, netns::Netns, run};
+use crate::{cleanup, netns, netns::Netns, run, wait::Wait};
 
 /// A running `bestbyd` with its own directory, socket and bpffs directory; stopped
 /// and removed with its pins when dropped.
@@ -113,7 +113,7 @@ impl Agent {
 
     fn wait_ready(&mut self) -> Result<()> {
         // Loading and verifying all programs takes seconds under emulation.
-        let limit = Instant::now() + Duration::from_secs(120);
+        let mut wait = Wait::new(Duration::from_secs(120));
         loop {
             if let Some(status) = self.child.try_wait()? {
                 bail!(
@@ -124,7 +124,7 @@ impl Agent {
             if self.socket.exists() && self.bestby("iface ls").is_ok() {
                 return Ok(());
             }
-            if Instant::now() > limit {
+            if !wait.pause() {
                 bail!(
                     "bestbyd does not answer on {}:\n{}{}",
                     self.socket.display(),
@@ -132,7 +132,6 @@ impl Agent {
                     threads(self.child.id())
                 );
             }
-            thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -306,6 +305,8 @@ fn remove_pins(directory: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]

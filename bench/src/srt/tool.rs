@@ -6,14 +6,13 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
     process::{Child, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::counters::Report;
-use crate::{cleanup, netns::Netns, run};
+use crate::{cleanup, netns::Netns, run, wait::Wait};
 
 /// Far longer than any handshake over a path of the lab takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,7 +73,7 @@ impl Tool {
 
     /// Waits until `ready` holds, for as long as the program runs.
     fn wait(&mut self, what: &str, ready: impl Fn(&Self) -> Result<bool>) -> Result<()> {
-        let limit = Instant::now() + PATIENCE;
+        let mut wait = Wait::new(PATIENCE);
         while !ready(self)? {
             if let Some(status) = self.child.try_wait()? {
                 bail!(
@@ -83,13 +82,13 @@ impl Tool {
                     self.log()
                 );
             }
-            ensure!(
-                Instant::now() < limit,
-                "SRT's {} does not come to `{what}`:\n{}",
-                self.role,
-                self.log()
-            );
-            thread::sleep(Duration::from_millis(5));
+            if !wait.pause() {
+                bail!(
+                    "SRT's {} does not come to `{what}`:\n{}",
+                    self.role,
+                    self.log()
+                );
+            }
         }
         Ok(())
     }

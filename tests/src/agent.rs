@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bestby_netns::wait::Wait;
 use serde_json::{Value, json};
 
 use crate::netns::{Lab, Netns};
@@ -59,7 +60,7 @@ impl Agent {
             .stderr(file)
             .spawn()
             .unwrap();
-        let end = Instant::now() + Duration::from_secs(90);
+        let mut wait = Wait::new(Duration::from_secs(90));
         while UnixStream::connect(&socket).is_err() {
             let log = || std::fs::read_to_string(&log).unwrap_or_default();
             assert!(
@@ -67,8 +68,7 @@ impl Agent {
                 "bestbyd ended: {}",
                 log()
             );
-            assert!(Instant::now() < end, "bestbyd does not answer: {}", log());
-            std::thread::sleep(Duration::from_millis(20));
+            assert!(wait.pause(), "bestbyd does not answer: {}", log());
         }
         Self { child, socket, log }
     }

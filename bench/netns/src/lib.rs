@@ -1,4 +1,4 @@
-//! Network namespaces of the lab and of the tests.
+//! Network namespaces of the lab and of the tests, and programs in them.
 //!
 //! A crate of its own because the tests need namespaces but none of the lab:
 //! they are built and run without its traffic, reports and solvers.
@@ -6,3 +6,4 @@
 pub mod cleanup;
 pub mod netns;
 pub mod run;
+pub mod wait;

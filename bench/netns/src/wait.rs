@@ -19,7 +19,7 @@ const AWAKE: Duration = Duration::from_secs(30);
 /// that hangs. So the last half minute is spent awake: then every ns is an instruction executed,
 /// and the clock is no faster than the machine. (In real time it is half a minute.)
 #[derive(Debug)]
-pub(crate) struct Wait {
+pub struct Wait {
     asleep_until: Instant,
     awake: Duration,
     awake_until: Option<Instant>,
@@ -27,7 +27,7 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// For so long, and half a minute.
-    pub(crate) fn new(asleep: Duration) -> Self {
+    pub fn new(asleep: Duration) -> Self {
         Self::with(asleep, AWAKE)
     }
 
@@ -40,7 +40,7 @@ impl Wait {
     }
 
     /// Pauses before the next look; false = the time is over.
-    pub(crate) fn pause(&mut self) -> bool {
+    pub fn pause(&mut self) -> bool {
         let now = Instant::now();
         if now < self.asleep_until {
             thread::sleep(PAUSE);

@@ -17,6 +17,7 @@
 //! keeps the link busy afterwards; the path then delays it by the owd. So the last
 //! packet of an ADU may start as late as deadline − owd: see [`Departure`].
 
+mod columns;
 mod demand;
 mod dp;
 mod drops;

@@ -1,21 +1,23 @@
 //! Schedulers against the bound, over loads, delays and lifetimes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use super::{
-    Bound, Fate, best_choice, false_drops,
-    informed::{Told, choice},
-    of,
-    rules::{Guard, Size, Sure, Triage, Victim, When},
-    simulate::{Errors, Outcome, Scheduler, simulate},
+    Bound, Fate,
+    columns::{Column, columns, outcome},
+    false_drops, of,
+    simulate::Errors,
 };
 use crate::{
     report::Table,
     sys::MILLI,
-    traffic::{Class, Schedule, conference, gop},
+    traffic::{
+        Class, Schedule, conference, gop,
+        media::{self, Layers},
+    },
 };
 
 /// What the study covers.
@@ -36,7 +38,7 @@ pub struct Options {
     /// Lifetimes in ms, audio/video.
     #[arg(long, value_delimiter = ',', default_values_t = LIFETIMES.map(str::to_owned))]
     pub lifetimes: Vec<String>,
-    /// conference, gop.
+    /// conference, gop, media (recorded by ffmpeg).
     #[arg(long, value_delimiter = ',', default_values_t = ["conference".to_owned(), "gop".to_owned()])]
     pub traffic: Vec<String>,
     /// Schedulers, by name; `all` = every one there is.
@@ -63,238 +65,6 @@ const LIFETIMES: [&str; 7] = [
     "200/150",
 ];
 
-/// What stands in a column of the study.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Column {
-    /// A scheduler.
-    Scheduler(Scheduler),
-    /// Not a scheduler: only one best choice is [`offered`], so what arrives says how much of the
-    /// bound can be had with packets that are not interrupted.
-    Oracle,
-    /// The same with what is chosen by who is told of the traffic: see [`super::informed`].
-    Informed(Told),
-}
-
-/// All columns there are, by the names they have in tables.
-pub(super) fn columns() -> Vec<(&'static str, Column)> {
-    let kernel = Triage::KERNEL;
-    let last_bit = Triage::LAST_BIT;
-    let first_bit = Triage {
-        first_bit: true,
-        ..last_bit
-    };
-    let begun = Triage {
-        keep_begun: true,
-        ..first_bit
-    };
-    let dequeue = Triage {
-        when: When::Dequeue,
-        ..first_bit
-    };
-    let with = |early, plan_early| Triage {
-        early,
-        plan_early,
-        from_begun: true,
-        by_end: false,
-        expects: false,
-        ..kernel
-    };
-    let end = |early, plan_early| Triage {
-        early,
-        plan_early,
-        expects: false,
-        ..kernel
-    };
-    let triages = [
-        ("triage", kernel),
-        ("last-bit", last_bit),
-        ("first-bit", first_bit),
-        ("begun", begun),
-        (
-            "whole",
-            Triage {
-                victim: Victim::Largest,
-                ..first_bit
-            },
-        ),
-        (
-            "latest",
-            Triage {
-                victim: Victim::Latest,
-                ..first_bit
-            },
-        ),
-        (
-            "first",
-            Triage {
-                victim: Victim::First,
-                ..first_bit
-            },
-        ),
-        (
-            "start",
-            Triage {
-                when: When::Start,
-                ..first_bit
-            },
-        ),
-        ("dequeue", dequeue),
-        (
-            "dequeue-begun",
-            Triage {
-                keep_begun: true,
-                ..dequeue
-            },
-        ),
-        (
-            "dequeue-whole",
-            Triage {
-                victim: Victim::Largest,
-                ..dequeue
-            },
-        ),
-        (
-            "known",
-            Triage {
-                size: Size::Known,
-                ..dequeue
-            },
-        ),
-        (
-            "known-begun",
-            Triage {
-                size: Size::Known,
-                keep_begun: true,
-                ..dequeue
-            },
-        ),
-        (
-            "guard",
-            Triage {
-                guard: Guard::GiveUp,
-                ..dequeue
-            },
-        ),
-        (
-            "wait",
-            Triage {
-                guard: Guard::Wait,
-                ..dequeue
-            },
-        ),
-        (
-            "tie",
-            Triage {
-                guard: Guard::Wait,
-                grain: 1,
-                ..dequeue
-            },
-        ),
-        (
-            "grain-4",
-            Triage {
-                guard: Guard::Wait,
-                grain: 4 * MILLI,
-                ..dequeue
-            },
-        ),
-        (
-            "grain-16",
-            Triage {
-                guard: Guard::Wait,
-                grain: 16 * MILLI,
-                ..dequeue
-            },
-        ),
-        (
-            "first-bit-tie",
-            Triage {
-                grain: MILLI,
-                ..first_bit
-            },
-        ),
-        (
-            "sure",
-            Triage {
-                sure: Sure::Always,
-                ..dequeue
-            },
-        ),
-        (
-            "doubt",
-            Triage {
-                sure: Sure::Doubt,
-                ..dequeue
-            },
-        ),
-        (
-            "sure-1.5",
-            Triage {
-                sure: Sure::Always,
-                slower: 1.5,
-                ..dequeue
-            },
-        ),
-        (
-            "doubt-1.5",
-            Triage {
-                sure: Sure::Doubt,
-                slower: 1.5,
-                ..dequeue
-            },
-        ),
-        (
-            "care",
-            Triage {
-                care: 0.25,
-                ..with(0.0, 0.0)
-            },
-        ),
-        ("early", with(1.0, 0.0)),
-        ("planned", with(1.0, 0.5)),
-        ("early-plan", with(1.0, 1.0)),
-        (
-            "unbegun",
-            Triage {
-                from_begun: false,
-                ..with(1.0, 0.5)
-            },
-        ),
-        ("end", end(0.0, 0.0)),
-        ("end-early", end(0.25, 0.0)),
-        ("end-half", end(0.25, 0.5)),
-        ("end-most", end(0.25, 0.75)),
-        ("end-all", end(0.25, 1.0)),
-        (
-            "end-begun",
-            Triage {
-                from_begun: true,
-                ..end(0.25, 0.75)
-            },
-        ),
-        (
-            "wait-doubt",
-            Triage {
-                guard: Guard::Wait,
-                sure: Sure::Doubt,
-                ..dequeue
-            },
-        ),
-    ];
-    let plain = [
-        ("oracle", Column::Oracle),
-        ("informed", Column::Informed(Told::Phases)),
-        ("sizes", Column::Informed(Told::Sizes)),
-        ("motion", Column::Informed(Told::Motion)),
-        ("fifo", Column::Scheduler(Scheduler::Fifo(1000))),
-        ("priority", Column::Scheduler(Scheduler::Priority)),
-        ("edf", Column::Scheduler(Scheduler::Edf)),
-    ];
-    let column = |triage| Column::Scheduler(Scheduler::Triage(triage));
-    let triages = triages.map(|(name, triage)| (name, column(triage)));
-    plain.into_iter().chain(triages).collect()
-}
-
 /// What one scheduler made of all seeds of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
@@ -304,6 +74,8 @@ struct Sum {
     offered: u64,
     false_drops: u64,
     stale: u64,
+    /// Of real media.
+    layers: Layers,
 }
 
 impl Sum {
@@ -318,6 +90,7 @@ impl Sum {
         self.offered += other.offered;
         self.false_drops += other.false_drops;
         self.stale += other.stale;
+        self.layers.add(&other.layers);
     }
 }
 
@@ -328,69 +101,31 @@ fn percent([part, of]: [u64; 2]) -> f64 {
     }
 }
 
-pub(super) fn complete(schedule: &Schedule, fates: &[Fate], class: Class) -> u64 {
-    let mut adus = std::collections::HashMap::new();
+/// ADUs of a class of which every packet was on time.
+pub(super) fn complete(schedule: &Schedule, fates: &[Fate], class: Class) -> HashSet<u32> {
+    let mut adus = HashMap::new();
     for (packet, &fate) in schedule.packets.iter().zip(fates) {
         if packet.class == class {
             *adus.entry(packet.adu).or_insert(true) &= fate == Fate::OnTime;
         }
     }
-    adus.values().filter(|&&whole| whole).count() as u64
-}
-
-/// What arrives of a schedule.
-pub(super) fn outcome(
-    schedule: &Schedule,
-    bound: &Bound,
-    column: Column,
-    errors: Errors,
-) -> Outcome {
-    match column {
-        Column::Oracle => offered(schedule, bound, best_choice(schedule, &bound.link)),
-        Column::Informed(told) => offered(schedule, bound, choice(schedule, &bound.link, told)),
-        Column::Scheduler(scheduler) => simulate(schedule, &bound.link, scheduler, errors),
-    }
+    adus.retain(|_, whole| *whole);
+    adus.into_keys().collect()
 }
 
 fn judge(schedule: &Schedule, bound: &Bound, column: Column, errors: Errors) -> Sum {
     let outcome = outcome(schedule, bound, column, errors);
     let fates = &outcome.fates;
+    let audio = complete(schedule, fates, Class::Audio);
+    let frames = complete(schedule, fates, Class::Video);
     Sum {
-        audio: [complete(schedule, fates, Class::Audio), bound.audio.adus],
-        video: [complete(schedule, fates, Class::Video), bound.video.adus],
+        audio: [audio.len() as u64, bound.audio.adus],
+        video: [frames.len() as u64, bound.video.adus],
+        layers: media::layers(schedule, &frames),
         offered: bound.audio.adus_offered + bound.video.adus_offered,
         false_drops: false_drops(schedule, fates, &bound.link).total(),
         stale: fates.iter().filter(|&&fate| fate == Fate::Late).count() as u64,
     }
-}
-
-/// What arrives if only these ADUs are offered, to the best scheduler; without a choice nothing.
-fn offered(schedule: &Schedule, bound: &Bound, choice: Option<HashSet<u32>>) -> Outcome {
-    let mut outcome = Outcome {
-        fates: vec![Fate::Dropped; schedule.packets.len()],
-    };
-    let Some(choice) = choice else {
-        return outcome;
-    };
-    let places: Vec<usize> = (0..schedule.packets.len())
-        .filter(|&place| choice.contains(&schedule.packets[place].adu))
-        .collect();
-    let chosen = Schedule {
-        packets: places.iter().map(|&p| schedule.packets[p]).collect(),
-        duration: schedule.duration,
-    };
-    // What is offered fits: nothing need be kept free for what is to come.
-    let best = Triage {
-        size: Size::Known,
-        expects: false,
-        ..Triage::KERNEL
-    };
-    let errors = Errors::default();
-    let sent = simulate(&chosen, &bound.link, Scheduler::Triage(best), errors);
-    for (place, fate) in places.into_iter().zip(sent.fates) {
-        outcome.fates[place] = fate;
-    }
-    outcome
 }
 
 fn schedule(name: &str, lifetimes: (u64, u64), seconds: u64, seed: u64) -> Result<Schedule> {
@@ -413,7 +148,16 @@ fn schedule(name: &str, lifetimes: (u64, u64), seconds: u64, seed: u64) -> Resul
             seconds,
             seed,
         ),
-        _ => bail!("no traffic `{name}`: there are conference and gop"),
+        "media" => media::schedule(
+            &media::Parameters {
+                audio_lifetime_ms,
+                video_lifetime_ms,
+                ..media::Parameters::default()
+            },
+            seconds,
+            seed,
+        ),
+        _ => bail!("no traffic `{name}`: there are conference, gop and media"),
     }
 }
 
@@ -489,8 +233,12 @@ pub fn run(options: &Options) -> Result<()> {
                         format!("{:.1}", percent([sums[0].video[1], offered[1]])),
                     ];
                     for (sum, total) in sums.iter().zip(&mut totals) {
+                        let layers = match traffic.as_str() {
+                            "media" => format!(" {}", sum.layers),
+                            _ => String::new(),
+                        };
                         row.push(format!(
-                            "{:.1} {:.1} f{:.1}",
+                            "{:.1} {:.1} f{:.1}{layers}",
                             percent(sum.audio),
                             percent(sum.video),
                             percent([sum.false_drops, sum.offered])
@@ -510,7 +258,11 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if !options.brief {
         say!("{}", table.render());
-        say!("each cell: audio, video in % of the bound, f: false drops in % of all ADUs\n");
+        say!("each cell: audio, video in % of the bound, f: false drops in % of all ADUs");
+        if options.traffic.iter().any(|name| name == "media") {
+            say!("media: key, reference (by thirds of a group), disposable frames; i: intact ones");
+        }
+        say!("");
     }
     let mut table = Table::new(&[
         "scheduler",

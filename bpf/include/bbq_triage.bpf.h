@@ -143,7 +143,7 @@ bb_inline __u64 bbq_due(struct bbq_slot *s, __u64 owd)
 		       bbq_spare(s->priority, s->deadline, owd, s->arrived_ns) * 3 / 4;
 	if (bb_stale(s->arrived_ns, owd, s->deadline))
 		return s->deadline;
-	return s->deadline - ((s->deadline - owd - s->arrived_ns) >> 3);
+	return s->deadline - ((s->deadline - owd - s->arrived_ns) >> 2);
 }
 
 /*

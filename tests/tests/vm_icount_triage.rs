@@ -315,10 +315,10 @@ fn what_is_important_is_not_planned_up_to_the_last_moment() {
 
 #[test]
 fn time_is_kept_free_for_the_next_of_what_is_more_important() {
-    // It came 900 ms before the link opens, so an eighth of what it can wait is 129 and 135 ms.
+    // It came 900 ms before the link opens, so a quarter of what it can wait is 310 and 317 ms.
     let usual = BB_PRIORITY_DEFAULT as u8;
-    assert_eq!(beside_a_frame("lay", 22, usual, 130), [2]);
-    assert_eq!(beside_a_frame("law", 22, usual, 180), [0, 1, 2]);
+    assert_eq!(beside_a_frame("lay", 22, usual, 340), [2]);
+    assert_eq!(beside_a_frame("law", 22, usual, 370), [0, 1, 2]);
     // Among equals none is.
     assert_eq!(beside_a_frame("lae", 22, 4, 45), [0, 1, 2]);
 }

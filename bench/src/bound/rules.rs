@@ -122,7 +122,7 @@ impl Triage {
         grain: 1 << 20,
         early: 0.25,
         plan_early: 0.75,
-        layers: 0.125,
+        layers: 0.25,
         from_begun: false,
         by_end: true,
         expects: true,

@@ -279,8 +279,12 @@ pub fn linked_lab(probe: Result<(), String>, test: impl FnOnce(&Lab, &Netns) + S
     }
     lab(|lab| {
         let peer = Netns::new();
-        lab.netns
-            .link("v0", "10.9.0.1/24", &peer, "v1", "10.9.0.2/24");
+        let ends = (
+            (&lab.netns.0, "v0", "10.9.0.1/24"),
+            (&peer.0, "v1", "10.9.0.2/24"),
+        );
+        netns::link(ends.0, ends.1).unwrap();
+        netns::fixed_neighbours(ends.0, ends.1).unwrap();
         one_backlog(&peer, "v1");
         test(lab, &peer);
     });

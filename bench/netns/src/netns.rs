@@ -211,13 +211,21 @@ pub fn link(a: End<'_>, b: End<'_>) -> Result<()> {
 }
 
 /// [`link`] with offloads off, so that one packet sent is one packet queued, and
-/// fixed neighbours, so that no ARP is queued.
+/// [`fixed_neighbours`].
 pub fn veth(a: End<'_>, b: End<'_>) -> Result<()> {
     link(a, b)?;
+    for (ns, dev, _) in [a, b] {
+        ns.sh("ip", &format!("link set {dev} gso_max_segs 1"))?;
+    }
+    fixed_neighbours(a, b)
+}
+
+/// Tells both ends of a [`link`] the other's hardware address: no ARP is queued, and no
+/// packet waits for an answer while the next one passes it.
+pub fn fixed_neighbours(a: End<'_>, b: End<'_>) -> Result<()> {
     for ((ns, dev, _), (other, other_dev, other_address)) in [(a, b), (b, a)] {
         let mac = mac(other, other_dev)?;
         let address = other_address.split('/').next().unwrap_or(other_address);
-        ns.sh("ip", &format!("link set {dev} gso_max_segs 1"))?;
         ns.sh(
             "ip",
             &format!("neigh replace {address} lladdr {mac} dev {dev} nud permanent"),

@@ -1,6 +1,6 @@
 //! False drops: given up, yet there was room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,7 @@ use super::{
     Link,
     demand::feasible,
     jobs::{Job, Jobs},
+    whole::{self, Piece},
 };
 use crate::traffic::{Class, Schedule};
 
@@ -27,7 +28,8 @@ pub enum Fate {
 ///
 /// Precisely: let D be the ADUs whose packets all arrived on time. Those with a packet
 /// that was dropped are looked at in the order of importance, then of creation; one
-/// that is feasible together with D (demand criterion, see the module) is a false drop,
+/// that is feasible together with D (demand criterion, see the module; and, as far as that
+/// can be known, with packets sent whole) is a false drop,
 /// and joins D, so that two drops which only one gap could have held count once. What
 /// the link spent on packets that are not of D counts as room: it could have been spent
 /// better. An ADU that arrived late as a whole was not dropped: that is staleness.
@@ -59,11 +61,22 @@ impl FalseDrops {
 
 /// Counts the false drops of a run. `fates[i]` is that of packet `i` of the schedule.
 pub fn false_drops(schedule: &Schedule, fates: &[Fate], link: &Link) -> FalseDrops {
+    let mut found = [0; 3];
+    for (class, _) in adus(schedule, fates, link) {
+        found[class as usize] += 1;
+    }
+    let [audio, video, data] = found;
+    FalseDrops { audio, video, data }
+}
+
+/// The ADUs that are false drops, in the order in which they were found.
+pub(super) fn adus(schedule: &Schedule, fates: &[Fate], link: &Link) -> Vec<(Class, u32)> {
     let mut worst: BTreeMap<u32, Fate> = BTreeMap::new();
     for (packet, &fate) in schedule.packets.iter().zip(fates) {
         let adu = worst.entry(packet.adu).or_insert(Fate::OnTime);
         *adu = (*adu).max(fate);
     }
+    let packets = Packets::new(schedule, link);
     let mut delivered: Vec<Job> = Vec::new();
     let mut lost: Vec<(Class, Job)> = Vec::new();
     for class in Class::ALL {
@@ -77,17 +90,16 @@ pub fn false_drops(schedule: &Schedule, fates: &[Fate], link: &Link) -> FalseDro
     }
     delivered.sort_by_key(|j| (j.release, j.due));
     let mut since = busy_since(&delivered);
-    let mut found = [0; 3];
+    let mut found = Vec::new();
     for (class, job) in lost {
-        if fits(&delivered, &since, &job) {
+        if fits(&delivered, &since, &job, &packets) {
             let at = delivered.partition_point(|j| (j.release, j.due) <= (job.release, job.due));
             delivered.insert(at, job);
             since = busy_since(&delivered);
-            found[class as usize] += 1;
+            found.push((class, job.adu));
         }
     }
-    let [audio, video, data] = found;
-    FalseDrops { audio, video, data }
+    found
 }
 
 /// For every job of `delivered` (in order of release) the first one of the busy time
@@ -105,10 +117,49 @@ fn busy_since(delivered: &[Job]) -> Vec<usize> {
     since.collect()
 }
 
-/// Is `delivered` (in order of release) with `job` feasible? Only the busy time round
-/// the job can change, so only that is looked at.
-fn fits(delivered: &[Job], since: &[usize], job: &Job) -> bool {
+/// So many times the time that a job has are near it, before and after.
+const NEAR: i64 = 4;
+
+/// The packets of all ADUs.
+pub(super) struct Packets<'a> {
+    link: &'a Link,
+    of: HashMap<u32, (Class, Vec<Piece>)>,
+}
+
+impl<'a> Packets<'a> {
+    pub(super) fn new(schedule: &Schedule, link: &'a Link) -> Self {
+        let of_class = |class| {
+            let adus = whole::pieces(schedule, class, link).into_iter();
+            adus.map(move |(adu, pieces)| (adu, (class, pieces)))
+        };
+        let of = Class::ALL.into_iter().flat_map(of_class).collect();
+        Self { link, of }
+    }
+
+    /// Have these ADUs (in order of release) a place if packets are sent whole? What cannot be
+    /// known counts as yes.
+    pub(super) fn have_place<'b>(&self, jobs: impl Iterator<Item = &'b Job>) -> bool {
+        let (mut audio, mut frames) = (Vec::new(), Vec::new());
+        for job in jobs {
+            match self.of.get(&job.adu) {
+                Some((Class::Audio, pieces)) => audio.extend(pieces),
+                Some((Class::Video, pieces)) => frames.push(pieces.clone()),
+                _ => return true,
+            }
+        }
+        whole::all_fit(audio, frames, self.link).unwrap_or(true)
+    }
+}
+
+/// Is `delivered` (in order of release) with `job` feasible?
+fn fits(delivered: &[Job], since: &[usize], job: &Job, packets: &Packets<'_>) -> bool {
     let from = delivered.partition_point(|j| j.release < job.release);
+    interrupted_fit(delivered, since, job, from) && whole_fit(delivered, job, from, packets)
+}
+
+/// The same if jobs may be interrupted; `from`: the first that is not released before the job.
+/// Only the busy time round it can change, so only that is looked at.
+fn interrupted_fit(delivered: &[Job], since: &[usize], job: &Job, from: usize) -> bool {
     // What lies inside the job's own window leaves no room: the usual case.
     let inside: i64 = delivered[from..]
         .iter()
@@ -131,4 +182,14 @@ fn fits(delivered: &[Job], since: &[usize], job: &Job) -> bool {
         busy
     });
     feasible(before.iter().chain(std::iter::once(job)).chain(after))
+}
+
+/// The same with whole packets, looking no farther than [`NEAR`]: that may find a place where
+/// there is none, never the other way round.
+fn whole_fit(delivered: &[Job], job: &Job, from: usize, packets: &Packets<'_>) -> bool {
+    let reach = NEAR * (job.due - job.release);
+    let near = |other: &&Job| (job.release - reach..=job.due + reach).contains(&other.release);
+    let before = delivered[..from].iter().filter(near);
+    let after = delivered[from..].iter().filter(near);
+    packets.have_place(before.chain([job]).chain(after))
 }

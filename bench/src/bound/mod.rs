@@ -8,10 +8,10 @@
 //!
 //! **Model.** An ADU is a job: released when its first packet is created, due at
 //! deadline − owd, as long as its bytes take on the link. Jobs may be interrupted
-//! anywhere (a relaxation: packets may not, which counts only where one packet by
-//! itself would block a more important one for too long), so a set of jobs can be on time exactly
+//! anywhere (a relaxation: packets may not), so a set of jobs can be on time exactly
 //! if in every window the work released and due inside it fits (the demand criterion
-//! of EDF scheduling). What is a bound here holds for every real queue.
+//! of EDF scheduling). What is a bound here holds for every real queue. How many frames
+//! packets that are sent whole leave room for is known where few wait at one time: [`whole`].
 //!
 //! **Departure.** A shaper hands a packet over when its *first* bit would leave, and
 //! keeps the link busy afterwards; the path then delays it by the owd. So the last
@@ -30,6 +30,9 @@ pub mod simulate;
 pub mod study;
 #[cfg(test)]
 mod tests;
+mod whole;
+
+use std::fmt;
 
 pub use drops::{FalseDrops, Fate, false_drops};
 use serde::{Deserialize, Serialize};
@@ -39,6 +42,9 @@ use crate::{
     sys::MILLI,
     traffic::{Class, Schedule},
 };
+
+/// Changes when the bound of a schedule does. 2: video's packets are sent whole.
+const VERSION: u32 = 2;
 
 /// When a packet counts as departed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,11 +108,50 @@ pub struct ClassBound {
     /// still, but a looser one: lifetimes differ within the class, or not all of a more
     /// important class fits and its choice was left open.
     pub exact: bool,
+    /// Whether in that model packets are sent whole, as real ones are, so that a schedule
+    /// which knows the future reaches `adus`. Otherwise they may be interrupted.
+    #[serde(default)]
+    pub whole_packets: bool,
+}
+
+/// What is known of a bound, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tightness {
+    /// No schedule may reach it, nor if packets might be interrupted.
+    Loose,
+    /// A schedule that interrupts packets reaches it.
+    Interrupted,
+    /// A schedule of whole packets does.
+    Whole,
+}
+
+impl fmt::Display for Tightness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loose => "loose",
+            Self::Interrupted => "interrupts packets",
+            Self::Whole => "whole packets",
+        })
+    }
+}
+
+impl ClassBound {
+    /// How near to what is possible it is.
+    pub fn tightness(&self) -> Tightness {
+        match (self.exact, self.whole_packets) {
+            (false, _) => Tightness::Loose,
+            (true, false) => Tightness::Interrupted,
+            (true, true) => Tightness::Whole,
+        }
+    }
 }
 
 /// The clairvoyant bound of one schedule on one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
+    /// See [`Bound::is_current`].
+    #[serde(default)]
+    pub version: u32,
     /// The link it holds for.
     pub link: Link,
     /// An audio packet is an ADU by itself.
@@ -118,6 +163,11 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// Whether it was worked out as it would be now; else a kept one is to be made anew.
+    pub fn is_current(&self) -> bool {
+        self.version == VERSION
+    }
+
     /// The bound of one class.
     pub fn class(&self, class: Class) -> &ClassBound {
         match class {
@@ -135,8 +185,22 @@ pub fn of(schedule: &Schedule, rate: u64, owd: u64) -> Bound {
 
 /// The same for any link.
 pub fn on(schedule: &Schedule, link: Link) -> Bound {
-    let [audio, video, data] = class_bounds(schedule, &link);
+    let [audio, video, data] = class_bounds(schedule, &link, true);
     Bound {
+        version: VERSION,
+        link,
+        audio,
+        video,
+        data,
+    }
+}
+
+/// The bound of the model in which every packet may be interrupted.
+#[cfg(test)]
+fn interrupted(schedule: &Schedule, link: Link) -> Bound {
+    let [audio, video, data] = class_bounds(schedule, &link, false);
+    Bound {
+        version: VERSION,
         link,
         audio,
         video,
@@ -172,7 +236,8 @@ pub fn best_choice(schedule: &Schedule, link: &Link) -> Option<std::collections:
 /// of packets that fit alone: the program grows with the square.
 const MANY_PACKETS: usize = 20_000;
 
-fn class_bounds(schedule: &Schedule, link: &Link) -> [ClassBound; 3] {
+/// `whole`: video's packets are not interrupted, where that can be known.
+fn class_bounds(schedule: &Schedule, link: &Link, whole: bool) -> [ClassBound; 3] {
     let mut bounds = [ClassBound::default(); 3];
     // Everything of these classes that can be on time alone is on time together.
     let mut forced: Vec<Jobs> = Vec::new();
@@ -200,12 +265,22 @@ fn class_bounds(schedule: &Schedule, link: &Link) -> [ClassBound; 3] {
 
         let (ordered, agreeable) = adus.agreeable();
         let limit = Limit::new(&forced, &ordered);
-        let (rejected, alone) = match &open {
+        let (mut rejected, alone) = match &open {
             Some((rival, lost)) => dp::rejected_beside(&ordered, rival, *lost),
             None => (limit.rejected(&ordered), limit.complete),
         };
+        let mut exact = agreeable && alone && !blurred;
+        if whole
+            && class == Class::Video
+            && rejected < ordered.len()
+            && let Some(most) = whole::most(schedule, link)
+        {
+            rejected = ordered.len() - most.min(ordered.len());
+            bound.whole_packets = true;
+            exact = true;
+        }
         bound.adus = (ordered.len() - rejected) as u64;
-        bound.exact = agreeable && alone && !blurred;
+        bound.exact = exact;
 
         let (ordered, _) = packets.agreeable();
         bound.packets = if ordered.len() > MANY_PACKETS || open.is_some() {

@@ -15,8 +15,8 @@ use rand_chacha::{
 
 use super::{
     demand::feasible,
+    interrupted,
     jobs::{Job, Jobs},
-    on,
     tests::{LINK, packet, schedule},
 };
 use crate::traffic::{Class, Schedule};
@@ -151,7 +151,7 @@ fn an_integer_program_finds_the_same_bound() {
     let mut telling = [0; 3];
     for seed in 0..384 {
         let schedule = random(seed);
-        let bound = on(&schedule, LINK);
+        let bound = interrupted(&schedule, LINK);
         let classes = Class::ALL.map(|class| Jobs::adus(&schedule, class, &LINK).possible().0);
         let best = optimum(&classes);
         for class in Class::ALL {

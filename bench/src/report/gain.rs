@@ -223,6 +223,7 @@ mod tests {
                     run.measures.audio = [200, 150];
                     run.measures.stale_arrivals = if queue == "fq" { 321 } else { 0 };
                     run.bound = Some(Bound {
+                        version: 0,
                         link: Link::of_path(253_000, 40_000_000),
                         audio: ClassBound::default(),
                         video,

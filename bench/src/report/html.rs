@@ -189,9 +189,10 @@ fn behind(summary: &Summary) -> Markup {
                     td.text { (section::place(scenario, short.axes)) }
                     td.bad { (two(short.audio)) }
                     td.bad { (two(short.frames)) }
-                    td.text { @if short.exact { "exact" } @else { "loose" } }
+                    td.text { (short.bound) }
                 } } }
             } }
+            p { (short::BOUNDS) }
         }
     }
 }

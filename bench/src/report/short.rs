@@ -5,6 +5,7 @@ use super::{
     metric::{self, Metric},
 };
 use crate::{
+    bound::Tightness,
     measure::statistics::mean,
     scenario::cell::Coordinate,
     series::summary::{CellSummary, RunSummary, ScenarioSummary},
@@ -19,14 +20,18 @@ pub(super) struct Short<'a> {
     pub(super) audio: Option<f64>,
     /// Frames on time in % of the bound, where less than [`FRAMES_WANTED`].
     pub(super) frames: Option<f64>,
-    /// Whether the bound is the exact optimum; else it may be out of reach.
-    pub(super) exact: bool,
+    /// Of the frames' bound in its runs, the least.
+    pub(super) bound: Tightness,
 }
 
 /// % of the audio that must be on time where the bound has all of it.
 pub(super) const AUDIO_WANTED: f64 = 99.9;
 /// % of the bound's complete frames that must be on time.
 pub(super) const FRAMES_WANTED: f64 = 95.0;
+
+/// What the words of [`Tightness`] mean.
+pub(super) const BOUNDS: &str = "Bound: with \"whole packets\" a schedule that knows the future reaches \
+    it, with \"interrupts packets\" one that may stop in the middle of a packet, \"loose\" perhaps none.";
 
 /// Where bestby's queue has less than it should.
 pub(super) fn short(scenario: &ScenarioSummary) -> Vec<Short<'_>> {
@@ -40,15 +45,16 @@ pub(super) fn short(scenario: &ScenarioSummary) -> Vec<Short<'_>> {
             let below = |figure: Option<f64>, wanted| figure.filter(|&found| found < wanted);
             let audio = below(figure(&metric::AUDIO).filter(|_| all_audio), AUDIO_WANTED);
             let frames = below(figure(&metric::FRAMES_OF_BOUND), FRAMES_WANTED);
-            let exact = |run: &RunSummary| {
-                run.bound
-                    .is_some_and(|bound| bound.audio.exact && bound.video.exact)
+            let bound = |run: &RunSummary| match run.bound {
+                Some(bound) if bound.audio.exact => bound.video.tightness(),
+                _ => Tightness::Loose,
             };
-            (audio.is_some() || frames.is_some()).then(|| Short {
+            (audio.is_some() || frames.is_some()).then_some(())?;
+            Some(Short {
                 axes: &cell.axes,
                 audio,
                 frames,
-                exact: cell.runs.iter().all(exact),
+                bound: cell.runs.iter().map(bound).min()?,
             })
         })
         .collect()
@@ -116,6 +122,7 @@ mod tests {
         let bounded = |audio_possible, audio, on_time| {
             let mut scenario = with_audio(&[[audio, on_time]], &[[0, 0]]);
             scenario.cells[0].runs[0].bound = Some(Bound {
+                version: 0,
                 link: Link::of_path(253_000, 40_000_000),
                 audio: class(1000, audio_possible),
                 video: class(50, 25),
@@ -125,7 +132,11 @@ mod tests {
         };
         let found = |scenario: &ScenarioSummary| {
             let found = short(scenario);
-            assert!(found.iter().all(|short| short.exact));
+            assert!(
+                found
+                    .iter()
+                    .all(|short| short.bound == Tightness::Interrupted)
+            );
             found.first().map(|short| (short.audio, short.frames))
         };
         // 24 of 25 frames are 96 %, 23 are 92 %; the other queue does not matter.

@@ -263,11 +263,11 @@ fn short(scenario: &ScenarioSummary, ours: &str) -> String {
                 .map_or_else(String::new, |audio| format!("{audio:.2}")),
             cell.frames
                 .map_or_else(String::new, |frames| format!("{frames:.1}")),
-            if cell.exact { "exact" } else { "loose" }.into(),
+            cell.bound.to_string(),
         ]);
     }
     text.push_str(&table.markdown());
-    text + "\n"
+    text + "\n" + short::BOUNDS + "\n\n"
 }
 
 /// The largest means among the cells of bestby's queue.

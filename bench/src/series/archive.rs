@@ -303,6 +303,37 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_that_was_worked_out_otherwise_is_made_anew() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = archived(directory.path());
+        let right = fs::read_to_string(&file).expect("read");
+        let out = directory.path().join("again");
+        restored(&[&file], &out).expect("restored");
+        let before = summary::gather(&out).expect("a summary");
+
+        let frames = before.scenarios[0].cells[0].runs[0].bound;
+        let frames = format!("\"adus\":{},", frames.expect("a bound").video.adus);
+        let wrong = right.replace(&frames, "\"adus\":201,");
+        assert_ne!(wrong, right);
+        for (name, text, kept) in [
+            ("today", wrong.clone(), true),
+            (
+                "older",
+                wrong.replace("\"version\":2,", "\"version\":1,"),
+                false,
+            ),
+            // As they were before they had a version.
+            ("oldest", wrong.replace("\"version\":2,", ""), false),
+        ] {
+            fs::write(&file, text).expect("written");
+            let out = directory.path().join(name);
+            restored(&[&file], &out).expect("restored");
+            let after = summary::gather(&out).expect("a summary");
+            assert_eq!(after != before, kept, "{name}");
+        }
+    }
+
+    #[test]
     fn a_series_of_another_kernel_or_of_no_commit_does_not_go_on() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = archived(directory.path());

@@ -47,7 +47,8 @@ impl Limits {
     }
 
     /// Adds to `run` its bound and its false drops, where there is such a thing: the
-    /// link must have one known rate all the time.
+    /// link must have one known rate all the time. Of an archived run only the bound, and
+    /// only if its packets are known for certain: its records are gone.
     pub(super) fn judge(
         &mut self,
         store: &Store,
@@ -59,19 +60,24 @@ impl Limits {
         if point.bottleneck != Bottleneck::Sender || point.stall.is_some() {
             return Ok(());
         }
+        let is_current = |bound: Option<&Bound>| bound.is_some_and(Bound::is_current);
+        let archived = run.records.is_empty();
+        if archived && (is_current(run.bound.as_ref()) || !point.model()?.is_of_seed()) {
+            return Ok(());
+        }
         let owd = (run.owd_ms * 1e6).round() as u64;
         let schedule = point.schedule(scenario.seconds, run.seed)?;
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
         let (judged, places) = judged(&schedule, discard);
         let key = key(point, run, owd)?;
-        if !self.known.contains_key(&key) {
+        if !is_current(self.known.get(&key)) {
             self.known
                 .insert(key.clone(), bound::of(&judged, run.rate, owd));
             self.changed = true;
         }
         run.bound = self.known.get(&key).copied();
         // A packet that the network lost was not given up.
-        if point.loss_percent.0 == 0.0 {
+        if point.loss_percent.0 == 0.0 && !archived {
             run.false_drops = Some(false_drops(store, run, &judged, &places, owd)?);
         }
         Ok(())

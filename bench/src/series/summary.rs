@@ -224,11 +224,11 @@ fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
         for number in 0..series.repetitions {
             match store.run(&cell.id, number)? {
                 Some(mut run) => {
+                    limits
+                        .judge(&store, &scenario, cell, &mut run)
+                        .with_context(|| format!("{name} {} run {number}", cell.id))?;
                     // Of an archived run it was worked out before its records went.
                     if !run.records.is_empty() {
-                        limits
-                            .judge(&store, &scenario, cell, &mut run)
-                            .with_context(|| format!("{name} {} run {number}", cell.id))?;
                         run.delivery = controlled::delivery(&store, &scenario, cell, &run)?;
                     }
                     runs.push(run);

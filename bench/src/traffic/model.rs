@@ -99,6 +99,16 @@ impl Model {
         }
     }
 
+    /// Whether its packets follow from the parameters and the seed, on every machine: not
+    /// what is read from a file or encoded.
+    pub fn is_of_seed(&self) -> bool {
+        match self {
+            Self::Pcap(_) | Self::Media(_) => false,
+            Self::Mix(mix) => mix.parts.iter().all(Self::is_of_seed),
+            _ => true,
+        }
+    }
+
     /// Whether its streams are clients with addresses of their own behind one socket
     /// (`Sender::relay`); otherwise one destination has them all.
     pub fn is_relay(&self) -> bool {

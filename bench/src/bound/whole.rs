@@ -17,7 +17,7 @@ use crate::traffic::{Class, Packet, Schedule};
 
 /// States that are looked at before it gives up: a fraction of a second. The conference with lifetimes
 /// of 200 ms takes 60,000 at most.
-const STEPS: u64 = 100_000;
+const STEPS: u64 = 300_000;
 
 /// The same for one question of [`all_fit`], of which there may be many.
 const FEW_STEPS: u64 = 20_000;

@@ -4,13 +4,14 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::{cleanup, netns, netns::Netns, run, wait::Wait};
 
@@ -73,6 +74,11 @@ impl Agent {
         fs::create_dir_all(&directory)
             .with_context(|| format!("creating {}", directory.display()))?;
         let socket = directory.join("socket");
+        ensure!(
+            UnixStream::connect(&socket).is_err(),
+            "another agent of this lab answers on {}",
+            socket.display()
+        );
         let log = directory.join("log");
         let file = directory.join("bestby.toml");
         fs::write(&file, config).with_context(|| format!("writing {}", file.display()))?;

@@ -89,7 +89,11 @@ impl Runner for Bench {
             point.link
         );
         let passage = match point.stall {
-            Some(stall) => stalled::pass(job, &schedule, rate, stall),
+            Some(stall) => {
+                // It has a namespace and an agent of its own, and one lab's agents share a socket.
+                self.agent = None;
+                stalled::pass(job, &schedule, rate, stall)
+            }
             None => self.pass(job, &schedule, rate),
         };
         let passage = match passage {
@@ -228,7 +232,7 @@ impl Bench {
                 "SRT is of one receiver: a relay's clients would need one each"
             );
             let settings = srt::Settings::new(schedule, told.rate, owd, *paced)?;
-            let outcome = srt::run(path, schedule, &settings)?;
+            let outcome = srt::run(path, schedule, &settings, point.loss_percent.0 > 0.0)?;
             (outcome.sent, outcome.arrivals, Some(outcome.counters))
         } else if relays {
             let (sent, arrivals) = path.relay(schedule, marking)?;

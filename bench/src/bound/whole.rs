@@ -8,12 +8,16 @@
 //!
 //! A frame is started or not as the search likes, and its packets may be mixed with others', so
 //! states multiply with the frames that wait at one time. Some wait for 1000 ms at 10 frames/s:
-//! then it gives up ([`STEPS`]), and the bound with interruptions has to do.
+//! then it gives up ([`STEPS`], [`WAITING`]), and the bound with interruptions has to do.
 
 use std::collections::HashMap;
 
 use super::{Departure, Link};
 use crate::traffic::{Class, Packet, Schedule};
+
+/// Frames that may wait at one time; with more the search does not begin. (A relay's clients have
+/// one each.)
+const WAITING: usize = 16;
 
 /// States that are looked at before it gives up: a fraction of a second. The conference with lifetimes
 /// of 200 ms takes 60,000 at most.
@@ -126,14 +130,19 @@ struct Search {
 }
 
 impl Search {
-    /// `None` where audio may have to change its order.
+    /// `None` where audio may have to change its order, or too many frames wait at one time.
     fn new(audio: Vec<Piece>, frames: Vec<Vec<Piece>>, link: &Link) -> Option<Self> {
         let in_order = |pair: &[Piece]| {
             pair[0].work == pair[1].work
                 && pair[0].release <= pair[1].release
                 && pair[0].begin <= pair[1].begin
         };
-        if !audio.windows(2).all(in_order) {
+        // The first of them still waits when the last comes.
+        let together = |frames: &[Vec<Piece>]| {
+            let waits = frames[0].last().map(|piece| piece.begin);
+            waits >= frames[WAITING].first().map(|piece| piece.release)
+        };
+        if !audio.windows(2).all(in_order) || frames.windows(WAITING + 1).any(together) {
             return None;
         }
         let mut free = vec![i64::MAX; audio.len() + 1];
@@ -382,6 +391,12 @@ mod tests {
 
     #[test]
     fn many_frames_that_wait_at_one_time_are_left_to_the_other_bound() {
+        let together = |frames: u32| {
+            let packets = (0..frames).map(|adu| packet(Class::Video, adu, 0, 40, 1_000));
+            most(&schedule(packets.collect()), &LINK)
+        };
+        assert_eq!(together(16), Some(16));
+        assert_eq!(together(17), None);
         let lives = conference::Parameters {
             audio_lifetime_ms: 1000,
             video_lifetime_ms: 1000,

@@ -18,7 +18,7 @@
 
 #include <linux/types.h>
 
-#define BB_ABI_VERSION 2
+#define BB_ABI_VERSION 3
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -260,6 +260,9 @@ struct bb_session {
 	__u64 owd_ns; /* subtracted from deadlines at decision time; 0 where cb already has it */
 	__u64 rate; /* bytes/s; 0 = not known */
 	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
+	__u16 sent_by; /* mode qdisc: 1 + the instance that sent its last packet; 0 = none did */
+	__u16 heir; /* mode qdisc: 1 + the instance that waits for its next turn; 0 = none does */
+	__u32 pad;
 	struct bb_counters counters;
 };
 

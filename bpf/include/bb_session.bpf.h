@@ -76,6 +76,8 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 		session->owd_ns = 0;
 		session->rate = 0;
 		session->next_ns = 0;
+		session->sent_by = 0;
+		session->heir = 0;
 		__builtin_memset(&session->counters, 0, sizeof(session->counters));
 		__builtin_memcpy(&session->key, key, sizeof(*key));
 		/* Last, and ordered after the rest (a full barrier): now others may find it. */

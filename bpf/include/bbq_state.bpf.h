@@ -69,7 +69,7 @@ enum bbq_turn {
 	BBQ_IDLE = 0,
 	BBQ_NEW = 1,
 	BBQ_OLD = 2,
-	BBQ_THROTTLED = 3, /* in the wheel until the session's next_ns */
+	BBQ_THROTTLED = 3, /* in the wheel until the session may send */
 };
 
 struct bbq_queue {
@@ -203,6 +203,32 @@ bb_inline void bbq_use(__u64 *next_ns, __u64 now, __u64 bytes, __u64 rate)
 	/* Where another one came first it is busy: nothing idle to be made up for. */
 	if (__sync_val_compare_and_swap(next_ns, was, bb_pace(was, now, bytes, rate)) != was)
 		__sync_fetch_and_add(next_ns, bb_tx_time(bytes, rate));
+}
+
+/*
+ * How long a session's rate is left to the instance whose turn it is, should its
+ * timer be late. With two ticks of the wheel still less than BB_PACE_CREDIT_NS: who
+ * waited in vain makes up for it.
+ */
+#define BBQ_HEIR_NS 500000ULL
+
+/*
+ * When this instance may send a packet of a session with a rate. The timers of all
+ * instances that wait for it go off together: were it whose is first, that could
+ * be the same one for ever. So one that was too late has the next turn (bbq_throttle).
+ */
+bb_inline __u64 bbq_allowed(struct bb_session *ses, __u32 inst)
+{
+	return ses->next_ns + (ses->heir && ses->heir != inst + 1 ? BBQ_HEIR_NS : 0);
+}
+
+/* A packet of `bytes`, of a session with a rate, leaves this instance at `now`. */
+bb_inline void bbq_take_turn(struct bb_session *ses, __u32 inst, __u64 now, __u64 bytes)
+{
+	/* Before next_ns moves: who sees that it did may put itself down as heir. */
+	ses->sent_by = inst + 1;
+	ses->heir = 0;
+	bbq_use(&ses->next_ns, now, bytes, ses->rate);
 }
 
 /* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */

@@ -95,8 +95,9 @@ bb_inline struct bbq_wheel *bbq_wheel(__u32 inst)
 }
 
 /*
- * Puts a session that may not send before its next_ns into the wheel. A time
- * beyond the horizon waits in the last bucket and is looked at again there.
+ * Puts a session that may not send yet into the wheel. A time beyond the horizon
+ * waits in the last bucket and is looked at again there. Its next turn is this
+ * instance's, unless that sent last, or another one waits already.
  */
 __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 {
@@ -109,11 +110,13 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 
 	if (!in || !q || !ses || !w)
 		return 0;
+	if (!ses->heir && ses->sent_by != inst + 1)
+		ses->heir = inst + 1;
 	today = now >> BBQ_WHEEL_SHIFT;
 	if (!in->throttled)
 		w->tick = today;
 	/* Rounded up: never early. At least the next tick, at most the horizon. */
-	tick = (ses->next_ns >> BBQ_WHEEL_SHIFT) + 1;
+	tick = (bbq_allowed(ses, inst) >> BBQ_WHEEL_SHIFT) + 1;
 	if (tick <= today)
 		tick = today + 1;
 	if (tick >= w->tick + BBQ_WHEEL_TICKS)

@@ -1,7 +1,7 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
-pub const BB_ABI_VERSION: u32 = 2;
+pub const BB_ABI_VERSION: u32 = 3;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_MARK_TIME_BITS: u32 = 19;
@@ -500,11 +500,14 @@ pub struct bb_session {
     pub owd_ns: __u64,
     pub rate: __u64,
     pub next_ns: __u64,
+    pub sent_by: __u16,
+    pub heir: __u16,
+    pub pad: __u32,
     pub counters: bb_counters,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 200usize];
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 208usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
     ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 0usize];
     ["Offset of field: bb_session::tag"][::std::mem::offset_of!(bb_session, tag) - 32usize];
@@ -513,8 +516,11 @@ const _: () = {
     ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 48usize];
     ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 56usize];
     ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 64usize];
+    ["Offset of field: bb_session::sent_by"][::std::mem::offset_of!(bb_session, sent_by) - 72usize];
+    ["Offset of field: bb_session::heir"][::std::mem::offset_of!(bb_session, heir) - 74usize];
+    ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 76usize];
     ["Offset of field: bb_session::counters"]
-        [::std::mem::offset_of!(bb_session, counters) - 72usize];
+        [::std::mem::offset_of!(bb_session, counters) - 80usize];
 };
 #[repr(C)]
 #[derive(

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Link,
-    demand::feasible,
+    demand::Edf,
     jobs::{Job, Jobs},
     whole::{self, Piece},
 };
@@ -78,43 +78,38 @@ pub(super) fn adus(schedule: &Schedule, fates: &[Fate], link: &Link) -> Vec<(Cla
     }
     let packets = Packets::new(schedule, link);
     let mut delivered: Vec<Job> = Vec::new();
-    let mut lost: Vec<(Class, Job)> = Vec::new();
-    for class in Class::ALL {
+    let lost = Class::ALL.map(|class| {
+        let mut lost: Vec<Job> = Vec::new();
         for job in Jobs::adus(schedule, class, link).0 {
             match worst.get(&job.adu) {
                 Some(Fate::OnTime) => delivered.push(job),
-                Some(Fate::Dropped) if job.possible() => lost.push((class, job)),
+                Some(Fate::Dropped) if job.possible() => lost.push(job),
                 _ => {}
             }
         }
-    }
+        lost.sort_by_key(|j| j.release);
+        (class, lost)
+    });
     delivered.sort_by_key(|j| (j.release, j.due));
-    let mut since = busy_since(&delivered);
     let mut found = Vec::new();
-    for (class, job) in lost {
-        if fits(&delivered, &since, &job, &packets) {
-            let at = delivered.partition_point(|j| (j.release, j.due) <= (job.release, job.due));
-            delivered.insert(at, job);
-            since = busy_since(&delivered);
-            found.push((class, job.adu));
+    for (class, lost) in lost {
+        // Once through time for each class: what was released before a job has been served until then.
+        let (mut line, mut released) = (Edf::default(), 0);
+        for job in lost {
+            while let Some(next) = delivered.get(released).filter(|j| j.release < job.release) {
+                line.release(next);
+                released += 1;
+            }
+            let fits = line.has_room(&job, &delivered[released..]);
+            if fits && whole_fit(&delivered, &job, released, &packets) {
+                let at =
+                    delivered.partition_point(|j| (j.release, j.due) <= (job.release, job.due));
+                delivered.insert(at, job);
+                found.push((class, job.adu));
+            }
         }
     }
     found
-}
-
-/// For every job of `delivered` (in order of release) the first one of the busy time
-/// that it belongs to, if all are served as soon as they can be.
-fn busy_since(delivered: &[Job]) -> Vec<usize> {
-    let (mut end, mut first) = (i64::MIN, 0);
-    let since = delivered.iter().enumerate().map(|(index, job)| {
-        if job.release >= end {
-            first = index;
-            end = job.release;
-        }
-        end += job.work;
-        first
-    });
-    since.collect()
 }
 
 /// So many times the time that a job has are near it, before and after.
@@ -151,41 +146,9 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// Is `delivered` (in order of release) with `job` feasible?
-fn fits(delivered: &[Job], since: &[usize], job: &Job, packets: &Packets<'_>) -> bool {
-    let from = delivered.partition_point(|j| j.release < job.release);
-    interrupted_fit(delivered, since, job, from) && whole_fit(delivered, job, from, packets)
-}
-
-/// The same if jobs may be interrupted; `from`: the first that is not released before the job.
-/// Only the busy time round it can change, so only that is looked at.
-fn interrupted_fit(delivered: &[Job], since: &[usize], job: &Job, from: usize) -> bool {
-    // What lies inside the job's own window leaves no room: the usual case.
-    let inside: i64 = delivered[from..]
-        .iter()
-        .take_while(|j| j.release < job.due)
-        .filter(|j| j.due <= job.due)
-        .map(|j| j.work)
-        .sum();
-    if inside + job.work > job.due - job.release {
-        return false;
-    }
-    let before = &delivered[from.checked_sub(1).map_or(0, |last| since[last])..from];
-    let mut end = before
-        .iter()
-        .fold(i64::MIN, |end, j| end.max(j.release) + j.work)
-        .max(job.release)
-        + job.work;
-    let after = delivered[from..].iter().take_while(|j| {
-        let busy = j.release < end;
-        end += if busy { j.work } else { 0 };
-        busy
-    });
-    feasible(before.iter().chain(std::iter::once(job)).chain(after))
-}
-
-/// The same with whole packets, looking no farther than [`NEAR`]: that may find a place where
-/// there is none, never the other way round.
+/// Is there room for `job` beside `delivered` with packets sent whole? (In order of release; `from`:
+/// the first that is not released before it.) Looked at no farther than [`NEAR`]: that may find
+/// a place where there is none, never the other way round.
 fn whole_fit(delivered: &[Job], job: &Job, from: usize, packets: &Packets<'_>) -> bool {
     let reach = NEAR * (job.due - job.release);
     let near = |other: &&Job| (job.release - reach..=job.due + reach).contains(&other.release);

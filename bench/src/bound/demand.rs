@@ -5,6 +5,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use super::jobs::Job;
 
 /// Whether all `jobs` (in order of release) can be on time together on a free link.
+#[cfg(test)]
 pub(super) fn feasible<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> bool {
     let mut link = Edf::default();
     for job in jobs {

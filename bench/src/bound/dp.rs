@@ -44,12 +44,13 @@ impl Limit {
             complete &= agreeable;
             if never_longer(&class, jobs) {
                 always.push(class);
-            } else {
+            } else if 2 << maybe.len() <= CLOCKS {
                 maybe.push(class);
+            } else {
+                complete = false;
             }
         }
         let subsets = 1 << maybe.len();
-        assert!(subsets <= CLOCKS, "more than two forced classes");
         let mut limit = Self {
             start: vec![[LONG_AGO; CLOCKS]; jobs.len()],
             end: vec![[NEVER; CLOCKS]; jobs.len()],
@@ -246,41 +247,60 @@ fn search(jobs: usize, attempt: impl Fn(usize) -> Option<usize>) -> usize {
 /// Steps that the joint program may take before a looser bound has to do.
 const JOINT_STEPS: u64 = 20_000_000_000;
 
-/// The least number of rejected `jobs` if exactly `lost` of the `rival` jobs, which are
-/// more important, are rejected, whichever those are. Returns also whether the joint
-/// problem was solved as it is.
-pub(super) fn rejected_beside(jobs: &Jobs, rival: &Jobs, lost: usize) -> (usize, bool) {
-    let all = jobs.len() + rival.len();
-    if all as u64 * (lost as u64 + 1) * (jobs.len() as u64 + 1) > JOINT_STEPS {
-        return (Limit::new(&[], jobs).rejected(jobs), false);
+/// The least number of rejected `jobs` if of each of the `rivals`, which are more important, exactly
+/// so many are rejected, whichever those are, and the `forced` ones are all on time. Returns
+/// also whether the joint problem was solved as it is.
+pub(super) fn rejected_beside(
+    forced: &[Jobs],
+    rivals: &[(Jobs, usize)],
+    jobs: &Jobs,
+) -> (usize, bool) {
+    // One job's kind: its place among the rivals, or behind them.
+    let mut tagged: Vec<(Job, usize)> = Vec::new();
+    for (kind, (rival, _)) in rivals.iter().enumerate() {
+        tagged.extend(rival.0.iter().map(|&job| (job, kind)));
     }
-    let (joined, agreeable) = {
-        let mut tagged: Vec<(Job, bool)> = jobs.0.iter().map(|&j| (j, false)).collect();
-        tagged.extend(rival.0.iter().map(|&j| (j, true)));
-        tagged.sort_by_key(|(job, _)| (job.release, job.due));
-        let (loose, agreeable) = Jobs(tagged.iter().map(|t| t.0).collect()).agreeable();
-        let tags: Vec<bool> = tagged.iter().map(|t| t.1).collect();
-        (loose.0.into_iter().zip(tags).collect::<Vec<_>>(), agreeable)
-    };
+    tagged.extend(jobs.0.iter().map(|&job| (job, rivals.len())));
+    tagged.sort_by_key(|(job, _)| (job.release, job.due));
+    let (joined, agreeable) = Jobs(tagged.iter().map(|t| t.0).collect()).agreeable();
+    let limit = Limit::new(forced, &joined);
+
+    // How many of each kind are gone is one number: kind 0 counts ones, the next counts what
+    // goes into all of kind 0, and so on.
+    let mut strides = vec![1];
+    for (_, lost) in rivals {
+        let last = strides[strides.len() - 1];
+        strides.push(last * (lost + 1));
+    }
+    let states = strides[rivals.len()];
+    let steps = joined.len() as u64 * states as u64 * (jobs.len() as u64 + 1);
+    if limit.clocks != 1 || steps > JOINT_STEPS {
+        return (Limit::new(forced, jobs).rejected(jobs), false);
+    }
     let attempt = |budget: usize| {
-        // clock[of rivals lost][of jobs rejected]
-        let mut clock = vec![vec![NEVER; budget + 1]; lost + 1];
-        clock[0][0] = LONG_AGO;
-        for (job, is_rival) in &joined {
-            for gone in (0..=lost).rev() {
-                for rejected in (0..=budget).rev() {
-                    let here = clock[gone][rejected];
-                    let taken = take(here, job.release, job.work, job.due);
-                    let left = match (is_rival, gone, rejected) {
-                        (true, 0, _) | (false, _, 0) => NEVER,
-                        (true, _, _) => clock[gone - 1][rejected],
-                        (false, _, _) => clock[gone][rejected - 1],
-                    };
-                    clock[gone][rejected] = taken.min(left);
-                }
+        let mut clock = vec![NEVER; states * (budget + 1)];
+        clock[0] = LONG_AGO;
+        for (index, (job, &(_, kind))) in joined.0.iter().zip(&tagged).enumerate() {
+            let (start, end) = (limit.start[index][0], limit.end[index][0]);
+            let stride = strides[kind];
+            let most = rivals.get(kind).map_or(budget, |(_, lost)| *lost);
+            for state in (0..clock.len()).rev() {
+                let taken = take(clock[state], start, job.work, end);
+                let gone = state / stride % (most + 1);
+                let left = if gone == 0 {
+                    NEVER
+                } else {
+                    clock[state - stride]
+                };
+                clock[state] = taken.min(left);
             }
         }
-        (0..=budget).find(|&r| clock.iter().any(|of| of[r] != NEVER))
+        let possible = |rejected: &usize| {
+            let of = &clock[rejected * states..][..states];
+            of.iter().any(|&c| c != NEVER)
+        };
+        (0..=budget).find(possible)
     };
-    (search(jobs.len(), attempt), agreeable)
+    let complete = limit.complete && agreeable;
+    (search(jobs.len(), attempt), complete)
 }

@@ -27,7 +27,7 @@ pub enum Fate {
 /// that arrived complete and on time, without displacing one of them.
 ///
 /// Precisely: let D be the ADUs whose packets all arrived on time. Those with a packet
-/// that was dropped are looked at in the order of importance, then of creation; one
+/// that was dropped are looked at in the order of class, priority and creation; one
 /// that is feasible together with D (demand criterion, see the module; and, as far as that
 /// can be known, with packets sent whole) is a false drop,
 /// and joins D, so that two drops which only one gap could have held count once. What
@@ -78,22 +78,27 @@ pub(super) fn adus(schedule: &Schedule, fates: &[Fate], link: &Link) -> Vec<(Cla
     }
     let packets = Packets::new(schedule, link);
     let mut delivered: Vec<Job> = Vec::new();
-    let lost = Class::ALL.map(|class| {
-        let mut lost: Vec<Job> = Vec::new();
-        for job in Jobs::adus(schedule, class, link).0 {
+    let by_priority = |class| {
+        let priorities = Jobs::by_priority(schedule, class, link).into_iter();
+        priorities.map(move |adus| (class, adus))
+    };
+    let mut lost: Vec<(Class, Vec<Job>)> = Vec::new();
+    for (class, adus) in Class::ALL.into_iter().flat_map(by_priority) {
+        let mut of_priority: Vec<Job> = Vec::new();
+        for job in adus.0 {
             match worst.get(&job.adu) {
                 Some(Fate::OnTime) => delivered.push(job),
-                Some(Fate::Dropped) if job.possible() => lost.push(job),
+                Some(Fate::Dropped) if job.possible() => of_priority.push(job),
                 _ => {}
             }
         }
-        lost.sort_by_key(|j| j.release);
-        (class, lost)
-    });
+        of_priority.sort_by_key(|j| j.release);
+        lost.push((class, of_priority));
+    }
     delivered.sort_by_key(|j| (j.release, j.due));
     let mut found = Vec::new();
     for (class, lost) in lost {
-        // Once through time for each class: what was released before a job has been served until then.
+        // Once through time for each priority: what was released before a job has been served until then.
         let (mut line, mut released) = (Edf::default(), 0);
         for job in lost {
             while let Some(next) = delivered.get(released).filter(|j| j.release < job.release) {

@@ -1,5 +1,7 @@
 //! ADUs or packets as jobs of a one-machine scheduling problem.
 
+use std::collections::BTreeSet;
+
 use super::{Departure, Link};
 use crate::traffic::{Class, Packet, Schedule};
 
@@ -59,11 +61,27 @@ fn has_place(packet: &Job, forced: &[Job], link: &Link) -> bool {
 impl Jobs {
     /// The ADUs of a class. Packets of an ADU leave in the order of the schedule.
     pub(super) fn adus(schedule: &Schedule, class: Class, link: &Link) -> Self {
+        Self::adus_of(schedule, link, |p| p.class == class)
+    }
+
+    /// The same apart by priority, the most important first. All packets of an ADU have one.
+    pub(super) fn by_priority(schedule: &Schedule, class: Class, link: &Link) -> Vec<Self> {
+        let of_class = schedule.packets.iter().filter(|p| p.class == class);
+        let priorities: BTreeSet<u8> = of_class.map(|p| p.priority).collect();
+        let of = |priority| {
+            Self::adus_of(schedule, link, |p| {
+                (p.class, p.priority) == (class, priority)
+            })
+        };
+        priorities.into_iter().map(of).collect()
+    }
+
+    fn adus_of(schedule: &Schedule, link: &Link, wanted: impl Fn(&Packet) -> bool) -> Self {
         let mut jobs: Vec<Job> = Vec::new();
         // ADUs of several streams may interleave: find the job of an ADU by its number.
         let mut place = std::collections::HashMap::new();
         let mut bytes: Vec<u64> = Vec::new();
-        for packet in schedule.packets.iter().filter(|p| p.class == class) {
+        for packet in schedule.packets.iter().filter(|p| wanted(p)) {
             let at = *place.entry(packet.adu).or_insert_with(|| {
                 jobs.push(Job {
                     release: packet.at as i64,
@@ -128,6 +146,12 @@ impl Jobs {
             .collect();
         self.0.retain(|job| !without_place.contains(&job.adu));
         self
+    }
+
+    /// Takes in others.
+    pub(super) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+        self.0.sort_by_key(|job| (job.release, job.due));
     }
 
     /// In order of release *and* due time: who is released later is not due earlier.

@@ -17,6 +17,7 @@
 //! keeps the link busy afterwards; the path then delays it by the owd. So the last
 //! packet of an ADU may start as late as deadline − owd: see [`Departure`].
 
+mod classes;
 mod columns;
 mod demand;
 mod dp;
@@ -43,8 +44,8 @@ use crate::{
     traffic::{Class, Schedule},
 };
 
-/// Changes when the bound of a schedule does. 2: video's packets are sent whole.
-const VERSION: u32 = 2;
+/// Changes when the bound of a schedule does. 2: video's packets are sent whole. 3: by priority.
+const VERSION: u32 = 3;
 
 /// When a packet counts as departed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,7 +186,7 @@ pub fn of(schedule: &Schedule, rate: u64, owd: u64) -> Bound {
 
 /// The same for any link.
 pub fn on(schedule: &Schedule, link: Link) -> Bound {
-    let [audio, video, data] = class_bounds(schedule, &link, true);
+    let [audio, video, data] = classes::bounds(schedule, &link, true);
     Bound {
         version: VERSION,
         link,
@@ -198,7 +199,7 @@ pub fn on(schedule: &Schedule, link: Link) -> Bound {
 /// The bound of the model in which every packet may be interrupted.
 #[cfg(test)]
 fn interrupted(schedule: &Schedule, link: Link) -> Bound {
-    let [audio, video, data] = class_bounds(schedule, &link, false);
+    let [audio, video, data] = classes::bounds(schedule, &link, false);
     Bound {
         version: VERSION,
         link,
@@ -230,78 +231,4 @@ pub fn best_choice(schedule: &Schedule, link: &Link) -> Option<std::collections:
             .chain(audio.0.iter().map(|job| job.adu))
             .collect(),
     )
-}
-
-/// Packets beyond which their own bound (not that of ADUs) falls back to the number
-/// of packets that fit alone: the program grows with the square.
-const MANY_PACKETS: usize = 20_000;
-
-/// `whole`: video's packets are not interrupted, where that can be known.
-fn class_bounds(schedule: &Schedule, link: &Link, whole: bool) -> [ClassBound; 3] {
-    let mut bounds = [ClassBound::default(); 3];
-    // Everything of these classes that can be on time alone is on time together.
-    let mut forced: Vec<Jobs> = Vec::new();
-    // One class of which only a number is known, not which.
-    let mut open: Option<(Jobs, usize)> = None;
-    // Those of them whose ADUs are single packets, in order of release and due time.
-    let mut single: Vec<Jobs> = Vec::new();
-    let mut blurred = false;
-    for class in Class::ALL {
-        let bound = &mut bounds[class as usize];
-        let adus = Jobs::adus(schedule, class, link);
-        bound.adus_offered = adus.len() as u64;
-        let mut adus = adus.possible();
-        for packets in &single {
-            adus = adus.placeable(packets, schedule, class, link);
-        }
-        bound.adus_impossible = bound.adus_offered - adus.len() as u64;
-        let packets = Jobs::packets(schedule, class, link);
-        bound.packets_offered = packets.len() as u64;
-        let packets = packets.possible();
-        if adus.is_empty() && packets.is_empty() {
-            bound.exact = true;
-            continue;
-        }
-
-        let (ordered, agreeable) = adus.agreeable();
-        let limit = Limit::new(&forced, &ordered);
-        let (mut rejected, alone) = match &open {
-            Some((rival, lost)) => dp::rejected_beside(&ordered, rival, *lost),
-            None => (limit.rejected(&ordered), limit.complete),
-        };
-        let mut exact = agreeable && alone && !blurred;
-        if whole
-            && class == Class::Video
-            && rejected < ordered.len()
-            && let Some(most) = whole::most(schedule, link)
-        {
-            rejected = ordered.len() - most.min(ordered.len());
-            bound.whole_packets = true;
-            exact = true;
-        }
-        bound.adus = (ordered.len() - rejected) as u64;
-        bound.exact = exact;
-
-        let (ordered, _) = packets.agreeable();
-        bound.packets = if ordered.len() > MANY_PACKETS || open.is_some() {
-            ordered.len() as u64
-        } else {
-            let limit = Limit::new(&forced, &ordered);
-            (ordered.len() - limit.rejected(&ordered)) as u64
-        };
-
-        if rejected == 0 && open.is_none() {
-            if bound.packets_offered == bound.adus_offered
-                && let (ordered, true) = adus.agreeable()
-            {
-                single.push(ordered);
-            }
-            forced.push(adus);
-        } else if open.is_none() && forced.is_empty() {
-            open = Some((adus, rejected));
-        } else {
-            blurred = true;
-        }
-    }
-    bounds
 }

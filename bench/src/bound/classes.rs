@@ -13,10 +13,10 @@ use crate::traffic::{Class, Schedule};
 /// of packets that fit alone: the program grows with the square.
 const MANY_PACKETS: usize = 20_000;
 
-/// The bound of every class. `whole`: video's packets are not interrupted, where that can be known.
-pub(super) fn bounds(schedule: &Schedule, link: &Link, whole: bool) -> [ClassBound; 3] {
+/// The bound of every class. `uninterrupted`: video's packets are sent whole, where what that costs can be known.
+pub(super) fn bounds(schedule: &Schedule, link: &Link, uninterrupted: bool) -> [ClassBound; 3] {
     let mut before = Before::default();
-    Class::ALL.map(|class| before.class(schedule, class, link, whole))
+    Class::ALL.map(|class| before.class(schedule, class, link, uninterrupted))
 }
 
 /// What is known of the more important ADUs.
@@ -34,7 +34,13 @@ struct Before {
 
 impl Before {
     /// The bound of the next class.
-    fn class(&mut self, schedule: &Schedule, class: Class, link: &Link, whole: bool) -> ClassBound {
+    fn class(
+        &mut self,
+        schedule: &Schedule,
+        class: Class,
+        link: &Link,
+        uninterrupted: bool,
+    ) -> ClassBound {
         let packets = Jobs::packets(schedule, class, link);
         let mut bound = ClassBound {
             packets_offered: packets.len() as u64,
@@ -44,7 +50,7 @@ impl Before {
         };
         let mut possible = Jobs::default();
         let priorities = Jobs::by_priority(schedule, class, link);
-        let whole = whole && class == Class::Video && priorities.len() == 1;
+        let uninterrupted = uninterrupted && class == Class::Video && priorities.len() == 1;
         for adus in priorities {
             bound.adus_offered += adus.len() as u64;
             let mut adus = adus.possible();
@@ -52,7 +58,7 @@ impl Before {
                 adus = adus.placeable(packets, schedule, class, link);
             }
             let (mut rejected, mut exact) = self.rejected(&adus);
-            if whole
+            if uninterrupted
                 && rejected < adus.len()
                 && let Some(most) = whole::most(schedule, link)
             {
@@ -78,7 +84,7 @@ impl Before {
     /// How many of these packets can be on time.
     fn packets(&self, packets: &Jobs) -> u64 {
         let (ordered, _) = packets.agreeable();
-        let rejected = if ordered.len() > MANY_PACKETS || !self.open.is_empty() {
+        let rejected = if ordered.len() > MANY_PACKETS {
             0
         } else {
             Limit::new(&self.forced, &ordered).rejected(&ordered)

@@ -247,7 +247,7 @@ fn search(jobs: usize, attempt: impl Fn(usize) -> Option<usize>) -> usize {
 /// Steps that the joint program may take before a looser bound has to do.
 const JOINT_STEPS: u64 = 20_000_000_000;
 
-/// The least number of rejected `jobs` if of each of the `rivals`, which are more important, exactly
+/// The least number of rejected `jobs` if of each of the `rivals`, which are more important, no more than
 /// so many are rejected, whichever those are, and the `forced` ones are all on time. Returns
 /// also whether the joint problem was solved as it is.
 pub(super) fn rejected_beside(
@@ -267,13 +267,17 @@ pub(super) fn rejected_beside(
 
     // How many of each kind are gone is one number: kind 0 counts ones, the next counts what
     // goes into all of kind 0, and so on.
-    let mut strides = vec![1];
+    let mut strides = Vec::new();
+    let mut states = 1usize;
     for (_, lost) in rivals {
-        let last = strides[strides.len() - 1];
-        strides.push(last * (lost + 1));
+        strides.push(states);
+        states = states.saturating_mul(lost + 1);
     }
-    let states = strides[rivals.len()];
-    let steps = joined.len() as u64 * states as u64 * (jobs.len() as u64 + 1);
+    strides.push(states);
+    let steps = [joined.len(), jobs.len() + 1];
+    let steps = steps.iter().fold(states as u64, |product, &by| {
+        product.saturating_mul(by as u64)
+    });
     if limit.clocks != 1 || steps > JOINT_STEPS {
         return (Limit::new(forced, jobs).rejected(jobs), false);
     }

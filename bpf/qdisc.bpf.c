@@ -244,7 +244,7 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, struct bb_ifac
 	if (!pick->q || !pick->ses)
 		return 0;
 	if (pick->q->deficit <= 0 || !pick->q->nonempty ||
-	    (pick->ses->rate && bbq_allowed(pick->ses, inst) > now))
+	    (pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now))
 		return 0;
 	if (pick->q->nonempty & 1) {
 		pick->idx = pick->q->head[0];
@@ -305,7 +305,7 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 			}
 			continue;
 		}
-		if (ses->rate && bbq_allowed(ses, inst) > now && q->nonempty) {
+		if (ses->rate && bbq_allowed(ses, q, inst) > now && q->nonempty) {
 			bbq_turn_end(in, q);
 			bbq_throttle(inst, session, now);
 			continue;
@@ -390,7 +390,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	in->qlen--;
 	in->bytes -= s->pkt_len;
 	if (ses->rate)
-		bbq_take_turn(ses, inst, now, s->len);
+		bbq_take_turn(ses, pick.session, inst, now, s->len);
 	if (iface->rate)
 		bbq_use(&iface->link_next, now, s->len, iface->rate);
 

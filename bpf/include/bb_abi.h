@@ -261,7 +261,7 @@ struct bb_session {
 	__u64 rate; /* bytes/s; 0 = not known */
 	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
 	__u16 sent_by; /* mode qdisc: 1 + the instance that sent its last packet; 0 = none did */
-	__u16 heir; /* mode qdisc: 1 + the instance that waits for its next turn; 0 = none does */
+	__u16 heir; /* mode qdisc: 1 + the instance whose turn is next; 0 = none was too late */
 	__u32 pad;
 	struct bb_counters counters;
 };

@@ -98,6 +98,7 @@ struct bbq_queue {
 	__u32 ahead_bytes; /* of 200 ms at most: wraps beyond 170 Gbit/s, to a load too small */
 	__u32 ahead_load; /* bytes/ns << BBQ_LOAD_SHIFT of the one before; 0 = there was none */
 	__u32 begun; /* the ADU of the packet that was sent last */
+	__u64 turn_ns; /* heir to the session's rate: when its turn begins */
 	__u32 dead[BBQ_DEAD];
 	__u8 dead_next;
 	__u8 dead_any;
@@ -206,28 +207,41 @@ bb_inline void bbq_use(__u64 *next_ns, __u64 now, __u64 bytes, __u64 rate)
 }
 
 /*
- * How long a session's rate is left to the instance whose turn it is, should its
- * timer be late. With two ticks of the wheel still less than BB_PACE_CREDIT_NS: who
- * waited in vain makes up for it.
+ * How long others leave a session's rate to its heir, should that one's timer be
+ * late. With two ticks of the wheel still less than BB_PACE_CREDIT_NS: who waited
+ * in vain makes up for it.
  */
 #define BBQ_HEIR_NS 500000ULL
 
 /*
  * When this instance may send a packet of a session with a rate. The timers of all
  * instances that wait for it go off together: were it whose is first, that could
- * be the same one for ever. So one that was too late has the next turn (bbq_throttle).
+ * be the same one for ever. So one that was too late is the heir (bbq_throttle): the
+ * next turn is its own. If it is later than BBQ_HEIR_NS others go on, and it may
+ * send when it comes; next_ns, which counts that, makes all wait for it.
  */
-bb_inline __u64 bbq_allowed(struct bb_session *ses, __u32 inst)
+bb_inline __u64 bbq_allowed(struct bb_session *ses, struct bbq_queue *q, __u32 inst)
 {
-	return ses->next_ns + (ses->heir && ses->heir != inst + 1 ? BBQ_HEIR_NS : 0);
+	if (!ses->heir)
+		return ses->next_ns;
+	if (ses->heir != inst + 1)
+		return ses->next_ns + BBQ_HEIR_NS;
+	return q->turn_ns < ses->next_ns ? q->turn_ns : ses->next_ns;
 }
 
 /* A packet of `bytes`, of a session with a rate, leaves this instance at `now`. */
-bb_inline void bbq_take_turn(struct bb_session *ses, __u32 inst, __u64 now, __u64 bytes)
+bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, __u64 now,
+			     __u64 bytes)
 {
-	/* Before next_ns moves: who sees that it did may put itself down as heir. */
+	if (ses->heir) {
+		struct bbq_queue *heir = bbq_queue_at(ses->heir - 1, session);
+
+		/* Its turn is over, or its packets are gone. */
+		if (ses->heir == inst + 1 || !heir || !heir->qlen)
+			ses->heir = 0;
+	}
+	/* Before next_ns moves: who sees that it did may become heir. */
 	ses->sent_by = inst + 1;
-	ses->heir = 0;
 	bbq_use(&ses->next_ns, now, bytes, ses->rate);
 }
 

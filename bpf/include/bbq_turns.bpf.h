@@ -110,13 +110,15 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 
 	if (!in || !q || !ses || !w)
 		return 0;
-	if (!ses->heir && ses->sent_by != inst + 1)
+	if (!ses->heir && ses->sent_by != inst + 1) {
+		q->turn_ns = ses->next_ns;
 		ses->heir = inst + 1;
+	}
 	today = now >> BBQ_WHEEL_SHIFT;
 	if (!in->throttled)
 		w->tick = today;
 	/* Rounded up: never early. At least the next tick, at most the horizon. */
-	tick = (bbq_allowed(ses, inst) >> BBQ_WHEEL_SHIFT) + 1;
+	tick = (bbq_allowed(ses, q, inst) >> BBQ_WHEEL_SHIFT) + 1;
 	if (tick <= today)
 		tick = today + 1;
 	if (tick >= w->tick + BBQ_WHEEL_TICKS)

@@ -219,9 +219,8 @@ fn a_session_has_one_rate_whatever_transmit_queues_it_uses() {
     // The credit of 1 ms, and a packet of either queue: both may start at one moment.
     let (bytes, allowed, queues) = sent_from_both(&two_transmit_queues("mqr"), 20_000);
     assert!(bytes <= allowed + 20 + 2 * 200, "{bytes} of {allowed}");
-    // By turns, though their timers go off together; a late one may miss some.
-    let least = queues.iter().sum::<u64>() / 4;
-    assert!(queues.iter().all(|&sent| sent >= least), "{queues:?}");
+    // How they share it: vm_icount_turns.rs.
+    assert!(queues.iter().all(|&sent| sent > 0), "{queues:?}");
     // Without one nothing waits.
     let (bytes, _, queues) = sent_from_both(&two_transmit_queues("mqn"), 0);
     assert_eq!((bytes, queues), (40_000, [100, 100]));

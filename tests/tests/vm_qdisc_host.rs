@@ -149,17 +149,9 @@ fn two_interfaces_share_nothing() {
 
 /// Below mq, with a transmit queue for either CPU.
 fn two_transmit_queues(name: &str) -> Lab {
-    let lab = Lab::new(
-        name,
-        &Options {
-            instances: 2,
-            ..Options::default()
-        },
-    );
+    let lab = Lab::below_mq(name);
     shell(&format!(
-        "tc qdisc replace dev {name}0 root handle 77: mq && for n in 0 1; do \
-         tc qdisc replace dev {name}0 parent 77:$((n + 1)) bb{name}; \
-         echo $((1 << n)) > /sys/class/net/{name}0/queues/tx-$n/xps_cpus; done"
+        "for n in 0 1; do echo $((1 << n)) > /sys/class/net/{name}0/queues/tx-$n/xps_cpus; done"
     ));
     lab
 }

@@ -55,6 +55,22 @@ pub(super) fn columns() -> Vec<(&'static str, Column)> {
     let layers = |layers| Triage { layers, ..kernel };
     let triages = [
         ("triage", kernel),
+        (
+            "spare-half",
+            Triage {
+                early: 0.5,
+                plan_early: 1.0,
+                ..kernel
+            },
+        ),
+        (
+            "spare-all",
+            Triage {
+                early: 1.0,
+                plan_early: 1.0,
+                ..kernel
+            },
+        ),
         ("layers-0", layers(0.0)),
         ("layers-0.1", layers(0.1)),
         ("layers-0.125", layers(0.125)),

@@ -272,6 +272,20 @@ impl Lab {
         lab
     }
 
+    /// Below mq, with two transmit queues.
+    pub(crate) fn below_mq(name: &str) -> Self {
+        let options = Options {
+            instances: 2,
+            ..Options::default()
+        };
+        let lab = Self::new(name, &options);
+        shell(&format!(
+            "tc qdisc replace dev {name}0 root handle 77: mq && for n in 1 2; do \
+             tc qdisc replace dev {name}0 parent 77:$n bb{name}; done"
+        ));
+        lab
+    }
+
     /// Without the Qdisc.
     pub(crate) fn bare(name: &str, options: &Options) -> Self {
         let pins = PathBuf::from(format!("/sys/fs/bpf/t_{name}"));
@@ -349,7 +363,7 @@ impl Lab {
 
     pub(crate) fn set_session(&self, session: u16, owd: Duration, rate: u64) {
         let map = &self._maps.maps.bb_sessions;
-        let mut s: bb_session = self.get_map(map, session.into());
+        let mut s = self.session_of(session);
         s.owd_ns = u64::try_from(owd.as_nanos()).unwrap();
         s.rate = rate;
         map.update(
@@ -364,9 +378,17 @@ impl Lab {
         self.get_map(&self._maps.maps.bb_rule_stats, rule.into())
     }
 
+    fn session_of(&self, session: u16) -> bb_session {
+        self.get_map(&self._maps.maps.bb_sessions, session.into())
+    }
+
     pub(crate) fn session(&self, session: u16) -> bb_counters {
-        self.get_map::<bb_session>(&self._maps.maps.bb_sessions, session.into())
-            .counters
+        self.session_of(session).counters
+    }
+
+    /// The instance whose turn is next, if one was too late for its last.
+    pub(crate) fn heir(&self, session: u16) -> Option<u16> {
+        self.session_of(session).heir.checked_sub(1)
     }
 
     pub(crate) fn queue(&self) -> &Loaded {

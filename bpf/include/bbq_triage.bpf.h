@@ -73,25 +73,26 @@ bb_inline int bbq_plans(struct bb_iface *iface, __u64 rate)
 
 /*
  * Time that what is more important than usual should have to spare: no plan is
- * as exact as its rate and its owd, and those must not lose by it. One owd, at
- * most an eighth of what the packet can wait. The order takes it for due a
- * quarter of that earlier (bbq_early), a plan keeps three quarters of it free
- * (bbq_due). docs/triage.md, "Wrong estimates" and "Planned early".
+ * as exact as its rate and its owd, and those must not lose by it. One owd, so
+ * that the way may be twice as long as is believed, and at most an eighth of what
+ * the packet could wait then. The order takes it for due so much earlier
+ * (bbq_early), and a plan keeps it free (bbq_due). docs/triage.md, "All of the
+ * spare time".
  */
 bb_inline __u64 bbq_spare(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
 {
 	__u64 spare;
 
-	if (priority >= BB_PRIORITY_DEFAULT || !deadline || bb_stale(now, owd, deadline))
+	if (priority >= BB_PRIORITY_DEFAULT || !deadline || bb_stale(now, 2 * owd, deadline))
 		return 0;
-	spare = (deadline - owd - now) >> 3;
+	spare = (deadline - 2 * owd - now) >> 3;
 	return spare < owd ? spare : owd;
 }
 
 /* In steps of 1.05 ms: a burst has one place in the order. */
 bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
 {
-	return bbq_spare(priority, deadline, owd, now) >> 2 & ~0xFFFFFULL;
+	return bbq_spare(priority, deadline, owd, now) & ~0xFFFFFULL;
 }
 
 bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struct bb_iface *iface,
@@ -139,8 +140,7 @@ bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
 bb_inline __u64 bbq_due(struct bbq_slot *s, __u64 owd)
 {
 	if (s->priority < BB_PRIORITY_DEFAULT)
-		return s->deadline -
-		       bbq_spare(s->priority, s->deadline, owd, s->arrived_ns) * 3 / 4;
+		return s->deadline - bbq_spare(s->priority, s->deadline, owd, s->arrived_ns);
 	if (bb_stale(s->arrived_ns, owd, s->deadline))
 		return s->deadline;
 	return s->deadline - ((s->deadline - owd - s->arrived_ns) >> 2);

@@ -233,21 +233,22 @@ fn what_is_important_goes_before_what_is_due_a_little_earlier() {
             ..Packet::default()
         })
     };
-    // A quarter of the owd, in steps.
+    // By the owd, in steps.
     let frame = send(3, due(0));
-    let soon = send(2, due(3));
-    let later = send(2, due(7));
-    let usual = send(3, due(5));
+    let soon = send(2, due(18));
+    let later = send(2, due(22));
+    let usual = send(3, due(20));
     sleep_until(opens);
     assert_eq!(lab.drain(), [soon, frame, later, usual]);
-    // What can wait for some 74 ms is taken for due 2.3 ms earlier, not 5.
+    // What could wait for some 56 ms, were the way twice as long, is taken for due 6 or 7 ms
+    // earlier, not 20.
     let now = now_ns();
     let opens = now + 20 * MS;
     lab.set_iface(|iface| iface.link_next = opens);
     let due = |ms: u64| now + owd + 72 * MS + ms * MS;
     let frame = send(3, due(0));
-    let soon = send(2, due(1));
-    let later = send(2, due(4));
+    let soon = send(2, due(4));
+    let later = send(2, due(9));
     sleep_until(opens);
     assert_eq!(lab.drain(), [soon, frame, later]);
     assert_conserved("rule", &lab.rule(1));
@@ -308,9 +309,9 @@ fn beside_a_frame(name: &str, due: u64, priority: u8, other_due: u64) -> Vec<u32
 
 #[test]
 fn what_is_important_is_not_planned_up_to_the_last_moment() {
-    // Behind the frame it begins after 40 ms. Three quarters of its owd are kept free.
-    assert_eq!(beside_a_frame("pln", 22, 0, 52), [2]);
-    assert_eq!(beside_a_frame("plw", 22, 0, 58), [0, 1, 2]);
+    // Behind the frame it begins after 40 ms, and its owd is kept free.
+    assert_eq!(beside_a_frame("pln", 22, 0, 58), [2]);
+    assert_eq!(beside_a_frame("plw", 22, 0, 64), [0, 1, 2]);
 }
 
 #[test]
@@ -325,9 +326,9 @@ fn time_is_kept_free_for_the_next_of_what_is_more_important() {
 
 #[test]
 fn what_must_end_first_goes_first() {
-    // The frame's last packet may begin after 30 ms, and so end after 50. The other one may begin
-    // after 38, which it could not behind the frame, and takes 4.
-    assert_eq!(beside_a_frame("end", 30, 0, 38), [2, 0, 1]);
+    // The frame's last packet may begin after 30 ms, and so end after 50. The other one is taken
+    // for due after 31 or 38, could not begin by then behind the frame, and takes 4.
+    assert_eq!(beside_a_frame("end", 30, 0, 51), [2, 0, 1]);
     let usual = BB_PRIORITY_DEFAULT as u8;
     assert_eq!(beside_a_frame("enu", 30, usual, 38), [2, 0, 1]);
     // Among equals the deadline counts, and the larger is given up.
@@ -336,17 +337,18 @@ fn what_must_end_first_goes_first() {
 
 #[test]
 fn time_is_not_kept_free_at_the_cost_of_what_has_begun() {
-    // The frame ends after 140 ms, and what is important could wait for 6 ms more.
+    // The frame ends after 140 ms, and what is important could wait for 16 ms more: less than it
+    // should have to spare, and too long for it to go before the frame's last packet.
     let meeting = |comes| Meeting {
         packets: 5,
         len: 1_400,
         due: 114,
         priority: 0,
         comes,
-        other_due: 146,
+        other_due: 156,
     };
-    assert_eq!(meet("bgn", &meeting(-10)), [5]);
-    assert_eq!(meet("bgy", &meeting(10)), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(meet("bgn", &meeting(-2)), [5]);
+    assert_eq!(meet("bgy", &meeting(2)), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]
@@ -369,7 +371,7 @@ fn what_has_begun_stays_so_when_the_rest_of_it_comes_later() {
     sleep_until(opens + 10 * MS);
     all.push(lab.send(&Packet {
         priority: 0,
-        deadline: due(146),
+        deadline: due(155),
         ..Packet::default()
     }));
     assert_eq!(lab.drain(), all);

@@ -39,6 +39,7 @@ pub(super) fn columns() -> Vec<(&'static str, Column)> {
         ..first_bit
     };
     let with = |early, plan_early| Triage {
+        spare_owds: 1.0,
         early,
         plan_early,
         from_begun: true,
@@ -47,30 +48,22 @@ pub(super) fn columns() -> Vec<(&'static str, Column)> {
         ..kernel
     };
     let end = |early, plan_early| Triage {
+        spare_owds: 1.0,
         early,
         plan_early,
         expects: false,
         ..kernel
     };
+    let spare = |early, plan_early| Triage {
+        expects: true,
+        ..end(early, plan_early)
+    };
     let layers = |layers| Triage { layers, ..kernel };
     let triages = [
         ("triage", kernel),
-        (
-            "spare-half",
-            Triage {
-                early: 0.5,
-                plan_early: 1.0,
-                ..kernel
-            },
-        ),
-        (
-            "spare-all",
-            Triage {
-                early: 1.0,
-                plan_early: 1.0,
-                ..kernel
-            },
-        ),
+        ("spare-most", spare(0.25, 0.75)),
+        ("spare-half", spare(0.5, 1.0)),
+        ("spare-all", spare(1.0, 1.0)),
         ("layers-0", layers(0.0)),
         ("layers-0.1", layers(0.1)),
         ("layers-0.125", layers(0.125)),

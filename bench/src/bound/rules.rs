@@ -95,7 +95,10 @@ pub struct Triage {
     /// Without deadline order: the most important first, then by deadline.
     pub by_priority: bool,
     /// What is more important than the default should have time to spare: the believed owd, at most
-    /// an eighth of what it could wait. In the order it is due so much (0 to 1) of that earlier.
+    /// an eighth of what it could wait if the way were so many believed owds long. In the order it
+    /// is due ...
+    pub spare_owds: f64,
+    /// ... so much (0 to 1) of that earlier.
     pub early: f64,
     /// It is planned to be there so much of that earlier, at the cost of less important ADUs ...
     pub plan_early: f64,
@@ -120,8 +123,9 @@ impl Triage {
         first_bit: true,
         guard: Guard::Wait,
         grain: 1 << 20,
-        early: 0.25,
-        plan_early: 0.75,
+        spare_owds: 2.0,
+        early: 1.0,
+        plan_early: 1.0,
         layers: 0.25,
         from_begun: false,
         by_end: true,
@@ -144,6 +148,7 @@ impl Triage {
         slower: 1.25,
         grain: 0,
         by_priority: false,
+        spare_owds: 1.0,
         early: 0.0,
         plan_early: 0.0,
         layers: 0.0,

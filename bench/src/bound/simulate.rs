@@ -237,7 +237,10 @@ impl Queue<'_> {
             return;
         }
         let important = u64::from(priority);
-        let spare = self.spare(priority, deadline, now);
+        let spare = match self.scheduler {
+            Scheduler::Triage(triage) => self.spare(triage, priority, deadline, now),
+            _ => 0.0,
+        };
         let key = match self.scheduler {
             Scheduler::Fifo(_) => (0, 0, index as u64),
             Scheduler::Priority => (0, important, deadline),
@@ -291,12 +294,13 @@ impl Queue<'_> {
     }
 
     /// Time that this packet should have to spare, ns: see [`Triage::early`].
-    fn spare(&self, priority: u8, deadline: u64, now: u64) -> f64 {
+    fn spare(&self, triage: Triage, priority: u8, deadline: u64, now: u64) -> f64 {
         if priority >= DEFAULT_PRIORITY {
             return 0.0;
         }
-        let slack = deadline.saturating_sub(now + self.owd) as f64;
-        (self.owd as f64).min(slack * SPARE)
+        let owd = self.owd as f64;
+        let slack = deadline.saturating_sub(now) as f64 - owd * triage.spare_owds;
+        owd.min(slack.max(0.0) * SPARE)
     }
 
     /// When the last byte of this ADU must leave, but for the owd.

@@ -316,6 +316,7 @@ pub(super) mod tests {
             }],
             missing_runs: 2,
             cells,
+            beside: None,
         }
     }
 

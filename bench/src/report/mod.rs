@@ -1,6 +1,7 @@
 //! Results for people: tables for a terminal, a page for a browser, and what every
 //! result must carry to be believed.
 
+mod beside;
 pub mod compare;
 mod delays;
 mod gain;
@@ -46,6 +47,11 @@ pub struct Options {
     /// TFRC is set in one way only on a path there, it may be another one; the heading says so.
     #[arg(long, value_name = "DIR", requires = "table")]
     pub before: Option<PathBuf>,
+    /// With --table or --best: queues that were not run here stand beside with their runs in this
+    /// other results' directory, of the same path, packets and kernel, and of another commit for
+    /// instance.
+    #[arg(long, value_name = "DIR", requires = "tables")]
+    pub beside: Option<PathBuf>,
     /// Instead of the page: the cells in which another queue is better than triage, those
     /// in which it has less than it could, its most false drops and stale packets.
     #[arg(long, group = "tables")]
@@ -64,6 +70,7 @@ pub fn run(options: &Options) -> Result<()> {
         table,
         against,
         before,
+        beside,
         best,
         only,
     } = options;
@@ -75,6 +82,9 @@ pub fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     let mut gathered = summary::gather(dir)?;
+    if let Some(dir) = beside {
+        beside::add(&mut gathered, &summary::gather(dir)?, dir)?;
+    }
     gathered.keep_only(only);
     ensure!(
         only.is_empty() || !gathered.scenarios.is_empty(),

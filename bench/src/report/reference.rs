@@ -217,7 +217,7 @@ impl<'a> Reference<'a> {
 }
 
 /// Whether nothing but what is chosen of TFRC differs between the places of both.
-fn same_path(first: &CellSummary, second: &CellSummary) -> bool {
+pub(super) fn same_path(first: &CellSummary, second: &CellSummary) -> bool {
     let set_alike = Point {
         tfrc: second.point.tfrc,
         ..first.point.clone()
@@ -227,7 +227,7 @@ fn same_path(first: &CellSummary, second: &CellSummary) -> bool {
 
 /// Whether the repetitions that both cells have were offered as much: a model of traffic that has
 /// changed since makes other packets of the same seed.
-fn have_same_traffic(first: &CellSummary, second: &CellSummary) -> bool {
+pub(super) fn have_same_traffic(first: &CellSummary, second: &CellSummary) -> bool {
     first.runs.iter().all(|run| {
         let mut others = second
             .runs

@@ -79,6 +79,9 @@ fn head(scenario: &ScenarioSummary) -> String {
         section::made_by(scenario),
         scenario.provenance.command
     );
+    if let Some(beside) = &scenario.beside {
+        text.push_str(&format!("\nBeside it {beside}\n"));
+    }
     if scenario.missing_runs > 0 {
         text.push_str(&format!("\n{}\n", section::incomplete(scenario)));
     }

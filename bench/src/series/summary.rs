@@ -92,6 +92,9 @@ pub struct ScenarioSummary {
     pub missing_runs: u64,
     /// In the file's order of axes and queues. Cells without any run are left out.
     pub cells: Vec<CellSummary>,
+    /// Queues whose runs are of another series, and who made those: `report --beside` only.
+    #[serde(skip)]
+    pub beside: Option<String>,
 }
 
 /// A swept axis.
@@ -266,5 +269,6 @@ fn gather_one(root: &Path, name: &str) -> Result<Option<ScenarioSummary>> {
         description: scenario.description,
         missing_runs,
         cells,
+        beside: None,
     }))
 }

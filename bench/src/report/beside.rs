@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Context as _, Result, ensure};
 
 use super::reference::{have_same_traffic, same_path};
-use crate::series::summary::{CellSummary, ScenarioSummary, Summary};
+use crate::{
+    say::count,
+    series::summary::{CellSummary, ScenarioSummary, Summary},
+};
 
 /// Adds to each scenario of `shown` the queues that it has no run of, with their runs in the
 /// scenario of that name in `other`, which is of `dir`.
@@ -69,12 +72,12 @@ fn add_queues(here: &mut ScenarioSummary, there: &ScenarioSummary) {
             .filter(|a| !here.queues.contains(&a.queue))
             .cloned(),
     );
-    here.repetitions = here.repetitions.max(there.repetitions);
-    here.missing_runs = (cells * u64::from(here.repetitions)).saturating_sub(runs(here));
+    here.missing_runs = (cells * wanted).saturating_sub(runs(here));
     if !others.is_empty() {
         here.beside = Some(format!(
-            "{}: Linux {}, commit {}; `{}`",
+            "{}: {}, Linux {}, commit {}; `{}`",
             others.join(", "),
+            count(there.repetitions, "run"),
             there.provenance.kernel,
             there.provenance.commit,
             there.provenance.command
@@ -83,12 +86,10 @@ fn add_queues(here: &mut ScenarioSummary, there: &ScenarioSummary) {
     }
 }
 
+/// Of those that were asked for here.
 fn runs(scenario: &ScenarioSummary) -> u64 {
-    scenario
-        .cells
-        .iter()
-        .map(|cell| cell.runs.len() as u64)
-        .sum()
+    let of = |cell: &CellSummary| (cell.runs.len() as u64).min(scenario.repetitions.into());
+    scenario.cells.iter().map(of).sum()
 }
 
 #[cfg(test)]
@@ -119,8 +120,11 @@ mod tests {
         let old = summary([both("1", 50, 30), both("2", 40, 20)].concat());
         let new = [both("1", 70, 0), both("2", 60, 0)].map(|[triage, _]| triage);
         let mut shown = summary(new.to_vec());
-        shown.scenarios[0].repetitions = 2;
-        shown.scenarios[0].missing_runs = 4;
+        shown.scenarios[0].repetitions = 1;
+        shown.scenarios[0].missing_runs = 2;
+        for cell in &mut shown.scenarios[0].cells {
+            cell.runs.truncate(1);
+        }
         add(&mut shown, &old, Path::new("old")).unwrap();
         let found = &shown.scenarios[0];
         let on_time = |cell: &CellSummary| (cell.queue.clone(), cell.runs[0].measures.adus[1]);
@@ -136,9 +140,10 @@ mod tests {
             ]
         );
         assert_eq!(found.queues, ["bestby qdisc triage", "fq"]);
-        // Three runs were asked for there.
-        assert_eq!((found.repetitions, found.missing_runs), (3, 4));
-        let origin = "fq: Linux 7.2.0-test, commit 0123456789ab; `bestby-lab run quick.toml`";
+        // One run of each was asked for here, and three there.
+        assert_eq!((found.repetitions, found.missing_runs), (1, 0));
+        let origin =
+            "fq: 3 runs, Linux 7.2.0-test, commit 0123456789ab; `bestby-lab run quick.toml`";
         assert_eq!(found.beside.as_deref(), Some(origin));
     }
 

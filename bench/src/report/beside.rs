@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::reference::{have_same_traffic, same_path};
+use super::reference::have_same_traffic;
 use crate::{
     say::count,
     series::summary::{CellSummary, ScenarioSummary, Summary},
@@ -39,12 +39,13 @@ fn check(here: &ScenarioSummary, there: &ScenarioSummary) -> Result<()> {
         kernels[1],
         kernels[0]
     );
-    let length = |s: &ScenarioSummary| (s.seconds, s.discard_first, s.axes.clone());
+    let length = |s: &ScenarioSummary| {
+        let seed = s.provenance.seed;
+        (seed, s.seconds, s.discard_first, s.axes.clone())
+    };
     let alike = |cell: &CellSummary| {
-        let at_this_place = there.cells.iter().filter(|c| c.axes == cell.axes);
-        at_this_place
-            .clone()
-            .all(|c| same_path(c, cell) && have_same_traffic(c, cell))
+        let mut at_this_place = there.cells.iter().filter(|c| c.axes == cell.axes);
+        at_this_place.all(|c| c.point == cell.point && have_same_traffic(c, cell))
     };
     ensure!(
         length(here) == length(there) && here.cells.iter().all(alike),
@@ -98,6 +99,7 @@ mod tests {
     use crate::{
         report::html::tests::{cell, scenario},
         series::summary::FORMAT,
+        tfrc::PacedBy,
     };
 
     fn summary(cells: Vec<CellSummary>) -> Summary {
@@ -166,8 +168,10 @@ mod tests {
         );
         for change in [
             (|s| s.seconds = 60.0) as fn(&mut ScenarioSummary),
+            |s| s.provenance.seed = 2,
             |s| s.axes.clear(),
             |s| s.cells[1].point.tcp = 2,
+            |s| s.cells[1].point.tfrc.paced_by = PacedBy::Bytes,
             |s| s.cells[1].runs[0].seed = 9,
         ] {
             assert_eq!(

@@ -217,7 +217,7 @@ impl<'a> Reference<'a> {
 }
 
 /// Whether nothing but what is chosen of TFRC differs between the places of both.
-pub(super) fn same_path(first: &CellSummary, second: &CellSummary) -> bool {
+fn same_path(first: &CellSummary, second: &CellSummary) -> bool {
     let set_alike = Point {
         tfrc: second.point.tfrc,
         ..first.point.clone()

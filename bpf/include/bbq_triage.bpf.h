@@ -76,7 +76,8 @@ bb_inline int bbq_plans(struct bb_iface *iface, __u64 rate)
  * as exact as its rate and its owd, and those must not lose by it. One owd, so
  * that the way may be twice as long as is believed, and at most an eighth of what
  * the packet could wait then. The order takes it for due so much earlier
- * (bbq_early), and a plan keeps it free (bbq_due). docs/triage.md, "All of the
+ * (bbq_early), and a plan keeps it free (bbq_due). No owd is above
+ * BB_LIFETIME_MAX_NS, so twice that does not wrap. docs/triage.md, "All of the
  * spare time".
  */
 bb_inline __u64 bbq_spare(__u32 priority, __u64 deadline, __u64 owd, __u64 now)

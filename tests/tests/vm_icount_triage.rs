@@ -251,6 +251,14 @@ fn what_is_important_goes_before_what_is_due_a_little_earlier() {
     let later = send(2, due(9));
     sleep_until(opens);
     assert_eq!(lab.drain(), [soon, frame, later]);
+    // What could not wait at all, were the way twice as long, keeps its place.
+    let now = now_ns();
+    let opens = now + 5 * MS;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let frame = send(3, now + owd + 15 * MS);
+    let hopeless = send(2, now + owd + 17 * MS);
+    sleep_until(opens);
+    assert_eq!(lab.drain(), [frame, hopeless]);
     assert_conserved("rule", &lab.rule(1));
 }
 
@@ -327,8 +335,8 @@ fn time_is_kept_free_for_the_next_of_what_is_more_important() {
 #[test]
 fn what_must_end_first_goes_first() {
     // The frame's last packet may begin after 30 ms, and so end after 50. The other one is taken
-    // for due after 31 or 38, could not begin by then behind the frame, and takes 4.
-    assert_eq!(beside_a_frame("end", 30, 0, 51), [2, 0, 1]);
+    // for due after 32 or 38, could not begin by then behind the frame, and takes 4.
+    assert_eq!(beside_a_frame("end", 30, 0, 52), [2, 0, 1]);
     let usual = BB_PRIORITY_DEFAULT as u8;
     assert_eq!(beside_a_frame("enu", 30, usual, 38), [2, 0, 1]);
     // Among equals the deadline counts, and the larger is given up.

@@ -38,7 +38,11 @@ struct bbq_plan {
 	__u64 inv_session; /* of the session's own, where that is lower */
 	__u64 other_bytes; /* queued in the other sessions */
 	__u64 round; /* bytes that they send while each of them has a turn */
-	__u32 used; /* bytes that the session has sent in its own */
+	__u64 now;
+	__u64 owd; /* of the session */
+	__u32 used; /* bytes that the session has sent in its own turn */
+	__u32 inst;
+	__u32 session;
 };
 
 /*
@@ -99,8 +103,7 @@ bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
 bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struct bb_iface *iface,
 			   struct bbq_queue *q, struct bb_session *ses)
 {
-	plan->inv_link = 0;
-	plan->inv_session = 0;
+	plan->owd = ses->owd_ns;
 	if (iface->rate) {
 		if (in->inv_of != iface->rate) {
 			in->inv_of = iface->rate;
@@ -122,13 +125,12 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
  * due first, but what it overtook (bbq_early, bbq_before) begins to leave in
  * time if the last byte of all leaves by then.
  */
-bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q,
-			      struct bb_session *ses, __u64 start)
+bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q, __u64 start)
 {
 	struct bbq_slot *s = bbq_slot_at(q->head[0]);
 
 	return s && s->deadline &&
-	       !bb_stale(start + bbq_until(plan, q->bytes), 2 * ses->owd_ns, s->deadline);
+	       !bb_stale(start + bbq_until(plan, q->bytes), 2 * plan->owd, s->deadline);
 }
 
 /*
@@ -189,6 +191,68 @@ bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_slot *s, __u64 owd,
 	return ((time < BBQ_LOAD_NS ? time : BBQ_LOAD_NS) * q->ahead_load) >> BBQ_LOAD_SHIFT;
 }
 
+/* How far a walk over the ADUs of a session has come, and whom it would give up. */
+struct bbq_walk {
+	__u64 bytes; /* of the ADUs walked over */
+	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
+	__u32 at; /* the ADU that is next */
+	__u32 victim;
+	__u32 begun; /* some of the victim was sent */
+};
+
+/*
+ * One step of a walk: whether the ADU at walk->at would be late. Not inlined:
+ * the verifier would follow all ways through one step into the next one.
+ */
+__noinline int bbq_late(const struct bbq_plan *plan, struct bbq_walk *walk)
+{
+	struct bbq_slot *s, *b;
+	struct bbq_queue *q;
+	__u64 weight, due, before, owd, now;
+	__u32 behind;
+
+	if (!plan || !walk)
+		return 0;
+	owd = plan->owd;
+	now = plan->now;
+	q = bbq_queue_at(plan->inst, plan->session);
+	s = bbq_slot_at(walk->at);
+	if (!q || !s)
+		return 0;
+	behind = s->next;
+	b = bbq_slot_at(behind);
+	if (b && bbq_before(plan, b, s, owd)) {
+		bbq_unlink(q, s);
+		bbq_link(q, 0, walk->at, s, behind, b);
+		walk->at = behind;
+		s = b;
+	}
+	walk->bytes += s->adu_bytes;
+	if (!s->deadline)
+		goto next;
+	weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
+	if (weight >= walk->worst && s->treatment != BB_TREAT_FORWARD) {
+		walk->worst = weight;
+		walk->victim = walk->at;
+		walk->begun = s->flags & BBQ_F_BEGUN;
+	}
+	due = s->deadline;
+	/* At the cost of what is less important only, and not of link time that is spent already. */
+	if (walk->worst >> 32 > s->priority + 1U && !walk->begun)
+		due = bbq_due(s, owd);
+	before = walk->bytes - s->last_len + bbq_expected(q, s, owd, now);
+	if (bb_stale(bbq_begins(plan, now, before), owd, due)) {
+		/* Not even alone: nothing else must suffer for it. */
+		if (s->treatment != BB_TREAT_FORWARD &&
+		    bb_stale(bbq_begins(plan, now, s->adu_bytes - s->last_len), owd, s->deadline))
+			walk->victim = walk->at;
+		return 1;
+	}
+next:
+	walk->at = s->next;
+	return 0;
+}
+
 /*
  * Gives up what cannot be saved. The queued ADUs of the session, in order of
  * deadline, are sent from now on, each behind what is expected to overtake it
@@ -206,70 +270,25 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	struct bb_session *ses = bbq_session(session);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	struct bbq_plan plan;
-	__u64 owd;
+	struct bbq_plan plan = { .inst = inst, .session = session, .now = now };
 
 	if (!q || !ses || !in || !iface)
 		return 0;
 	bbq_plan_of(&plan, in, iface, q, ses);
-	owd = ses->owd_ns;
 	q->unplanned = 0;
-	if (bbq_all_in_time(&plan, q, ses, now + BBQ_TRIAGE_MARGIN_NS))
+	if (bbq_all_in_time(&plan, q, now + BBQ_TRIAGE_MARGIN_NS))
 		return 0;
 
 	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
-		__u32 at = q->head[0], victim = BBQ_NONE, n = bb_zero;
-		__u64 bytes = 0, worst = 0;
-		int late = 0, begun = 0;
+		struct bbq_walk walk = { .at = q->head[0], .victim = BBQ_NONE };
+		int late = 0;
 
-		while (n < BBQ_TRIAGE_WALK && bb_can_loop) {
-			struct bbq_slot *s = bbq_slot_at(at), *b;
-			__u64 weight, due, before;
-			__u32 behind;
-
-			if (!s)
-				break;
-			behind = s->next;
-			b = bbq_slot_at(behind);
-			if (b && bbq_before(&plan, b, s, owd)) {
-				bbq_unlink(q, s);
-				bbq_link(q, 0, at, s, behind, b);
-				at = behind;
-				s = b;
-			}
-			bytes += s->adu_bytes;
-			if (s->deadline) {
-				weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
-				if (weight >= worst && s->treatment != BB_TREAT_FORWARD) {
-					worst = weight;
-					victim = at;
-					begun = s->flags & BBQ_F_BEGUN;
-				}
-				due = s->deadline;
-				/*
-				 * At the cost of what is less important only, and not of link
-				 * time that is spent already.
-				 */
-				if (worst >> 32 > s->priority + 1U && !begun)
-					due = bbq_due(s, owd);
-				before = bytes - s->last_len + bbq_expected(q, s, owd, now);
-				if (bb_stale(bbq_begins(&plan, now, before), owd, due)) {
-					late = 1;
-					/* Not even alone: nothing else must suffer for it. */
-					if (s->treatment != BB_TREAT_FORWARD &&
-					    bb_stale(bbq_begins(&plan, now,
-								s->adu_bytes - s->last_len),
-						     owd, s->deadline))
-						victim = at;
-					break;
-				}
-			}
-			at = s->next;
-			n++;
-		}
-		if (!late || victim == BBQ_NONE)
+		for (__u32 n = bb_zero;
+		     n < BBQ_TRIAGE_WALK && walk.at != BBQ_NONE && !late && bb_can_loop; n++)
+			late = bbq_late(&plan, &walk);
+		if (!late || walk.victim == BBQ_NONE)
 			return 0;
-		bbq_drop_adu(inst, victim, BB_DROP_ADU, now);
+		bbq_drop_adu(inst, walk.victim, BB_DROP_ADU, now);
 	}
 	q->unplanned = 1; /* the next packet's turn goes on */
 	return 0;

@@ -49,17 +49,13 @@ struct bbq_plan {
  * ns until `own` bytes of the session whose turn it is have left. Before each of
  * its further turns every other session has one, but all of them together send
  * no more than they hold now (a lone TCP segment must not count as a full share).
- * Not inlined: the verifier would follow the values of each plan, past its limit.
  */
-__noinline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
+bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
 {
-	__u64 turns, link, session;
+	__u64 turns = (own + plan->used) / BBQ_QUANTUM * plan->round;
+	__u64 others = turns < plan->other_bytes ? turns : plan->other_bytes;
+	__u64 link = (own + others) * plan->inv_link, session = own * plan->inv_session;
 
-	if (!plan)
-		return 0;
-	turns = (own + plan->used) / BBQ_QUANTUM * plan->round;
-	link = (own + (turns < plan->other_bytes ? turns : plan->other_bytes)) * plan->inv_link;
-	session = own * plan->inv_session;
 	return (link > session ? link : session) >> BBQ_INV_SHIFT;
 }
 

@@ -414,6 +414,17 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	return skb;
 }
 
+/*
+ * Is it a Qdisc of our own interface? Kinds are known in all network namespaces,
+ * and any user may be root of one: its Qdisc would share this queue, without its lock.
+ * An index says little by itself, as everybody numbers their interfaces.
+ */
+bb_inline int bbq_is_ours(struct Qdisc *sch)
+{
+	return (__u32)BPF_CORE_READ(sch, dev_queue, dev, ifindex) == bbq_ifindex &&
+	       BPF_CORE_READ(sch, dev_queue, dev, nd_net.net, net_cookie) == bbq_netns;
+}
+
 SEC("struct_ops/bestby_init")
 int BPF_PROG(bestby_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack *extack)
 {
@@ -421,7 +432,7 @@ int BPF_PROG(bestby_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 
-	if (!in || !iface)
+	if (!in || !iface || !bbq_is_ours(sch))
 		return -22; /* EINVAL */
 	if (!in->fresh) {
 		in->fresh = inst * bbq_slots_n + 1; /* slot 0 is "none" */

@@ -2,7 +2,8 @@
 /*
  * Round trip times of this host's TCP connections, by destination: bb_rtts.
  * The classifier takes half of it as the one-way delay of whatever else goes
- * to the same address.
+ * to the same address. "This host" is the network namespace of the agent: in
+ * others, which any user may make, an address is somebody else's.
  *
  * Sees connections established after it was attached; the agent feeds the
  * older ones from sock_diag. Several connections to one address: the one that
@@ -16,6 +17,9 @@
 
 #define BB_AF_INET 2
 #define BB_AF_INET6 10
+
+/* Set by the agent before load: the cookie of its network namespace. */
+const volatile __u64 bb_netns = 0;
 
 static __always_inline void bb_store_rtt(struct bpf_sock_ops *ops)
 {
@@ -63,6 +67,9 @@ static __always_inline void bb_store_rtt(struct bpf_sock_ops *ops)
 SEC("sockops")
 int bb_sockops(struct bpf_sock_ops *ops)
 {
+	/* The same address is another host, or nobody's, in the networks of others. */
+	if (bpf_get_netns_cookie(ops) != bb_netns)
+		return 1;
 	switch (ops->op) {
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:

@@ -13,6 +13,8 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use zerocopy::IntoBytes as _;
 
+use crate::error::{self, Tried as _};
+
 fn path_c(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
@@ -111,6 +113,14 @@ pub fn monotonic_ns() -> u64 {
         u64::try_from(time.tv_nsec()).unwrap_or(0),
     );
     s * 1_000_000_000 + ns
+}
+
+/// What tells this agent's network namespace from all others.
+///
+/// # Errors
+/// The kernel does not say (before 5.14).
+pub fn netns_cookie() -> error::Result<u64> {
+    bestby_bpf::netns_cookie().tried(|| "asking for the cookie of the network namespace".into())
 }
 
 /// Locks a directory for this process; held until the file is dropped.

@@ -26,8 +26,10 @@ fn chain(e: &dyn std::error::Error) -> String {
 }
 
 fn load(object: &'static [u8], name: &str, dir: &Path) -> Result<Ebpf> {
+    let netns = attach::netns_cookie()?;
     EbpfLoader::new()
         .default_map_pin_directory(dir)
+        .override_global("bb_netns", &netns, false)
         .load(object)
         .map_err(|e| Error::failed(format!("loading the {name} object: {}", chain(&e))))
 }

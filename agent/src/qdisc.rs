@@ -73,6 +73,7 @@ impl Queue<'_> {
             .ok_or_else(|| Error::failed(failed("the object has no settings")))?;
         rodata.bbq_slot = self.slot;
         rodata.bbq_ifindex = link.ifindex;
+        rodata.bbq_netns = attach::netns_cookie()?;
         rodata.bbq_instances_n = self.instances;
         rodata.bbq_slots_n = bestby_bpf::slots_per_instance(self.limit);
         let ops = open.struct_ops.bestby_ops_mut();

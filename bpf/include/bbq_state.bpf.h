@@ -31,7 +31,8 @@
 /* ---- set by the agent before load ---- */
 const volatile __u32 bb_abi_version = BB_ABI_VERSION;
 const volatile __u32 bbq_slot = 0; /* index in bb_ifaces */
-const volatile __u32 bbq_ifindex = 0; /* for drop notices */
+const volatile __u32 bbq_ifindex = 0; /* the interface that this queue is of, in ... */
+const volatile __u64 bbq_netns = 0; /* ... the network namespace with this cookie */
 const volatile __u32 bbq_slots_n = 0; /* slots per instance, slot 0 included */
 const volatile __u32 bbq_instances_n = 1; /* transmit queues served */
 

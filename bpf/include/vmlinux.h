@@ -55,9 +55,27 @@ struct gnet_stats_queue {
 	__u32 overlimits;
 };
 
+struct net {
+	__u64 net_cookie;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	possible_net_t nd_net;
+	int ifindex;
+};
+
+struct netdev_queue {
+	struct net_device *dev;
+};
+
 struct Qdisc {
 	__u32 limit;
 	__u32 parent;
+	struct netdev_queue *dev_queue;
 	struct qdisc_skb_head q;
 	struct gnet_stats_queue qstats;
 };

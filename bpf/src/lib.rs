@@ -24,6 +24,9 @@ mod skeletons {
 }
 pub use skeletons::{maps, qdisc};
 
+mod netns;
+pub use netns::netns_cookie;
+
 mod sizes;
 pub use sizes::{SPARE_SLOTS, qdisc_sizes, slots_per_instance};
 

@@ -297,6 +297,7 @@ impl Lab {
         let cgroup = File::open(cgroup).unwrap();
         let mut object = EbpfLoader::new()
             .default_map_pin_directory(&self.dir)
+            .override_global("bb_netns", &bestby_bpf::netns_cookie().unwrap(), true)
             .load(bestby_bpf::RTT)
             .unwrap();
         let program: &mut SockOps = object

@@ -14,7 +14,7 @@ use bestby_tests::{
     bpf::{Lab, Rule, mapped},
     clock::{MS, SECOND, now_ns},
     frame::udp4_to,
-    netns::{cgroup_root, in_namespace},
+    netns::{Netns, cgroup_root, in_namespace},
 };
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -116,5 +116,19 @@ fn a_measured_delay_becomes_the_owd_of_udp() {
         // Too old: the default again.
         lab.configure(|c| c.rtt_max_age_ns = MS);
         assert_eq!(owd(&lab), 400 * MS);
+    });
+}
+
+#[test]
+fn an_address_of_another_network_is_somebody_else() {
+    let _one = alone();
+    in_namespace(|| {
+        let mut lab = Lab::new();
+        lab.attach_rtt(&cgroup_root());
+        let loopback = mapped([127, 0, 0, 1]);
+        Netns::new().enter(|| talk("127.0.0.1:0"));
+        assert!(rtt(&lab, loopback).is_none());
+        talk("127.0.0.1:0");
+        assert!(rtt(&lab, loopback).is_some());
     });
 }

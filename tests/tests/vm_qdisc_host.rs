@@ -12,7 +12,7 @@ use bestby_bpf::abi::*;
 use bestby_tests::{
     clock::{MS, SECOND, now_ns},
     cpu,
-    netns::{shell, try_shell},
+    netns::{Netns, ifindex, shell, try_shell},
 };
 use qdisc_lab::*;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
@@ -251,7 +251,15 @@ fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
     let mut lab = Lab::bare("upg", &options);
     let pins = lab.pins.join("iface");
     std::fs::create_dir_all(&pins).unwrap();
-    let first = load(&lab.pins, lab.slot, "bbupga", options.limit, 1, Some(&pins));
+    let first = load(
+        &lab.pins,
+        &lab.device,
+        lab.slot,
+        "bbupga",
+        options.limit,
+        1,
+        Some(&pins),
+    );
     shell("tc qdisc replace dev upg0 root bbupga");
     lab.queue = Some(first);
     lab.shut_link();
@@ -266,7 +274,15 @@ fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
         .collect();
     assert_eq!(lab.instance(0).queued, 500);
 
-    let second = load(&lab.pins, lab.slot, "bbupgb", options.limit, 1, Some(&pins));
+    let second = load(
+        &lab.pins,
+        &lab.device,
+        lab.slot,
+        "bbupgb",
+        options.limit,
+        1,
+        Some(&pins),
+    );
     let old = lab.queue.replace(second);
     shell("tc qdisc replace dev upg0 root bbupgb");
     drop(old);
@@ -365,4 +381,28 @@ fn the_qdisc_is_refused_below_anything_but_mq() {
     // What was there goes on.
     let sent = lab.send(&Packet::default());
     assert_eq!(lab.drain(), [sent]);
+}
+
+#[test]
+fn nobody_else_gets_the_queue_of_an_interface() {
+    let mut lab = lab("own", BB_TRIAGE);
+    lab.shut_link();
+    let mut sent: Vec<_> = (0..3).map(|_| lab.send(&Packet::default())).collect();
+    // Another interface, and one of the same number in a network of its own, as any user may have it.
+    shell("ip link add own2 type veth peer name own3");
+    let error = try_shell("tc qdisc add dev own2 root bbown").unwrap_err();
+    assert!(error.contains("Invalid argument"), "{error}");
+    shell("ip link del own2");
+    let foreign = Netns::new();
+    let index = ifindex(&lab.device);
+    let error = foreign.enter(|| {
+        try_shell(&format!(
+            "ip link add own0 index {index} type veth peer name own1 && tc qdisc add dev own0 root bbown"
+        ))
+        .unwrap_err()
+    });
+    assert!(error.contains("Invalid argument"), "{error}");
+    assert_eq!(lab.instance(0).queued, 3);
+    sent.push(lab.open_link(&Packet::default()));
+    assert_eq!(lab.drain(), sent);
 }

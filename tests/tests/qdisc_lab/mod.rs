@@ -165,6 +165,7 @@ pub(crate) struct Loaded {
 /// Loads the queue's object for one interface; `id` names the Qdisc.
 pub(crate) fn load(
     pins: &Path,
+    device: &str,
     slot: u32,
     id: &str,
     limit: u32,
@@ -178,6 +179,8 @@ pub(crate) fn load(
     {
         let data = open.maps.rodata_data.as_deref_mut().unwrap();
         data.bbq_slot = slot;
+        data.bbq_ifindex = ifindex(device);
+        data.bbq_netns = bestby_bpf::netns_cookie().unwrap();
         data.bbq_slots_n = slots_per_instance(limit);
         data.bbq_instances_n = instances;
     }
@@ -260,6 +263,7 @@ impl Lab {
         let mut lab = lab;
         lab.queue = Some(load(
             &lab.pins,
+            &lab.device,
             lab.slot,
             &id,
             options.limit,

@@ -201,7 +201,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	if (!path.rate && !shared) {
 		path.rate = bb_socket_rate(skb, w->packet.key.proto);
 		if (path.rate)
-			path.user = bpf_get_socket_uid(skb) + 1;
+			path.user = bb_socket_uid(skb) + 1;
 	}
 	if (kind == BB_SESSION_FLOW)
 		key.hash = flow->hash;

@@ -177,7 +177,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	list = bbq_list_of(iface->method, priority, deadline, rate);
 
-	if (bbq_adu_dead(q, adu)) {
+	if (bbq_dead(q, s)) {
 		if (!(iface->flags & BB_IFACE_OBSERVE)) {
 			refuse = BB_DROP_ADU;
 			goto refused;
@@ -185,9 +185,9 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
 	if (bbq_full(in, iface, q)) {
-		if (!bbq_make_room(inst, session, priority, now))
+		if (!bbq_make_room(inst, session, priority, s->len, now))
 			refuse = BB_DROP_OVERFLOW;
-		else if (bbq_adu_dead(q, adu) && !(iface->flags & BB_IFACE_OBSERVE))
+		else if (bbq_dead(q, s) && !(iface->flags & BB_IFACE_OBSERVE))
 			refuse = BB_DROP_ADU; /* the room was that of its own ADU */
 		if (refuse != BB_REASONS)
 			goto refused;

@@ -34,6 +34,9 @@ struct sk_buff {
 struct sock {
 	__u8 sk_txtime_deadline_mode : 1;
 	__u8 sk_clockid;
+	struct {
+		__u32 val;
+	} sk_uid;
 	unsigned long sk_max_pacing_rate; /* bytes/s; ~0 = none set */
 } BB_CORE;
 
@@ -53,6 +56,23 @@ static __always_inline void *bb_untyped(const void *pointer)
 
 	bpf_probe_read_kernel(&number, sizeof(number), (const void *)&spilled);
 	return number;
+}
+
+/*
+ * The user of the packet's socket, as bpf_get_current_uid_gid names it; ~0 = not
+ * known. bpf_get_socket_uid would name it as in the user namespace of the socket's
+ * network, where others have the same number.
+ */
+static __always_inline __u32 bb_socket_uid(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	__u32 uid = ~0U;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (sk)
+		bpf_core_read(&uid, sizeof(uid), &((struct sock *)bb_untyped(sk))->sk_uid.val);
+	return uid;
 }
 
 #endif /* BB_KERNEL_BPF_H */

@@ -108,6 +108,9 @@ __noinline int bb_read_txtime(struct __sk_buff *skb, struct bb_meta *meta)
 	} else if (clock != BB_CLOCK_MONOTONIC) {
 		return 0;
 	}
+	/* Anybody may say any number: below 2^62, all that is reckoned with it holds. */
+	if (deadline >> 62)
+		deadline = 1ULL << 62;
 	skb->tstamp = 0;
 	meta->flags |= BB_M_EXPLICIT;
 	if (!meta->deadline && !meta->lifetime)
@@ -182,7 +185,7 @@ __noinline int bb_read_socket(struct __sk_buff *skb, struct bb_meta *meta)
 __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 			   struct bb_meta *meta, __u64 now, __u32 bytes)
 {
-	__u32 stream, source, last = 0, known = 0, slot = 0, avg_bytes = 0;
+	__u32 stream, source, last = 0, known = 0, slot = 0, avg_bytes = 0, again = 0;
 	__u64 oldest = ~0ULL, eldest = ~0ULL, newest = 0, max_age;
 	struct bb_flow_adu *adu;
 
@@ -215,9 +218,12 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 		if (adu->stream != stream || !adu->first_ns)
 			continue;
 		/* A signed age: another CPU may have begun it just after `now` was read. */
-		if (adu->source == source && (__s64)(now - adu->first_ns) < (__s64)max_age) {
-			slot = i;
-			goto found;
+		if (adu->source == source) {
+			if ((__s64)(now - adu->first_ns) < (__s64)max_age) {
+				slot = i;
+				goto found;
+			}
+			again = 1;
 		}
 		known++;
 		if (adu->first_ns >= newest) {
@@ -248,8 +254,11 @@ __noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
 	adu->bytes = 0;
 	adu->dead = 0;
 	adu->id = bb_mix(bb_mix(flow->hash, stream), source) | 1;
-	/* The mark's three bits come round again: the time makes the id its own. */
-	if (stream == BB_STREAM_MARK && !meta->deadline)
+	/*
+	 * The mark's three bits come round again, and so does this source: the time makes
+	 * the id its own. By the old one the qdisc may still know it for given up.
+	 */
+	if (again || (stream == BB_STREAM_MARK && !meta->deadline))
 		adu->id = bb_mix(adu->id, now) | 1;
 	/* Last: a CPU that finds its packet's source here finds this ADU's id and time. */
 	barrier();

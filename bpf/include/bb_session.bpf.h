@@ -127,7 +127,7 @@ __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u
 	peer = bpf_map_lookup_elem(&bb_peers, &addr);
 	if (!peer && skb->sk) {
 		__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
-		key.uid = bpf_get_socket_uid(skb);
+		key.uid = bb_socket_uid(skb);
 		peer = bpf_map_lookup_elem(&bb_sock_peers, &key);
 		if (peer)
 			path->user = key.uid + 1;

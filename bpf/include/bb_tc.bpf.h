@@ -149,11 +149,19 @@ static __always_inline void bb_tc_loads(struct bb_tc_model *model, __u64 now)
 	}
 }
 
-/* Learn when packets of this priority come, and how much room they need. */
+/*
+ * Learn when packets of this priority come, and how much room they need. Whoever
+ * names a priority, a lifetime and an owd can say that nothing may stand before
+ * it; in a leaf of long lifetimes that would be believed at the cost of all others.
+ * So a packet is taken to bear a quarter of its leaf's shortest lifetime.
+ */
 static __always_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request *r)
 {
 	__u64 slack = r->latest > r->now ? r->latest - r->now : 0;
+	__u64 least = bb_leaf_bound(r->leaf - 1U) / 4;
 
+	if (slack < least)
+		slack = least;
 	if (r->now - p->seen_ns > BB_TC_RECENT_NS) {
 		p->slack_ns = slack;
 		p->burst_ns = 0;
@@ -213,6 +221,9 @@ __noinline int bb_tc_decide(__u32 slot, struct bb_tc_request *r)
 		model->plain_ns = 0;
 	}
 	bb_tc_drain(model, r->now);
+	/* Read before the lock was had: another CPU may have come later, and first. No age wraps. */
+	if (r->now < model->updated_ns)
+		r->now = model->updated_ns;
 	bb_tc_loads(model, r->now);
 
 	if (leaf == BB_TC_LEAF_PLAIN) {

@@ -8,7 +8,10 @@
 
 #include "bbq_order.bpf.h"
 
-#define BBQ_EVENT_WINDOW_NS 10000000ULL
+/* What may be said in a second grows in steps of this. */
+#define BBQ_EVENT_NS 10000000ULL
+/* A notice, in what grows in such a step by one for each that may be sent in a second. */
+#define BBQ_EVENT (BB_NSEC_PER_SEC / BBQ_EVENT_NS)
 
 /* The owner of a cookie may be gone: then nobody can ask for its counters either. */
 bb_inline struct bb_counters *bbq_sock_counters(struct sk_buff *skb)
@@ -22,25 +25,29 @@ bb_inline struct bb_counters *bbq_sock_counters(struct sk_buff *skb)
 	return bpf_map_lookup_elem(&bb_sock_stats, &cookie);
 }
 
-/* A drop notice, unless this instance sent its share of them in this window. */
+/* A drop notice, unless this instance sent all that it may: a step's, or one, at once. */
 bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 reason, __u64 now,
 			  __u32 observe)
 {
 	struct bb_config *cfg;
 	struct bb_session *ses;
 	struct bb_event *e;
+	__u64 owd = 0, steps, credit;
 	__u32 zero = 0, most;
-	__u64 owd = 0;
 
 	cfg = bpf_map_lookup_elem(&bb_config, &zero);
 	if (!cfg)
 		return;
-	if (now - in->event_window_ns >= BBQ_EVENT_WINDOW_NS) {
-		in->event_window_ns = now;
-		in->events = 0;
+	steps = (now - in->event_ns) / BBQ_EVENT_NS;
+	if (steps) {
+		in->event_ns += steps * BBQ_EVENT_NS;
+		most = cfg->events_per_s > BBQ_EVENT ? cfg->events_per_s : BBQ_EVENT;
+		/* Below 2^39: after so many steps one notice is due at any rate. */
+		credit = in->event_credit +
+			 (steps < BBQ_EVENT ? steps : BBQ_EVENT) * cfg->events_per_s;
+		in->event_credit = credit < most ? credit : most;
 	}
-	most = cfg->events_per_s / (BB_NSEC_PER_SEC / BBQ_EVENT_WINDOW_NS);
-	if (in->events >= most)
+	if (in->event_credit < BBQ_EVENT)
 		goto suppressed;
 	e = bpf_ringbuf_reserve(&bb_events, sizeof(*e), 0);
 	if (!e)
@@ -48,7 +55,7 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 rea
 	ses = bbq_session(s->session);
 	if (ses)
 		owd = ses->owd_ns;
-	in->events++;
+	in->event_credit -= BBQ_EVENT;
 	e->time_ns = now;
 	e->age_ns = now - s->arrived_ns;
 	e->late_ns = s->deadline ? bb_lateness(now, owd, s->deadline) : 0;
@@ -150,12 +157,13 @@ bb_inline void bbq_adu_kill(struct bbq_queue *q, __u32 adu)
 	q->dead_any = 1;
 }
 
-bb_inline int bbq_adu_dead(struct bbq_queue *q, __u32 adu)
+/* The ADU of this packet lost one, so that it is worth nothing; what is forwarded does not count on the rest. */
+bb_inline int bbq_dead(struct bbq_queue *q, struct bbq_slot *s)
 {
-	if (!adu || !q->dead_any)
+	if (!s->adu || !q->dead_any || s->treatment == BB_TREAT_FORWARD)
 		return 0;
 	for (__u32 i = 0; i < BBQ_DEAD; i++)
-		if (q->dead[i] == adu)
+		if (q->dead[i] == s->adu)
 			return 1;
 	return 0;
 }

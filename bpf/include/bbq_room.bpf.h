@@ -49,10 +49,10 @@ bb_inline void bbq_grown(__u32 inst, struct bbq_instance *in, struct bb_iface *i
 }
 
 /*
- * Of the sessions in the wheel, the one that holds most, and more than `most`;
- * 0 = none of those looked at. They have no turn, so the wheel is where they are.
+ * Of the sessions in the wheel but this one, the one that holds most, and more than
+ * `most`; 0 = none of those looked at. They have no turn, so the wheel is where they are.
  */
-__noinline __u32 bbq_fattest_waiting(__u32 inst, __u64 most)
+__noinline __u32 bbq_fattest_waiting(__u32 inst, __u32 session, __u64 most)
 {
 	struct bbq_wheel *w = bbq_wheel(inst);
 	struct bb_iface *iface = bbq_iface();
@@ -76,7 +76,7 @@ __noinline __u32 bbq_fattest_waiting(__u32 inst, __u64 most)
 		if (!o)
 			break;
 		share = bbq_share(iface, o);
-		if (share > most) {
+		if (share > most && at != session) {
 			most = share;
 			fattest = at;
 		}
@@ -85,12 +85,17 @@ __noinline __u32 bbq_fattest_waiting(__u32 inst, __u64 most)
 	return fattest;
 }
 
-/* The session that holds most, and more than q's own; 0 = none is known. */
+/*
+ * The session that holds most, and more than this one held before a packet of so
+ * many bytes came; 0 = none is known. With what came counted, sessions of one small
+ * packet each could fill the queue, and nobody would pay for a larger one.
+ */
 bb_inline __u32 bbq_fattest(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			    struct bbq_queue *q)
+			    __u32 session, struct bbq_queue *q, __u32 bytes)
 {
 	__u32 turn = in->old_head ?: in->new_head, fattest = 0;
-	__u64 most = bbq_share(iface, q), share;
+	__u64 most = bbq_share(iface, q) - (bytes * (__u64)iface->limit + iface->limit_bytes);
+	__u64 share;
 
 	for (__u32 n = bb_zero; n <= BBQ_FATTEST && bb_can_loop; n++) {
 		__u32 at = n ? turn : in->fattest;
@@ -99,7 +104,7 @@ bb_inline __u32 bbq_fattest(__u32 inst, struct bbq_instance *in, struct bb_iface
 		if (!o || (n && !at))
 			break;
 		share = bbq_share(iface, o);
-		if (share > most) {
+		if (share > most && at != session) {
 			most = share;
 			fattest = at;
 		}
@@ -107,7 +112,7 @@ bb_inline __u32 bbq_fattest(__u32 inst, struct bbq_instance *in, struct bb_iface
 			turn = o->next;
 	}
 	if (!fattest && in->throttled) {
-		fattest = bbq_fattest_waiting(inst, most);
+		fattest = bbq_fattest_waiting(inst, session, most);
 		if (fattest)
 			in->fattest = fattest;
 	}
@@ -133,11 +138,11 @@ bb_inline __u32 bbq_tribute(__u32 inst, __u32 session)
 }
 
 /*
- * Makes room for a packet of this session and priority that is counted already:
+ * Makes room for a packet of this session, priority and size that is counted already:
  * first of what is stale where most is held, then at the cost of who holds it;
  * that may be the session itself. Returns whether there is room now.
  */
-__noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u64 now)
+__noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u32 bytes, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_queue *q = bbq_queue_at(inst, session), *o;
@@ -147,7 +152,9 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u64 no
 	if (!in || !q || !iface)
 		return 0;
 	while (bbq_full(in, iface, q) && bb_can_loop) {
-		fattest = q->qlen > iface->session_limit ? 0 : bbq_fattest(inst, in, iface, q);
+		fattest = q->qlen > iface->session_limit ?
+				  0 :
+				  bbq_fattest(inst, in, iface, session, q, bytes);
 		o = bbq_queue_at(inst, fattest);
 		if (fattest && o && now - o->purged_ns > BBQ_PURGE_NS) {
 			struct bb_session *ses = bbq_session(fattest);

@@ -111,7 +111,7 @@ struct bbq_queue {
 struct bbq_instance {
 	struct bb_counters counters; /* first: the agent reads these */
 	__u64 bytes; /* sum of pkt_len queued */
-	__u64 event_window_ns;
+	__u64 event_ns; /* when event_credit grew last */
 	__u32 qlen;
 	__u32 free; /* list of slots that were used before */
 	__u32 fresh; /* slots never used yet start here; 0 = not initialised ... */
@@ -124,7 +124,7 @@ struct bbq_instance {
 	__u32 throttled;
 	__u64 wake_ns; /* when the wheel has something to release; valid while throttled */
 	__u64 hold_ns; /* when a packet that was held back may go; 0 = none was */
-	__u32 events; /* in the current window */
+	__u32 event_credit; /* BBQ_EVENT for each drop notice that may be sent */
 	__u32 suppressed;
 	__u32 dropped; /* since the last operation that told the Qdisc */
 	__u32 fattest; /* a session that held more than any that a packet came for since; 0 = none */
@@ -230,10 +230,18 @@ bb_inline __u64 bbq_allowed(struct bb_session *ses, struct bbq_queue *q, __u32 i
 	return q->turn_ns < ses->next_ns ? q->turn_ns : ses->next_ns;
 }
 
-/* A packet of `bytes`, of a session with a rate, leaves this instance at `now`. */
+/*
+ * A packet of `bytes`, of a session with a rate, leaves this instance at `now`. Where a
+ * socket said the rate, what follows waits a second for it at most (as in fq): at
+ * a byte a second everybody's room would be held for minutes.
+ */
 bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, __u64 now,
 			     __u64 bytes)
 {
+	__u64 rate = ses->rate;
+
+	if (ses->key.user && rate < bytes)
+		rate = bytes;
 	if (ses->heir) {
 		struct bbq_queue *heir = bbq_queue_at(ses->heir - 1, session);
 
@@ -243,7 +251,7 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 	}
 	/* Before next_ns moves: who sees that it did may become heir. */
 	ses->sent_by = inst + 1;
-	bbq_use(&ses->next_ns, now, bytes, ses->rate);
+	bbq_use(&ses->next_ns, now, bytes, rate);
 }
 
 /* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */

@@ -220,6 +220,9 @@ __noinline int bbq_late(const struct bbq_plan *plan, struct bbq_walk *walk)
 	if (b && bbq_before(plan, b, s, owd)) {
 		bbq_unlink(q, s);
 		bbq_link(q, 0, walk->at, s, behind, b);
+		/* Against the order of the keys: what still comes of s finds it by this. */
+		bbq_finger_set(q, q->finger_next, s, walk->at);
+		q->finger_next = (q->finger_next + 1) & (BBQ_FINGERS - 1);
 		walk->at = behind;
 		s = b;
 	}

@@ -121,6 +121,20 @@ fn an_adu_number_that_never_changes_is_not_stale_for_good() {
 }
 
 #[test]
+fn what_only_looks_like_rtp_and_never_changes_begins_another_adu() {
+    let lab = lab();
+    lab.rules(&[Rule::new().dport(9).lifetime(20 * MS)]);
+    let packet = udp4(9, &rtp(1, 7, false));
+    let first = lab.run(&packet);
+    assert_eq!(lab.run(&packet).cb.adu, first.cb.adu);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    // By the number of the first one the qdisc would take it for given up, if that was.
+    let later = lab.run(&packet);
+    assert!(later.has(BB_CB_ADU) && later.cb.adu != first.cb.adu);
+    assert_eq!(lab.run(&packet).cb.adu, later.cb.adu);
+}
+
+#[test]
 fn marks_of_others_are_left_alone() {
     let lab = lab();
     let packet = udp4(9, b"x");

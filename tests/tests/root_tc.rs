@@ -118,6 +118,19 @@ fn important_traffic_finds_the_room_kept_for_it() {
 }
 
 #[test]
+fn one_that_says_it_cannot_wait_refuses_nobody_else_in_a_leaf_of_long_lifetimes() {
+    let lab = lab();
+    let lifetime = BB_LIFETIME_MAX_NS - MS;
+    lab.rules(&[
+        media(AUDIO, 0),
+        media(VIDEO, 3),
+        media(6000, 0).lifetime(lifetime).owd(lifetime - 10 * MS),
+    ]);
+    assert_eq!(lab.run(&udp4(6000, &[0; 20])).verdict, PASS);
+    assert_eq!(lab.run(&video(1)).verdict, PASS);
+}
+
+#[test]
 fn a_frame_that_will_not_fit_is_not_started() {
     let lab = lab();
     // The stream's frames have four packets; each has the link to itself.

@@ -533,3 +533,35 @@ fn a_plan_counts_the_turn_that_others_have_when_the_own_ends() {
     assert_eq!(lab.rule(1).dropped[BB_DROP_ADU as usize], 2);
     assert_conserved("rule", &lab.rule(1));
 }
+
+#[test]
+fn what_still_comes_of_an_adu_that_was_overtaken_stays_behind_its_first_packet() {
+    let lab = free_link("ovt");
+    lab.set_session(10, Duration::from_millis(40), 0);
+    let start = now_ns();
+    let packet = |priority, due: u64, len| Packet {
+        priority,
+        len,
+        deadline: start + due * MS,
+        ..Packet::default()
+    };
+    lab.set_iface(|iface| iface.link_next = start + 30 * MS);
+    let others: Vec<_> = (0..3)
+        .map(|n| lab.send(&packet(7, 3_000 + 100 * n, 1_000)))
+        .collect();
+    let before = lab.send(&packet(4, 150, 1_400));
+    let frame = |len| Packet {
+        adu: 1,
+        ..packet(4, 200, len)
+    };
+    let mut want = vec![before, 0, lab.send(&frame(1_400))];
+    // Due a little later than the frame, and before its last packet has ended: it overtakes it.
+    sleep_until(start + 28 * MS);
+    want[1] = lab.send(&packet(0, 230, 200));
+    // That is decided when the link is free, and the rest of the frame comes while `before` leaves.
+    sleep_until(start + 34 * MS);
+    want.extend([800, 400].map(|len| lab.send(&frame(len))));
+    want.extend(others);
+    assert_eq!(lab.drain(), want);
+    assert_conserved("rule", &lab.rule(1));
+}

@@ -403,3 +403,21 @@ fn observe_counts_and_drops_nothing() {
         (0, 5, 5)
     );
 }
+
+#[test]
+fn few_drop_notices_a_second_are_not_none() {
+    let lab = lab("few", BB_SFDPS1);
+    lab.set_events(1);
+    // Of two at once one is sent; the next is due a second later.
+    for (notices, lost) in [(2, 1), (1, 1)] {
+        for adu in 0..notices {
+            lab.send(&Packet {
+                adu: adu + 1,
+                deadline: 1,
+                ..Packet::default()
+            });
+        }
+        assert_eq!(lab.events_lost(), lost);
+        std::thread::sleep(Duration::from_millis(1_100));
+    }
+}

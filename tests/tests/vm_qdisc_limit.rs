@@ -215,3 +215,67 @@ fn a_packet_whose_adu_was_given_up_for_it_goes_with_it() {
         (4, 2)
     );
 }
+
+#[test]
+fn many_that_hold_one_packet_each_leave_room_for_one_more() {
+    for method in [BB_FIFO, BB_TRIAGE] {
+        let lab = full(&format!("one{method}"), method, 20);
+        for session in 20..40 {
+            lab.set_session(session, Duration::ZERO, CRAWL);
+            // The first leaves.
+            lab.send(&packet(session));
+            lab.send(&packet(session));
+        }
+        lab.send(&Packet {
+            len: 1_200,
+            ..packet(50)
+        });
+        let c = lab.session(50);
+        assert_eq!((c.packets_sent, dropped(&c)), (1, 0), "method {method}");
+        let paid: u64 = (20..40).map(|session| evicted(&lab, session)).sum();
+        assert_eq!(paid, 1, "method {method}");
+        // Who holds one already gets no more at the cost of others.
+        let holds = (20..40)
+            .find(|&session| lab.session(session).queued == 1)
+            .unwrap();
+        lab.send(&packet(holds));
+        lab.send(&packet(holds));
+        assert_eq!(lab.session(holds).queued, 2, "method {method}");
+    }
+}
+
+#[test]
+fn what_is_forwarded_does_not_go_with_its_adu() {
+    let mut lab = full("fwd", BB_TRIAGE, 4);
+    lab.shut_link();
+    let part = Packet {
+        adu: 7,
+        treatment: BB_TREAT_FORWARD,
+        ..packet(10)
+    };
+    for _ in 0..6 {
+        lab.send(&part);
+    }
+    let c = lab.session(10);
+    assert_eq!(c.dropped[BB_DROP_ADU as usize], 0);
+    assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (2, 4));
+}
+
+#[test]
+fn a_rate_that_a_socket_said_holds_a_packet_for_a_second_at_most() {
+    let lab = full("sec", BB_TRIAGE, 20);
+    for (session, user) in [(10, 1_001), (11, 0)] {
+        lab.change_session(session, |s| {
+            s.rate = CRAWL;
+            s.key.user = user;
+        });
+        lab.send(&packet(session));
+        lab.send(&packet(session));
+    }
+    std::thread::sleep(Duration::from_millis(1_200));
+    // What an operator said is kept to: 20 s.
+    assert_eq!(
+        [10, 11].map(|session| lab.session(session).packets_sent),
+        [2, 1]
+    );
+}

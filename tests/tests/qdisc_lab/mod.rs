@@ -366,16 +366,36 @@ impl Lab {
     }
 
     pub(crate) fn set_session(&self, session: u16, owd: Duration, rate: u64) {
+        self.change_session(session, |s| {
+            s.owd_ns = u64::try_from(owd.as_nanos()).unwrap();
+            s.rate = rate;
+        });
+    }
+
+    pub(crate) fn change_session(&self, session: u16, change: impl FnOnce(&mut bb_session)) {
         let map = &self._maps.maps.bb_sessions;
         let mut s = self.session_of(session);
-        s.owd_ns = u64::try_from(owd.as_nanos()).unwrap();
-        s.rate = rate;
+        change(&mut s);
         map.update(
             &u32::from(session).to_ne_bytes(),
             s.as_bytes(),
             MapFlags::ANY,
         )
         .unwrap();
+    }
+
+    /// Drop notices a second.
+    pub(crate) fn set_events(&self, per_second: u32) {
+        let map = &self._maps.maps.bb_config;
+        let mut config: bb_config = self.get_map(map, 0);
+        config.events_per_s = per_second;
+        map.update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY)
+            .unwrap();
+    }
+
+    /// Drop notices that were counted and not sent.
+    pub(crate) fn events_lost(&self) -> u64 {
+        self.get_map(&self._maps.maps.bb_global, BB_G_EVENTS_LOST)
     }
 
     pub(crate) fn rule(&self, rule: u16) -> bb_counters {

@@ -102,6 +102,18 @@ pub(super) fn check_rate(kbit: f64) -> Result<()> {
     Ok(())
 }
 
+/// Refuses more streams of a rate than the fastest link carries: their packets alone would
+/// not fit into memory.
+pub(super) fn check_sum(name: &str, streams: u16, kbit: f64) -> Result<()> {
+    let all = f64::from(streams) * kbit;
+    ensure!(
+        all <= 1e7,
+        "{name} = {streams} of rate_kbit = {kbit} are {all} kbit/s together, more than the \
+         10000000 of the fastest link: lower one of the two"
+    );
+    Ok(())
+}
+
 /// Refuses a lifetime that is 0 or beyond what bestby's mark can say (±65 s).
 pub(super) fn check_lifetime(name: &str, ms: u64) -> Result<()> {
     ensure!(

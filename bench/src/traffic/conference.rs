@@ -13,6 +13,7 @@
 //!   first.
 //! - Every packet lives 200 ms unless the parameters say otherwise.
 
+use anyhow::Result;
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore as _, SeedableRng as _},
@@ -101,6 +102,13 @@ impl Default for Parameters {
             audio_lifetime_ms: LIFETIME / MILLI,
             video_lifetime_ms: LIFETIME / MILLI,
         }
+    }
+}
+
+impl Parameters {
+    pub(super) fn check(&self) -> Result<()> {
+        build::check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)?;
+        build::check_lifetime("video_lifetime_ms", self.video_lifetime_ms)
     }
 }
 

@@ -71,7 +71,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         ensure!(
             (1..=240).contains(&self.fps),
             "fps = {} is not within 1..=240",

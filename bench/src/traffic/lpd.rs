@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, Schedule,
-    build::{Adu, Builder, check_lifetime, check_packet_bytes, check_rate},
+    build::{Adu, Builder, check_lifetime, check_packet_bytes, check_rate, check_sum},
 };
 use crate::sys::{MILLI, SECOND};
 
@@ -99,12 +99,17 @@ fn gap(bytes: u32, rate_kbit: f64) -> f64 {
 }
 
 impl Cbr {
-    /// `seconds` of it; the same for the same seed.
-    pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+    pub(super) fn check(&self) -> Result<()> {
         check_rate(self.rate_kbit)?;
         check_packet_bytes(self.packet_bytes)?;
         check_lifetime("lifetime_ms", self.lifetime_ms)?;
         check_streams(self.streams)?;
+        check_sum("streams", self.streams, self.rate_kbit)
+    }
+
+    /// `seconds` of it; the same for the same seed.
+    pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        self.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let gap = gap(self.packet_bytes, self.rate_kbit);
         let mut builder = Builder::default();
@@ -129,12 +134,18 @@ impl Cbr {
 }
 
 impl OnOff {
-    /// `seconds` of it; the same for the same seed.
-    pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+    pub(super) fn check(&self) -> Result<()> {
         check_rate(self.rate_kbit)?;
         check_packet_bytes(self.packet_bytes)?;
         check_lifetime("lifetime_ms", self.lifetime_ms)?;
         check_streams(self.streams)?;
+        check_sum("streams", self.streams, self.rate_kbit)?;
+        // The longest run: a greater interval has one object at most.
+        ensure!(
+            (1..=3_600_000).contains(&self.every_ms),
+            "every_ms = {} is not within 1..=3600000 ms",
+            self.every_ms
+        );
         ensure!(
             (1..=self.every_ms).contains(&self.on_ms),
             "on_ms = {} is not within 1..=every_ms ({})",
@@ -147,6 +158,12 @@ impl OnOff {
             self.on_ms,
             self.lifetime_ms
         );
+        Ok(())
+    }
+
+    /// `seconds` of it; the same for the same seed.
+    pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        self.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let gap = gap(self.packet_bytes, self.rate_kbit);
         let packets = ((self.on_ms * MILLI) as f64 / gap).floor().max(1.0) as u64;

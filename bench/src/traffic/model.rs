@@ -1,9 +1,11 @@
 //! A scenario's `[traffic]` table: which model, and its parameters.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Packet, Schedule, build, conference, gop, lpd, media, pcap, sfu};
+use super::{Class, Packet, Schedule, build, conference, gop, lpd, media, pcap, sfu};
 
 /// One of the models; in TOML `model = "gop"` and its parameters beside it. Parameters
 /// that are not given have the model's defaults, unknown ones are refused.
@@ -48,6 +50,72 @@ impl Default for Model {
 }
 
 impl Model {
+    /// Parameters of the model of this name that are lists themselves: for those a flat list
+    /// in a scenario is one value, and only a list of lists sweeps.
+    pub fn lists(name: &str) -> &'static [&'static str] {
+        match name {
+            "pcap" => &["ports", "audio_types", "data_types"],
+            "mix" => &["parts"],
+            _ => &[],
+        }
+    }
+
+    /// Whether the parameters are within their ranges, without encoding anything and without
+    /// making any traffic; a capture must be there, as only its content tells.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Self::Conference(parameters) => parameters.check(),
+            Self::Gop(parameters) => parameters.check(),
+            Self::Sfu(parameters) => parameters.check(),
+            Self::Cbr(parameters) => parameters.check(),
+            Self::Onoff(parameters) => parameters.check(),
+            Self::Pcap(parameters) => pcap::schedule(parameters, 1, 0).map(|_| ()),
+            Self::Media(parameters) => parameters.check(),
+            Self::Mix(mix) => mix.check(),
+        }
+        .with_context(|| format!("traffic model `{}`", self.name()))
+    }
+
+    /// What its packets may be; `None` where only a capture's content tells.
+    pub fn classes(&self) -> Option<BTreeSet<Class>> {
+        let of_gop = |parameters: &gop::Parameters| match parameters.audio_bytes {
+            0 => [Class::Video].into(),
+            _ => [Class::Audio, Class::Video].into(),
+        };
+        match self {
+            Self::Conference(_) | Self::Media(_) => Some([Class::Audio, Class::Video].into()),
+            Self::Gop(parameters) => Some(of_gop(parameters)),
+            Self::Sfu(parameters) => Some(of_gop(&parameters.media)),
+            Self::Cbr(cbr) => Some([cbr.class].into()),
+            Self::Onoff(on_off) => Some([on_off.class].into()),
+            Self::Pcap(_) => None,
+            Self::Mix(mix) => mix.parts.iter().try_fold(BTreeSet::new(), |mut all, part| {
+                all.append(&mut part.classes()?);
+                Some(all)
+            }),
+        }
+    }
+
+    /// Streams that it may have at most.
+    fn most_streams(&self) -> usize {
+        match self {
+            Self::Conference(_) | Self::Gop(_) | Self::Media(_) => 1,
+            Self::Sfu(parameters) => parameters.clients.into(),
+            Self::Cbr(cbr) => cbr.streams.into(),
+            Self::Onoff(on_off) => on_off.streams.into(),
+            Self::Pcap(parameters) if parameters.by_destination => 1000,
+            Self::Pcap(_) => 1,
+            Self::Mix(mix) => {
+                let own = mix.parts.iter().map(Self::most_streams);
+                if mix.separate {
+                    own.sum()
+                } else {
+                    own.max().unwrap_or(0)
+                }
+            }
+        }
+    }
+
     /// `seconds` of traffic; the same for the same seed. Parameters out of their range
     /// are an error that names the parameter and the range.
     pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
@@ -59,8 +127,7 @@ impl Model {
     fn make(&self, seconds: u64, seed: u64) -> Result<Schedule> {
         match self {
             Self::Conference(parameters) => {
-                build::check_lifetime("audio_lifetime_ms", parameters.audio_lifetime_ms)?;
-                build::check_lifetime("video_lifetime_ms", parameters.video_lifetime_ms)?;
+                parameters.check()?;
                 Ok(conference::schedule_with(parameters, seconds, seed))
             }
             Self::Gop(parameters) => gop::schedule(parameters, seconds, seed),
@@ -123,14 +190,36 @@ impl Model {
     }
 }
 
+/// One address for each in the network of clients, a /16, and a number that fits into a packet's `stream`.
+const MOST_STREAMS: usize = 65_534;
+
 /// Seed of a part: far from the seeds of other repetitions, which count up from `seed`.
 fn mix_seed(seed: u64, index: u64) -> u64 {
     seed.wrapping_add(index << 32)
 }
 
 impl Mix {
+    fn check(&self) -> Result<()> {
+        self.check_parts()?;
+        self.parts.iter().try_for_each(Model::check)
+    }
+
+    fn check_parts(&self) -> Result<()> {
+        ensure!(
+            !self.parts.is_empty(),
+            "`parts` is empty: name at least one model"
+        );
+        let streams: usize = self.parts.iter().map(Model::most_streams).sum();
+        ensure!(
+            !self.separate || streams <= MOST_STREAMS,
+            "with `separate` the parts may have {streams} streams, but there are addresses for \
+             {MOST_STREAMS}: give them fewer clients or streams, or leave `separate` out"
+        );
+        Ok(())
+    }
+
     fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
-        ensure!(!self.parts.is_empty(), "`parts` is empty");
+        self.check_parts()?;
         let mut packets: Vec<Packet> = Vec::new();
         let (mut adus, mut streams, mut duration) = (0, 0, 0);
         for (part, index) in self.parts.iter().zip(0..) {
@@ -220,6 +309,76 @@ mod tests {
                 .schedule(1, 1)
                 .is_err()
         );
+    }
+
+    #[test]
+    fn streams_of_a_mix_have_numbers_and_addresses() {
+        let parts = |count: usize| {
+            let part = r#"{"model": "cbr", "streams": 1000}"#;
+            let parts = vec![part; count].join(",");
+            parse(&format!(
+                r#"{{"model": "mix", "separate": true, "parts": [{parts}]}}"#
+            ))
+            .expect("a model")
+        };
+        assert!(parts(65).check().is_ok());
+        for error in [parts(66).check(), parts(66).schedule(1, 1).map(|_| ())] {
+            let error = format!("{:#}", error.expect_err("66000 streams"));
+            assert!(
+                error.contains("66000 streams") && error.contains("65534"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_value_is_so_large_that_time_or_memory_end() {
+        for (text, says) in [
+            (
+                r#"{"model": "sfu", "uplink_mbit": 1e-9}"#,
+                "uplink_mbit = 0.000000001 is not within 0.1..=10000",
+            ),
+            (
+                r#"{"model": "sfu", "send_us": 9000000000000000000}"#,
+                "send_us = 9000000000000000000 is not within 0..=10000",
+            ),
+            (
+                r#"{"model": "sfu", "clients": 1000, "media": {"rate_kbit": 1e6}}"#,
+                "lower one of the two",
+            ),
+            (
+                r#"{"model": "cbr", "streams": 1000, "rate_kbit": 1e7}"#,
+                "lower one of the two",
+            ),
+            (
+                r#"{"model": "onoff", "every_ms": 9000000000000000000}"#,
+                "every_ms = 9000000000000000000 is not within 1..=3600000",
+            ),
+        ] {
+            let model = parse(text).expect("a model");
+            for result in [model.check(), model.schedule(1, 1).map(|_| ())] {
+                let error = format!("{:#}", result.expect_err(text));
+                assert!(error.contains(says), "{text}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn classes_are_those_that_are_sent() {
+        for text in [
+            r#"{"model": "conference"}"#,
+            r#"{"model": "gop"}"#,
+            r#"{"model": "gop", "audio_bytes": 0}"#,
+            r#"{"model": "sfu"}"#,
+            r#"{"model": "cbr", "class": "audio"}"#,
+            r#"{"model": "onoff"}"#,
+            r#"{"model": "mix", "parts": [{"model": "conference"}, {"model": "cbr"}]}"#,
+        ] {
+            let model = parse(text).expect("a model");
+            let sent = model.schedule(10, 1).expect("a schedule");
+            let sent: BTreeSet<Class> = sent.packets.iter().map(|p| p.class).collect();
+            assert_eq!(model.classes(), Some(sent), "{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Schedule,
-    build::{Adu, Builder},
+    build::{Adu, Builder, check_sum},
     gop,
 };
 
@@ -39,6 +39,32 @@ impl Default for Parameters {
     }
 }
 
+impl Parameters {
+    pub(super) fn check(&self) -> Result<()> {
+        ensure!(
+            (1..=1000).contains(&self.clients),
+            "clients = {} is not within 1..=1000",
+            self.clients
+        );
+        // Below a tenth of a Mbit/s no speaker sends video; NaN is in no range.
+        ensure!(
+            (0.1..=10_000.0).contains(&self.uplink_mbit),
+            "uplink_mbit = {} is not within 0.1..=10000 Mbit/s",
+            self.uplink_mbit
+        );
+        ensure!(
+            self.send_us <= MOST_SEND_US,
+            "send_us = {} is not within 0..={MOST_SEND_US} µs",
+            self.send_us
+        );
+        self.media.check()?;
+        check_sum("clients", self.clients, self.media.rate_kbit)
+    }
+}
+
+/// A send of 10 ms is no relay any more: 8 clients would wait longer than media live.
+const MOST_SEND_US: u64 = 10_000;
+
 /// `seconds` of forwarding; the same for the same seed.
 pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Schedule> {
     let Parameters {
@@ -47,14 +73,7 @@ pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Sche
         send_us,
         ..
     } = *parameters;
-    ensure!(
-        (1..=1000).contains(&clients),
-        "clients = {clients} is not within 1..=1000"
-    );
-    ensure!(
-        uplink_mbit.is_finite() && uplink_mbit > 0.0,
-        "uplink_mbit = {uplink_mbit} is not a rate"
-    );
+    parameters.check()?;
     let mut builder = Builder::default();
     // When the uplink has delivered all that was sent on it, ns.
     let mut uplink_free = 0;

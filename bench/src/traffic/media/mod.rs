@@ -91,7 +91,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let within = |name: &str, value: u32, range: std::ops::RangeInclusive<u32>| {
             ensure!(
                 range.contains(&value),

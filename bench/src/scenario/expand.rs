@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     Fault, File, QueueName,
     cell::{Bottleneck, Cell, Coordinate, LinkRate, Point, slug},
+    traffic::Traffic,
     value::{Axis, Error, Percent},
 };
 use crate::{
@@ -174,7 +175,13 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
     if let Some(lifetimes) = &file.lifetime {
         drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));
     }
-    traffic(file, text, &mut drafts)?;
+    let traffic = Traffic::new(file, text);
+    let of_traffic = traffic.axes()?;
+    for (key, list) in &of_traffic {
+        drafts.multiply(key, "", list, |p, v| {
+            p.traffic.insert(key.clone(), v.0);
+        });
+    }
     let none = Error(0.0);
     let rtt_errors = values(&file.told.rtt_error, none);
     drafts.multiply("rtt_error", "", &rtt_errors, |p, v| p.rtt_error = v);
@@ -183,6 +190,7 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
     if let Some(stalls) = &file.stall {
         drafts.multiply("stall", "ms", &stalls.get_ref().0, |p, v| p.stall = Some(v));
     }
+    traffic.classes(&of_traffic)?;
 
     let mut cells: Vec<Cell> = Vec::new();
     for (point, coordinates) in drafts.all {
@@ -223,87 +231,4 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
         axes: drafts.axes,
         cells,
     })
-}
-
-/// The axes of the traffic model: every list among its parameters.
-fn traffic(file: &File, text: &str, drafts: &mut Drafts) -> Result<(), Fault> {
-    let table = file.traffic.get_ref();
-    let start = file.traffic.span().start;
-    let fault = |key: &str, message: String| {
-        // The line of this key below the table's head, else the head's.
-        let own = text[start..].split_inclusive('\n').scan(start, |at, line| {
-            let begin = *at;
-            *at += line.len();
-            Some((begin, line))
-        });
-        let at = own
-            .into_iter()
-            .find(|(_, line)| {
-                line.trim_start()
-                    .strip_prefix(key)
-                    .is_some_and(|rest| rest.trim_start().starts_with('='))
-            })
-            .map_or(start, |(begin, _)| begin);
-        Fault {
-            at: Some(at),
-            message,
-        }
-    };
-    let json = |key: &str, value: &toml::Value| {
-        serde_json::to_value(value).map_err(|error| fault(key, format!("`{key}`: {error}")))
-    };
-    for (key, value) in table {
-        match value {
-            toml::Value::Array(list) if !list.iter().any(toml::Value::is_table) => {
-                if list.is_empty() {
-                    return Err(fault(key, format!("[traffic] `{key}` is an empty list")));
-                }
-                let list: Vec<Parameter> = list
-                    .iter()
-                    .map(|value| json(key, value).map(Parameter))
-                    .collect::<Result<_, _>>()?;
-                drafts.multiply(key, "", &list, |p, v| {
-                    p.traffic.insert(key.clone(), v.0);
-                });
-            }
-            single => {
-                let single = json(key, single)?;
-                for (point, _) in &mut drafts.all {
-                    point.traffic.insert(key.clone(), single.clone());
-                }
-            }
-        }
-    }
-    for (point, _) in &drafts.all {
-        // A second of it tells whether the parameters are within their ranges.
-        point
-            .model()
-            .and_then(|model| model.schedule(1, 0))
-            .map_err(|error| {
-                let message = format!("{error:#}");
-                // Errors name the parameter they stumble over in backticks, or its value.
-                let key = message
-                    .split('`')
-                    .skip(1)
-                    .step_by(2)
-                    .find(|word| table.contains_key(*word))
-                    .unwrap_or("model")
-                    .to_owned();
-                fault(&key, format!("[traffic]: {message}"))
-            })?;
-    }
-    Ok(())
-}
-
-/// A model's parameter as one value of an axis.
-#[derive(Clone)]
-struct Parameter(serde_json::Value);
-
-impl std::fmt::Display for Parameter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
-            serde_json::Value::String(text) => text.fmt(f),
-            other => other.fmt(f),
-        }
-    }
 }

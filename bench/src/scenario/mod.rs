@@ -48,7 +48,8 @@
 //! `router_queue`, `tcp`, `segment_size`, `owd_told`, `restart`, `loss_events`,
 //! `send_credit`, `paced_by`, `lifetime`, each parameter of the traffic model, `rtt_error`,
 //! `rate_error`, `stall`; results name them in this order. A list of tables among the model's
-//! parameters is one value. All combinations are run, each with every queue.
+//! parameters is one value, and so is a list that is such a parameter itself (`ports` of
+//! `pcap`); lists of it sweep. All combinations are run, each with every queue.
 //!
 //! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
 //! rate, and bestby's sessions are set to the wrong one (`bestby session set --rate`);
@@ -57,6 +58,7 @@
 
 pub mod cell;
 mod expand;
+mod traffic;
 pub mod value;
 
 use std::{collections::BTreeSet, fs, ops::Range, path::Path};
@@ -472,5 +474,7 @@ fn line(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count()
 }
 
+#[cfg(test)]
+mod page_tests;
 #[cfg(test)]
 mod tests;

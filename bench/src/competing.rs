@@ -54,6 +54,15 @@ pub struct Flows {
     pub wire_bytes: u32,
 }
 
+impl Flows {
+    /// Bytes on the wire of the packets that carry `payload` bytes. A bulk flow fills its
+    /// packets but for the last, so their size says it.
+    pub fn on_the_wire(&self, payload: u64) -> u64 {
+        let carried = self.wire_bytes - HEADERS;
+        (payload as f64 * f64::from(self.wire_bytes) / f64::from(carried)).round() as u64
+    }
+}
+
 /// What one flow delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
@@ -103,8 +112,9 @@ impl Competitor {
             senders: Vec::new(),
             receivers: Vec::new(),
             sockets: Vec::new(),
+            began: sys::now(),
         };
-        let began = sys::now();
+        let began = running.began;
         for _ in 0..flows.count {
             let sending = self.ns.enter(|| connect(flows))?;
             let (receiving, _) = listener.accept().context("accepting a competing flow")?;
@@ -230,9 +240,16 @@ pub struct Running {
     senders: Vec<JoinHandle<()>>,
     receivers: Vec<JoinHandle<Result<Delivered>>>,
     sockets: Vec<TcpStream>,
+    began: u64,
 }
 
 impl Running {
+    /// When the flows were started, from which [`Delivered::bytes`] are counted: ns of
+    /// CLOCK_MONOTONIC.
+    pub fn began(&self) -> u64 {
+        self.began
+    }
+
     /// Ends the flows at once and says what each delivered.
     pub fn stop(mut self) -> Result<Vec<Delivered>> {
         self.end();
@@ -273,6 +290,17 @@ pub const WARM_UP: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payload_is_counted_with_the_headers_of_its_packets() {
+        let flows = Flows {
+            count: 2,
+            control: "reno".into(),
+            wire_bytes: 519,
+        };
+        assert_eq!(flows.on_the_wire(453_000), 519_000);
+        assert_eq!(flows.on_the_wire(0), 0);
+    }
 
     #[test]
     fn a_rate_is_of_the_time_asked_for() {

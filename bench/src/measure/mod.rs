@@ -6,6 +6,7 @@ mod judge;
 pub mod statistics;
 
 pub use counters::{Dropped, QueueCounters};
+use fairness::TcpShare;
 pub use judge::{judge, judge_after};
 use serde::{Deserialize, Serialize};
 
@@ -104,17 +105,27 @@ pub struct Measures {
     /// What a decoder made of it; of real media only.
     #[serde(default)]
     pub picture: Option<Picture>,
-    /// Part of the bytes delivered that was TCP's, where TCP flows competed.
-    pub tcp_share: Option<f64>,
+    /// Part of the bytes on the wire delivered that was TCP's, where TCP flows competed.
+    pub tcp_share: Option<TcpShare>,
     /// Packets that the sender's own socket refused (never offered to the queue).
     pub would_block: u64,
     /// Packets that the kernel refused otherwise.
     pub refused: u64,
+    /// Packets of the whole run that found the queue under test full, where it is the sending
+    /// program's own (`pfifo N` of `control`): its drops, and no fault of the sender.
+    #[serde(default)]
+    pub tail_drops: Option<u64>,
     /// Longest time in ms by which the sender itself was late.
     pub sender_late_ms: f64,
 }
 
 impl Measures {
+    /// Packets that were never offered to the queue, as the sender could not send them. With
+    /// any of them a run has measured the sender's socket.
+    pub fn not_offered(&self) -> u64 {
+        self.would_block + self.refused
+    }
+
     /// Audio packets on time, in percent.
     pub fn audio_on_time(&self) -> f64 {
         percent(self.audio)
@@ -188,6 +199,9 @@ impl Measures {
             if let Some(srt) = &run.srt {
                 all.srt.get_or_insert_default().add(srt);
             }
+            if let Some(drops) = run.tail_drops {
+                *all.tail_drops.get_or_insert_default() += drops;
+            }
             if let Some(queue) = &run.queue {
                 all.queue.get_or_insert_default().add(queue);
             }
@@ -198,7 +212,7 @@ impl Measures {
         };
         all.fairness = mean(|run| run.fairness);
         all.worst_stream = mean(|run| run.worst_stream);
-        all.tcp_share = mean(|run| run.tcp_share);
+        all.tcp_share = mean(|run| Some(run.tcp_share?.wire)).map(|wire| TcpShare { wire });
         all
     }
 }

@@ -215,9 +215,9 @@ pub(super) const COLUMNS: &[Metric] = &[
     },
     Metric {
         label: "TCP's share",
-        meaning: "part of all bytes delivered that was that of the competing TCP flows",
+        meaning: "part of all bytes on the wire delivered that was that of the competing TCP flows; an even share of n flows is n / (n + 1)",
         digits: 3,
-        of: |run| run.measures.tcp_share,
+        of: |run| Some(run.measures.tcp_share?.wire),
     },
     Metric {
         label: "audio received %",
@@ -245,9 +245,9 @@ pub(super) const COLUMNS: &[Metric] = &[
     },
     Metric {
         label: "TCP kbit/s",
-        meaning: "payload that the competing TCP flows delivered together in the same time",
+        meaning: "bytes on the wire that the competing TCP flows delivered together in the same time",
         digits: 1,
-        of: |run| run.delivery?.tcp_kbit,
+        of: |run| run.measures.tcp_share?.beside(run.delivery?.kbit),
     },
     Metric {
         label: "lost %",
@@ -263,6 +263,12 @@ pub(super) const COLUMNS: &[Metric] = &[
         meaning: "mean of TFRC's smoothed round trip",
         digits: 1,
         of: |run| Some(run.measures.tfrc?.rtt_ms),
+    },
+    Metric {
+        label: "tail drops",
+        meaning: "packets that found the queue full, where it is the sending program's own (`pfifo N` below TFRC and DCCP)",
+        digits: 1,
+        of: |run| Some(run.measures.tail_drops? as f64),
     },
     Metric {
         label: "sent stale",

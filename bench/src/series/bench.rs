@@ -14,7 +14,7 @@ use crate::{
     bestby::Agent,
     competing::{Competitor, Running},
     dccp,
-    measure::{self, QueueCounters, Tfrc, fairness},
+    measure::{self, QueueCounters, Tfrc, fairness::TcpShare},
     queue::{self, Installed, Queue, Told},
     records::{self, Row},
     scenario::cell::{Bottleneck, Control},
@@ -61,7 +61,9 @@ pub(super) struct Passage {
     pub(super) srt: Option<srt::Counters>,
     /// Of TFRC, where it set the rate.
     pub(super) tfrc: Option<Tfrc>,
-    /// Payload bytes of the competing TCP flows; absent without any.
+    /// Packets that a queue in user space had no room for; absent of any other.
+    pub(super) tail_drops: Option<u64>,
+    /// Bytes on the wire of the competing TCP flows; absent without any.
     pub(super) tcp_bytes: Option<u64>,
 }
 
@@ -114,6 +116,7 @@ impl Runner for Bench {
             counters,
             srt,
             tfrc,
+            tail_drops,
             tcp_bytes,
         } = passage;
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
@@ -121,8 +124,8 @@ impl Runner for Bench {
         measures.queue = counters;
         measures.srt = srt;
         measures.tfrc = tfrc;
-        measures.tcp_share =
-            tcp_bytes.and_then(|tcp| fairness::tcp_share(tcp, measures.received_bytes));
+        measures.tail_drops = tail_drops;
+        measures.tcp_share = tcp_bytes.and_then(|tcp| TcpShare::of(tcp, measures.received_bytes));
         let rows = records::rows(&schedule, &sent, &arrivals, extra_delay)?;
         let run = RunSummary {
             number: job.number,
@@ -169,8 +172,8 @@ impl Bench {
         );
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
         let discard = (job.scenario.discard_first * SECOND as f64).round() as u64;
-        let tcp_bytes = |tcp: Option<Running>| {
-            tcp.map(|running| controlled::delivered(running, discard, schedule.duration))
+        let tcp_bytes = |tcp: Option<Running>, sent: &Sent| {
+            tcp.map(|running| controlled::delivered(running, point, sent, schedule, discard))
                 .transpose()
         };
         if point.control != Control::None {
@@ -182,6 +185,7 @@ impl Bench {
                         arrivals: outcome.arrivals,
                         counters: None,
                         tfrc: None,
+                        tail_drops: Some(outcome.refused),
                     }
                 }
                 _ => {
@@ -190,6 +194,7 @@ impl Bench {
                 }
             };
             return Ok(Passage {
+                tcp_bytes: tcp_bytes(tcp, &controlled.sent)?,
                 sent: controlled.sent,
                 arrivals: controlled.arrivals,
                 extra_delay: path.extra_delay,
@@ -197,7 +202,7 @@ impl Bench {
                 counters: controlled.counters,
                 srt: None,
                 tfrc: controlled.tfrc,
-                tcp_bytes: tcp_bytes(tcp)?,
+                tail_drops: controlled.tail_drops,
             });
         }
         let receivers = if relays {
@@ -242,6 +247,7 @@ impl Bench {
             (sent, arrivals, None)
         };
         Ok(Passage {
+            tcp_bytes: tcp_bytes(tcp, &sent)?,
             sent,
             arrivals,
             extra_delay: path.extra_delay,
@@ -249,7 +255,7 @@ impl Bench {
             counters: counters(&installed, topology::DEVICE)?,
             srt,
             tfrc: None,
-            tcp_bytes: tcp_bytes(tcp)?,
+            tail_drops: None,
         })
     }
 }

@@ -48,26 +48,43 @@ pub(super) fn compete(
         Some(competitor) => competitor,
         None => competitor.insert(Competitor::new(path)?),
     };
-    let flows = Flows {
-        count: point.tcp as usize,
-        control: "reno".into(),
-        wire_bytes: TCP_BYTES,
-    };
-    let running = competitor.start(path, &flows)?;
+    let running = competitor.start(path, &flows(point.tcp))?;
     thread::sleep(competing::WARM_UP);
     Ok(Some(running))
 }
 
-/// Ends the flows. Payload bytes that they delivered together while the media's run was
-/// judged: from `discard` ns of it to `duration` ns, when the media end; the flows go on
-/// alone until the receiver has seen the last of them.
-pub(super) fn delivered(running: Running, discard: u64, duration: u64) -> Result<u64> {
-    Ok(between(&running.stop()?, discard, duration))
+fn flows(count: u32) -> Flows {
+    Flows {
+        count: count as usize,
+        control: "reno".into(),
+        wire_bytes: TCP_BYTES,
+    }
 }
 
-fn between(flows: &[Delivered], discard: u64, duration: u64) -> u64 {
-    let bucket = |ns| ((competing::WARM_UP.as_nanos() as u64 + ns) / competing::BUCKET) as usize;
-    let (from, to) = (bucket(discard), bucket(duration));
+/// Ends the flows. Bytes on the wire, as the media's are counted, that they delivered together
+/// while the media's run was judged: from `discard` ns of it to `duration` ns, when the media
+/// end; the flows go on alone until the receiver has seen the last of them.
+pub(super) fn delivered(
+    running: Running,
+    point: &Point,
+    media: &Sent,
+    schedule: &Schedule,
+    discard: u64,
+) -> Result<u64> {
+    // Not after the warm-up: until the queue is installed TCP has the link to itself.
+    let first = media.created.first().zip(schedule.packets.first());
+    let (created, packet) = first.context("no packet of the media was sent beside TCP")?;
+    let start = created.saturating_sub(packet.at + running.began());
+    let payload = between(
+        &running.stop()?,
+        [start + discard, start + schedule.duration],
+    );
+    Ok(flows(point.tcp).on_the_wire(payload))
+}
+
+/// What the flows delivered together between two times, ns since their start.
+fn between(flows: &[Delivered], times: [u64; 2]) -> u64 {
+    let [from, to] = times.map(|ns| (ns / competing::BUCKET) as usize);
     flows
         .iter()
         .flat_map(|flow| flow.bytes.iter().take(to).skip(from))
@@ -82,6 +99,8 @@ pub(super) struct Controlled {
     pub(super) counters: Option<QueueCounters>,
     /// The lab's TFRC only.
     pub(super) tfrc: Option<Tfrc>,
+    /// Of a queue in user space only.
+    pub(super) tail_drops: Option<u64>,
 }
 
 /// Sends `schedule` under TFRC through `queue`: bestby below the socket, told rate and
@@ -134,6 +153,7 @@ pub(super) fn pass(
         arrivals: outcome.arrivals,
         counters,
         tfrc: Some(tfrc),
+        tail_drops: installed.is_none().then_some(outcome.refused),
     })
 }
 
@@ -181,16 +201,14 @@ pub(super) fn delivery(
     let (rows, _) = records::read(&store.path(&run.records))
         .context("its records are gone: remove the run's .json to make it again")?;
     let (_, places) = limit::judged(&schedule, discard);
-    let rate = |bytes| kbit(bytes, schedule.duration, discard);
-    let (media, share) = (run.measures.received_bytes as f64, run.measures.tcp_share);
     Ok(Some(Delivery {
         audio: received(&rows, &places, Class::Audio),
         video: received(&rows, &places, Class::Video),
-        kbit: rate(media),
-        // The share is tcp / (tcp + media).
-        tcp_kbit: share
-            .filter(|&share| share < 1.0)
-            .map(|share| rate(media * share / (1.0 - share))),
+        kbit: kbit(
+            run.measures.received_bytes as f64,
+            schedule.duration,
+            discard,
+        ),
     }))
 }
 
@@ -294,7 +312,8 @@ mod tests {
             control: "reno".into(),
         };
         let flows = [flow.clone(), flow];
-        assert_eq!(between(&flows, SECOND, 3 * SECOND), 1400);
-        assert_eq!(between(&[Delivered::default()], SECOND, 3 * SECOND), 0);
+        let judged = [3 * SECOND, 5 * SECOND];
+        assert_eq!(between(&flows, judged), 1400);
+        assert_eq!(between(&[Delivered::default()], judged), 0);
     }
 }

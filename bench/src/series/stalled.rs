@@ -92,6 +92,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         counters: bench::counters(&installed, link.name())?,
         srt: None,
         tfrc: None,
+        tail_drops: None,
         tcp_bytes: None,
     })
 }

@@ -178,10 +178,9 @@ pub struct Delivery {
     pub audio: [u64; 2],
     /// Video packets offered / arrived.
     pub video: [u64; 2],
-    /// Bytes on the wire that arrived, kbit/s.
+    /// Bytes on the wire that arrived, kbit/s. What competing TCP flows had beside it follows
+    /// from [`Measures::tcp_share`].
     pub kbit: f64,
-    /// Payload of the competing TCP flows together, kbit/s; absent without any.
-    pub tcp_kbit: Option<f64>,
 }
 
 /// Gathers everything below `root` into its summary; returns the summary's file.

@@ -1,17 +1,26 @@
 //! From the axes of a file to its cells: all combinations, each with every queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
+
+use toml::Spanned;
 
 use super::{
-    Fault, File, QueueName,
+    Fault, File,
     cell::{Bottleneck, Cell, Coordinate, LinkRate, Point, slug},
+    check::unheard,
     traffic::Traffic,
-    value::{Axis, Error, Percent},
+    value::{Axis, Error, Lifetime, Millis, Percent},
 };
 use crate::{
+    queue::Queue,
     series::summary::Swept,
     tfrc::{self, OwdTold},
+    traffic::Class,
 };
+
+/// Cells of a file. Each is a run of a second at least: so many take longer than a day, and
+/// more are a mistake.
+const MOST_CELLS: u128 = 100_000;
 
 /// What a file expands to.
 #[derive(Debug)]
@@ -47,6 +56,16 @@ impl Drafts {
                 values: values.iter().map(T::to_string).collect(),
             });
         }
+        if let [value] = values {
+            for (point, _) in &mut self.all {
+                set(point, value.clone());
+            }
+            return;
+        }
+        // Refused later, when all axes are known: `all` must not grow meanwhile.
+        if self.all.len() as u128 * values.len() as u128 > MOST_CELLS {
+            return;
+        }
         let mut all = Vec::with_capacity(self.all.len() * values.len());
         for (point, coordinates) in &self.all {
             for value in values {
@@ -70,6 +89,11 @@ fn values<T: Clone>(axis: &Option<Axis<T>>, default: T) -> Vec<T> {
         .map_or_else(|| vec![default], |axis| axis.0.clone())
 }
 
+fn told(errors: &Option<Spanned<Axis<Error>>>) -> Vec<Error> {
+    let errors = errors.as_ref();
+    errors.map_or_else(|| vec![Error(0.0)], |errors| errors.get_ref().0.clone())
+}
+
 /// Expands `file`, whose text is needed for the lines of errors.
 pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
     let topology = file.topology.get_ref();
@@ -89,7 +113,13 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             // `File::check` has refused this; no links, no cells.
             (None, None) => ("rate", "bit/s", Vec::new()),
         };
-    let owds = &topology.owd.0;
+    let owds: Vec<Millis> = topology
+        .owd
+        .get_ref()
+        .0
+        .iter()
+        .map(|owd| Millis(owd.0))
+        .collect();
     let (Some(&link), Some(&owd)) = (links.first(), owds.first()) else {
         return Ok(Expansion {
             axes: Vec::new(),
@@ -118,7 +148,7 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
         )],
     };
     // The path first: cells that share it stand together.
-    drafts.multiply("owd", "ms", owds, |p, v| p.owd_ms = v);
+    drafts.multiply("owd", "ms", &owds, |p, v| p.owd_ms = v);
     drafts.multiply(
         "loss",
         "%",
@@ -173,7 +203,9 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
         });
     }
     if let Some(lifetimes) = &file.lifetime {
-        drafts.multiply("lifetime", "ms", &lifetimes.0, |p, v| p.lifetime = Some(v));
+        drafts.multiply("lifetime", "ms", &lifetimes.get_ref().0, |p, v| {
+            p.lifetime = Some(v);
+        });
     }
     let traffic = Traffic::new(file, text);
     let of_traffic = traffic.axes()?;
@@ -182,19 +214,27 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             p.traffic.insert(key.clone(), v.0);
         });
     }
-    let none = Error(0.0);
-    let rtt_errors = values(&file.told.rtt_error, none);
+    let rtt_errors = told(&file.told.rtt_error);
     drafts.multiply("rtt_error", "", &rtt_errors, |p, v| p.rtt_error = v);
-    let rate_errors = values(&file.told.rate_error, none);
+    let rate_errors = told(&file.told.rate_error);
     drafts.multiply("rate_error", "", &rate_errors, |p, v| p.rate_error = v);
     if let Some(stalls) = &file.stall {
         drafts.multiply("stall", "ms", &stalls.get_ref().0, |p, v| p.stall = Some(v));
     }
-    traffic.classes(&of_traffic)?;
+    let queues: Vec<&Queue> = file.queues.get_ref().iter().map(|name| &name.0).collect();
+    check_count(&drafts.axes, &queues, router)?;
+    let sent = traffic.classes(&of_traffic)?;
+    if let (Some(lifetimes), Some(sent)) = (&file.lifetime, sent) {
+        for lifetime in &lifetimes.get_ref().0 {
+            check_lifetime(lifetime, &sent, lifetimes.span().start)?;
+        }
+    }
 
+    let none = Error(0.0);
     let mut cells: Vec<Cell> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for (point, coordinates) in drafts.all {
-        for QueueName(queue) in file.queues.get_ref() {
+        for queue in &queues {
             let (mut point, mut axes) = (point.clone(), coordinates.clone());
             // Told nothing, it cannot be told anything wrong: one cell serves all values.
             let mut forget = |axis: &str, unheard: String| {
@@ -202,14 +242,19 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
                     coordinate.value.clone_from(&unheard);
                 }
             };
-            if !queue.knows_owd() {
-                (point.rtt_error, point.tfrc.owd_told) = (none, OwdTold::default());
-                forget("rtt_error", none.to_string());
-                forget("owd_told", OwdTold::default().to_string());
-            }
-            if !queue.is_bestby() && !router {
-                point.rate_error = none;
-                forget("rate_error", none.to_string());
+            for axis in unheard(queue, router) {
+                match axis {
+                    "rtt_error" => point.rtt_error = none,
+                    "rate_error" => point.rate_error = none,
+                    _ => point.tfrc.owd_told = OwdTold::default(),
+                }
+                forget(
+                    axis,
+                    match axis {
+                        "owd_told" => OwdTold::default().to_string(),
+                        _ => none.to_string(),
+                    },
+                );
             }
             let mut id: Vec<String> = axes
                 .iter()
@@ -220,15 +265,74 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
                 id: id.join("_"),
                 point,
                 axes,
-                queue: queue.clone(),
+                queue: (*queue).clone(),
             };
-            if !cells.contains(&cell) {
-                cells.push(cell);
+            match places.entry(cell.id.clone()) {
+                Entry::Vacant(place) => {
+                    place.insert(cells.len());
+                    cells.push(cell);
+                }
+                Entry::Occupied(place) if cells.get(*place.get()) == Some(&cell) => {}
+                Entry::Occupied(place) => {
+                    return Err(Fault {
+                        at: None,
+                        message: format!(
+                            "two combinations have the same id `{}`: name their values so that \
+                             they differ in more than signs",
+                            place.key()
+                        ),
+                    });
+                }
             }
         }
     }
     Ok(Expansion {
         axes: drafts.axes,
         cells,
+    })
+}
+
+/// Refuses more cells than a series can have, and says where they come from.
+fn check_count(axes: &[Swept], queues: &[&Queue], router: bool) -> Result<(), Fault> {
+    let of_queue = |queue: &&Queue| {
+        let unheard = unheard(queue, router);
+        axes.iter()
+            .filter(|swept| !unheard.contains(&swept.axis.as_str()))
+            .fold(1u128, |cells, swept| {
+                cells.saturating_mul(swept.values.len() as u128)
+            })
+    };
+    let cells = queues.iter().map(of_queue).fold(0, u128::saturating_add);
+    if cells <= MOST_CELLS {
+        return Ok(());
+    }
+    let mut factors: Vec<String> = axes
+        .iter()
+        .map(|swept| format!("{} ({})", swept.axis, swept.values.len()))
+        .collect();
+    factors.push(format!("queues ({})", queues.len()));
+    Err(Fault {
+        at: None,
+        message: format!(
+            "{} make {cells} cells, and each takes a run at least; at most {MOST_CELLS} are \
+             allowed: shorten a list, or sweep fewer axes at once",
+            factors.join(" × ")
+        ),
+    })
+}
+
+/// Refuses a lifetime for what is never sent.
+fn check_lifetime(lifetime: &Lifetime, sent: &BTreeSet<Class>, at: usize) -> Result<(), Fault> {
+    let Some(class) = lifetime.named().into_iter().find(|c| !sent.contains(c)) else {
+        return Ok(());
+    };
+    let sent: Vec<&str> = sent.iter().map(|class| class.name()).collect();
+    Err(Fault {
+        at: Some(at),
+        message: format!(
+            "`lifetime`: `{lifetime}` names {}, but this traffic has {} only: leave {0} out",
+            class.name(),
+            sent.join(" and ")
+        ),
     })
 }

@@ -57,11 +57,12 @@
 //! does not push back, and every queue shapes to the wrong rate.
 
 pub mod cell;
+mod check;
 mod expand;
 mod traffic;
 pub mod value;
 
-use std::{collections::BTreeSet, fs, ops::Range, path::Path};
+use std::{fmt, fs, path::Path};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::{Deserialize, Deserializer, de};
@@ -69,7 +70,7 @@ use toml::Spanned;
 
 use self::{
     cell::{Bottleneck, Cell, Control, Stall},
-    value::{Axis, Error, Lifetime, Load, Millis, Percent, Rate},
+    value::{Axis, Discard, Error, Lifetime, Load, Owd, Percent, Rate},
 };
 use crate::{
     queue::Queue,
@@ -108,7 +109,7 @@ pub struct Scenario {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    title: String,
+    title: Spanned<String>,
     #[serde(default)]
     description: String,
     #[serde(default)]
@@ -118,7 +119,7 @@ struct File {
     #[serde(default)]
     seconds: Seconds,
     #[serde(default)]
-    discard_first: Option<Spanned<f64>>,
+    discard_first: Option<Spanned<Discard>>,
     #[serde(default)]
     control: Control,
     segment_size: Option<Spanned<Axis<SegmentSize>>>,
@@ -127,7 +128,7 @@ struct File {
     loss_events: Option<Spanned<Axis<LossEvents>>>,
     send_credit: Option<Spanned<Axis<SendCredit>>>,
     paced_by: Option<Spanned<Axis<PacedBy>>>,
-    lifetime: Option<Axis<Lifetime>>,
+    lifetime: Option<Spanned<Axis<Lifetime>>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,
     traffic: Spanned<toml::Table>,
@@ -143,7 +144,7 @@ struct Topology {
     bottleneck: Bottleneck,
     rate: Option<Axis<Rate>>,
     load: Option<Axis<Load>>,
-    owd: Axis<Millis>,
+    owd: Spanned<Axis<Owd>>,
     loss: Option<Axis<Percent>>,
     router_queue: Option<Axis<FifoPackets>>,
     tcp: Option<Axis<TcpFlows>>,
@@ -152,8 +153,8 @@ struct Topology {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Told {
-    rtt_error: Option<Axis<Error>>,
-    rate_error: Option<Axis<Error>>,
+    rtt_error: Option<Spanned<Axis<Error>>>,
+    rate_error: Option<Spanned<Axis<Error>>>,
 }
 
 /// An integer within a range, named in errors.
@@ -171,14 +172,38 @@ macro_rules! integer {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let value = i64::deserialize(deserializer)?;
-                if !($min..=$max).contains(&value) {
-                    return Err(de::Error::custom(format!(
-                        concat!($what, " must be ", $min, " to ", $max, ", not {}"),
-                        value
-                    )));
+                const ALLOWED: &str =
+                    concat!($what, " must be a whole number, ", $min, " to ", $max);
+                struct Visit;
+                impl de::Visitor<'_> for Visit {
+                    type Value = $name;
+                    // Said of what is no number at all.
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str(concat!($what, ", a whole number, ", $min, " to ", $max))
+                    }
+                    fn visit_i64<E: de::Error>(self, value: i64) -> Result<$name, E> {
+                        if ($min..=$max).contains(&value) {
+                            return Ok($name(value as $kind));
+                        }
+                        Err(E::custom(format!("{ALLOWED}, not {value}")))
+                    }
+                    fn visit_u64<E: de::Error>(self, value: u64) -> Result<$name, E> {
+                        // What is beyond is beyond every maximum here.
+                        self.visit_i64(i64::try_from(value).unwrap_or(i64::MAX))
+                    }
+                    fn visit_f64<E: de::Error>(self, value: f64) -> Result<$name, E> {
+                        Err(E::custom(format!(
+                            "{ALLOWED}, without point or exponent, not {value:?}"
+                        )))
+                    }
                 }
-                Ok(Self(value as $kind))
+                deserializer.deserialize_any(Visit)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
             }
         }
     };
@@ -243,12 +268,17 @@ impl Scenario {
     }
 
     fn parse_file(path: &Path, name: &str, text: &str) -> Result<Self> {
-        if name != cell::slug(name) {
+        // `.` and `..` are directories that are there, and a hidden one is not found again.
+        if name != cell::slug(name) || name.starts_with('.') || name.is_empty() {
+            let good = cell::slug(name);
+            let good = match good.trim_start_matches('.') {
+                "" => "scenario",
+                good => good,
+            };
             bail!(
                 "{}: the file's name becomes a directory's: use lower-case letters, digits, \
-                 '.', '+' and '-' only, e.g. {}.toml",
+                 '.', '+' and '-' only, and no '.' in front, e.g. {good}.toml",
                 path.display(),
-                cell::slug(name)
             );
         }
         Self::parse(name, text)
@@ -267,26 +297,13 @@ impl Scenario {
         })?;
         file.check()?;
         let expansion = expand::expand(&file, text)?;
-        let mut ids = BTreeSet::new();
-        for cell in &expansion.cells {
-            if !ids.insert(&cell.id) {
-                return Err(Fault {
-                    at: None,
-                    message: format!(
-                        "two combinations have the same id `{}`: name their values so that they differ \
-                         in more than signs",
-                        cell.id
-                    ),
-                });
-            }
-        }
         Ok(Self {
             name: name.to_owned(),
             text: text.to_owned(),
             seed: file.seed.0,
             repetitions: file.repetitions.0,
             seconds: file.seconds.0,
-            discard_first: file.discard_first.as_ref().map_or(0.0, |s| *s.get_ref()),
+            discard_first: file.discard_first.as_ref().map_or(0.0, |s| s.get_ref().0),
             axes: expansion.axes,
             queues: file
                 .queues
@@ -295,7 +312,7 @@ impl Scenario {
                 .map(|QueueName(queue)| queue.clone())
                 .collect(),
             cells: expansion.cells,
-            title: file.title,
+            title: file.title.into_inner(),
             description: file.description,
         })
     }
@@ -306,167 +323,11 @@ impl Scenario {
     }
 }
 
-impl File {
-    /// What no single field can know.
-    fn check(&self) -> Result<(), Fault> {
-        let topology = self.topology.get_ref();
-        let at = Some(self.topology.span());
-        match (&topology.rate, &topology.load) {
-            (Some(_), Some(_)) => {
-                return fault(at, "[topology]: give `rate` or `load`, not both");
-            }
-            (None, None) => {
-                return fault(
-                    at,
-                    "[topology]: `rate` (bit/s) or `load` (offered rate / link rate) is missing",
-                );
-            }
-            _ => {}
-        }
-        if topology.bottleneck == Bottleneck::Sender && topology.router_queue.is_some() {
-            return fault(
-                at,
-                "[topology]: `router_queue` goes with bottleneck = \"router\" only",
-            );
-        }
-        if topology.bottleneck == Bottleneck::Sender {
-            if topology.tcp.is_some() {
-                return fault(
-                    at,
-                    "[topology]: `tcp` goes with bottleneck = \"router\" only",
-                );
-            }
-            if self.control != Control::None {
-                return fault(
-                    at,
-                    "[topology]: `control` needs bottleneck = \"router\": at the sender nothing is \
-                     lost that it could react to",
-                );
-            }
-        }
-        let of_tfrc = [
-            (
-                "segment_size",
-                self.segment_size.as_ref().map(Spanned::span),
-            ),
-            ("owd_told", self.owd_told.as_ref().map(Spanned::span)),
-            ("restart", self.restart.as_ref().map(Spanned::span)),
-            ("loss_events", self.loss_events.as_ref().map(Spanned::span)),
-            ("send_credit", self.send_credit.as_ref().map(Spanned::span)),
-            ("paced_by", self.paced_by.as_ref().map(Spanned::span)),
-        ];
-        for (key, span) in of_tfrc {
-            if span.is_some() && self.control != Control::Tfrc {
-                return fault(span, &format!("`{key}` goes with control = \"tfrc\" only"));
-            }
-        }
-        let told = self.told.rtt_error.is_some() || self.told.rate_error.is_some();
-        if told && self.control != Control::None {
-            return fault(
-                at,
-                "[told]: a congestion-controlled sender finds out RTT and rate by itself",
-            );
-        }
-        let queues = self.queues.get_ref();
-        let driven = |queue: &Queue| match self.control {
-            Control::None => true,
-            Control::Tfrc => matches!(queue, Queue::Bestby { .. } | Queue::Pfifo(_)),
-            Control::Dccp => matches!(queue, Queue::Pfifo(_)),
-        };
-        if let Some(QueueName(other)) = queues.iter().find(|name| !driven(&name.0)) {
-            return fault(
-                Some(self.queues.span()),
-                &format!(
-                    "`queues`: a congestion-controlled sender has `pfifo N` (a FIFO in front of \
-                     the socket) or, with \"tfrc\", `bestby qdisc ...`, not `{other}`"
-                ),
-            );
-        }
-        let of_the_fifo = [
-            ("send_credit", self.send_credit.as_ref().map(Spanned::span)),
-            ("paced_by", self.paced_by.as_ref().map(Spanned::span)),
-        ];
-        for (key, span) in of_the_fifo {
-            if span.is_some()
-                && let Some(QueueName(other)) = queues
-                    .iter()
-                    .find(|name| !matches!(name.0, Queue::Pfifo(_)))
-            {
-                return fault(
-                    span,
-                    &format!(
-                        "`{key}` is of the FIFO in front of the socket (`pfifo N`); `{other}` \
-                         paces by itself"
-                    ),
-                );
-            }
-        }
-        for (index, QueueName(queue)) in queues.iter().enumerate() {
-            if queues[..index]
-                .iter()
-                .any(|QueueName(other)| other == queue)
-            {
-                return fault(
-                    Some(self.queues.span()),
-                    &format!("`queues`: `{queue}` stands there twice"),
-                );
-            }
-        }
-        let srt = |QueueName(queue): &QueueName| matches!(queue, Queue::Srt { .. });
-        if self.stall.is_some() && queues.iter().any(srt) {
-            return fault(
-                Some(self.queues.span()),
-                "`queues`: SRT needs the way back, which a link that can stall has not",
-            );
-        }
-        if queues.is_empty() {
-            return fault(Some(self.queues.span()), "`queues`: name at least one");
-        }
-        if let Some(discard) = &self.discard_first {
-            let length = self.seconds.0 as f64;
-            if !(0.0..length).contains(discard.get_ref()) {
-                return fault(
-                    Some(discard.span()),
-                    &format!("discard_first must be at least 0 and below `seconds` ({length})"),
-                );
-            }
-        }
-        if let Some(stall) = &self.stall {
-            let at = Some(stall.span());
-            if topology.bottleneck == Bottleneck::Router {
-                return fault(at, "[stall]: only with bottleneck = \"sender\"");
-            }
-            if topology.loss.is_some() {
-                return fault(
-                    at,
-                    "[stall]: the link that can stall loses nothing: leave `loss` out",
-                );
-            }
-            let end = |s: &Stall| s.at.0 + s.length.0;
-            let latest = stall.get_ref().0.iter().map(end).fold(0.0, f64::max);
-            if latest >= self.seconds.0 as f64 * 1000.0 {
-                return fault(
-                    at,
-                    &format!("[stall]: it must end (now {latest} ms) before the traffic does"),
-                );
-            }
-        }
-        Ok(())
-    }
-}
-
 /// What is wrong, and at which byte of the text.
 #[derive(Debug)]
 struct Fault {
     at: Option<usize>,
     message: String,
-}
-
-fn fault<T>(span: Option<Range<usize>>, message: &str) -> Result<T, Fault> {
-    Err(Fault {
-        at: span.map(|span| span.start),
-        message: message.to_owned(),
-    })
 }
 
 /// The line, from 1, of this byte.
@@ -476,5 +337,7 @@ fn line(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod page_tests;
+#[cfg(test)]
+mod refusal_tests;
 #[cfg(test)]
 mod tests;

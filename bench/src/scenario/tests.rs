@@ -125,7 +125,7 @@ fn errors_name_the_line_and_what_is_allowed() {
         ("load = [1, 1.5]", "speed = 10", 5, "unknown field `speed`"),
         ("load = [1, 1.5]", "", 4, "`rate`"),
         ("owd = 40", "owd = 40\nrate = 9000", 4, "not both"),
-        ("owd = 40", "owd = -1", 6, "0 to 10000"),
+        ("owd = 40", "owd = -1", 6, "0 to 1000, not -1"),
         ("owd = 40", "owd = 40\nloss = 101", 7, "0 to 100"),
         ("owd = 40", "owd = 40\nrouter_queue = 5", 4, "bottleneck"),
         ("owd = 40", "owd = 40\nbottleneck = \"sky\"", 7, "`router`"),
@@ -162,7 +162,7 @@ fn errors_name_the_line_and_what_is_allowed() {
             "title = \"t\"",
             "title = \"t\"\nlifetime = [200, -1]",
             3,
-            "0 to 10000",
+            "1 to 10000",
         ),
     ] {
         let text = SMALL.replacen(from, to, 1);

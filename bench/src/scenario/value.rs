@@ -2,7 +2,7 @@
 //! or a list of them, which sweeps. Each type checks itself while it is read, so
 //! that an error carries the file's line.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{collections::HashSet, fmt, marker::PhantomData, time::Duration};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -33,10 +33,10 @@ impl<T> Axis<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de> + PartialEq + fmt::Debug> Deserialize<'de> for Axis<T> {
+impl<'de, T: Deserialize<'de> + fmt::Display> Deserialize<'de> for Axis<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visit<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de> + PartialEq + fmt::Debug> de::Visitor<'de> for Visit<T> {
+        impl<'de, T: Deserialize<'de> + fmt::Display> de::Visitor<'de> for Visit<T> {
             type Value = Axis<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("one value or a list of values")
@@ -66,10 +66,12 @@ impl<'de, T: Deserialize<'de> + PartialEq + fmt::Debug> Deserialize<'de> for Axi
                         "an empty list: give at least one value, or leave the line out",
                     ));
                 }
-                for (index, value) in values.iter().enumerate() {
-                    if values[..index].contains(value) {
+                // By what cells are named after: two of a name would be one cell.
+                let mut seen = HashSet::new();
+                for value in &values {
+                    if !seen.insert(value.to_string()) {
                         return Err(de::Error::custom(format!(
-                            "{value:?} stands in the list twice"
+                            "`{value}` stands in the list twice: leave one of them out"
                         )));
                     }
                 }
@@ -82,7 +84,7 @@ impl<'de, T: Deserialize<'de> + PartialEq + fmt::Debug> Deserialize<'de> for Axi
 
 /// A number within a range; `RANGE` says so in errors.
 macro_rules! number {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $range:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $range:expr $(, $why:literal)?) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
         #[serde(transparent)]
@@ -107,10 +109,11 @@ macro_rules! number {
                         let range = $range;
                         // A NaN is in no range.
                         if range.contains(&value) {
-                            return Ok($name(value));
+                            // -0 would be named otherwise than 0.
+                            return Ok($name(value + 0.0));
                         }
                         Err(E::custom(format!(
-                            concat!($what, " must be {} to {}, not {}"),
+                            concat!($what, " must be {} to {}, not {}" $(, ": ", $why)?),
                             range.start(), range.end(), value
                         )))
                     }
@@ -130,6 +133,20 @@ macro_rules! number {
 number!(
     /// A delay in ms, 0 to 10,000.
     Millis, "a delay in ms", 0.0..=10_000.0
+);
+number!(
+    /// The path's one-way delay in ms, 0 to 1000: behind that the receiver has given a run up.
+    Owd, "a one-way delay in ms", 0.0..=1000.0,
+    "a run ends when nothing has come for 1.5 s, and a queue's own delay must fit in, too"
+);
+number!(
+    /// How long data is of use in ms, 1 to 10,000.
+    LifetimeMillis, "a lifetime in ms", 1.0..=10_000.0,
+    "what is of no use when it is created is not worth sending"
+);
+number!(
+    /// A time at the start of a run in s, 0 to 3600.
+    Discard, "discard_first (s)", 0.0..=3600.0
 );
 number!(
     /// A share in percent, 0 to 100.
@@ -239,11 +256,11 @@ pub struct Lifetime {
 #[serde(deny_unknown_fields)]
 struct PerClass {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    audio: Option<Millis>,
+    audio: Option<LifetimeMillis>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    video: Option<Millis>,
+    video: Option<LifetimeMillis>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    data: Option<Millis>,
+    data: Option<LifetimeMillis>,
 }
 
 impl Lifetime {
@@ -260,6 +277,20 @@ impl Lifetime {
     /// Whether all classes live equally long.
     pub fn is_equal(&self) -> bool {
         self.audio.is_some() && self.audio == self.video && self.video == self.data
+    }
+
+    /// The classes it names, unless all live equally long: then it names none in particular.
+    pub fn named(&self) -> Vec<Class> {
+        if self.is_equal() {
+            return Vec::new();
+        }
+        let own = [
+            (Class::Audio, self.audio),
+            (Class::Video, self.video),
+            (Class::Data, self.data),
+        ];
+        let named = own.iter().filter(|(_, own)| own.is_some());
+        named.map(|(class, _)| *class).collect()
     }
 
     /// Gives the packets of `schedule` these lifetimes.
@@ -298,10 +329,11 @@ impl Serialize for Lifetime {
         if let (true, Some(all)) = (self.is_equal(), self.audio) {
             return all.serialize(serializer);
         }
+        let own = |millis: Option<Millis>| millis.map(|ms| LifetimeMillis(ms.0));
         PerClass {
-            audio: self.audio,
-            video: self.video,
-            data: self.data,
+            audio: own(self.audio),
+            video: own(self.video),
+            data: own(self.data),
         }
         .serialize(serializer)
     }
@@ -312,7 +344,8 @@ impl<'de> Deserialize<'de> for Lifetime {
         struct Visit;
         impl Visit {
             fn equal<E: de::Error>(value: f64) -> Result<Lifetime, E> {
-                Millis::deserialize(value.into_deserializer()).map(|ms| Lifetime::equal(ms.0))
+                LifetimeMillis::deserialize(value.into_deserializer())
+                    .map(|ms| Lifetime::equal(ms.0))
             }
         }
         impl<'de> de::Visitor<'de> for Visit {
@@ -331,11 +364,19 @@ impl<'de> Deserialize<'de> for Lifetime {
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Lifetime, A::Error> {
                 let own = PerClass::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Lifetime {
-                    audio: own.audio,
-                    video: own.video,
-                    data: own.data,
-                })
+                let millis = |own: Option<LifetimeMillis>| own.map(|ms| Millis(ms.0));
+                let lifetime = Lifetime {
+                    audio: millis(own.audio),
+                    video: millis(own.video),
+                    data: millis(own.data),
+                };
+                if lifetime == Lifetime::default() {
+                    return Err(de::Error::custom(
+                        "a lifetime of no class: name at least one of audio, video, data, or \
+                         leave the line out",
+                    ));
+                }
+                Ok(lifetime)
             }
         }
         deserializer.deserialize_any(Visit)

@@ -76,12 +76,12 @@ fn add_queues(here: &mut ScenarioSummary, there: &ScenarioSummary) {
     here.missing_runs = (cells * wanted).saturating_sub(runs(here));
     if !others.is_empty() {
         here.beside = Some(format!(
-            "{}: {}, Linux {}, commit {}; `{}`",
+            "{}: {}, Linux {}, commit {}; {}",
             others.join(", "),
             count(there.repetitions, "run"),
             there.provenance.kernel,
             there.provenance.commit,
-            there.provenance.command
+            there.provenance.commands_text()
         ));
         here.queues.extend(others);
     }

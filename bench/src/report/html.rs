@@ -302,6 +302,7 @@ pub(super) mod tests {
                 kernel: "7.2.0-test".into(),
                 commit: "0123456789ab".into(),
                 command: "bestby-lab run quick.toml".into(),
+                later: Vec::new(),
                 seed: 41,
                 machine: "a machine".into(),
             },

@@ -271,6 +271,12 @@ pub(super) const COLUMNS: &[Metric] = &[
         of: |run| Some(run.measures.tail_drops? as f64),
     },
     Metric {
+        label: "sender late ms",
+        meaning: "longest time by which the sender itself was late: no queue's doing",
+        digits: 2,
+        of: |run| Some(run.measures.sender_late_ms),
+    },
+    Metric {
         label: "sent stale",
         meaning: "packets that bestby says it sent although they were stale",
         digits: 1,

@@ -76,14 +76,14 @@ pub fn run(options: &Options) -> Result<()> {
     } = options;
     // Refused before what takes long.
     let columns = table.as_deref().map(text::columns).transpose()?;
+    let mut gathered = summary::gather_some(dir)?;
     if columns.is_none() && !best {
-        summary::write(dir)?;
+        summary::keep(dir, &gathered)?;
         say!("{}", html::write(dir)?.display());
         return Ok(());
     }
-    let mut gathered = summary::gather(dir)?;
     if let Some(dir) = beside {
-        beside::add(&mut gathered, &summary::gather(dir)?, dir)?;
+        beside::add(&mut gathered, &summary::gather_some(dir)?, dir)?;
     }
     gathered.keep_only(only);
     ensure!(
@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
         only.join(" or ")
     );
     if let Some(columns) = columns {
-        let other = before.as_deref().map(summary::gather).transpose()?;
+        let other = before.as_deref().map(summary::gather_some).transpose()?;
         let before = before.as_deref().zip(other.as_ref());
         let before = before.map(|(dir, summary)| Before { dir, summary });
         let reference = Reference::new(&gathered, against.as_deref(), before)?;

@@ -13,8 +13,12 @@ pub struct Provenance {
     pub kernel: String,
     /// The source tree's, see [`commit`].
     pub commit: String,
-    /// The command line.
+    /// The command line; of a series that of its first start.
     pub command: String,
+    /// The other command lines that a series was gone on with, in this order: what is shown
+    /// is of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later: Vec<String>,
     /// Seed of the traffic.
     pub seed: u64,
     /// Processor, and `virtual time` when one instruction is 2 ns (`tests/vm/run --icount`).
@@ -61,9 +65,30 @@ impl Provenance {
             kernel: kernel.trim().to_owned(),
             commit: env::var(COMMIT).unwrap_or_else(|_| commit()),
             command: env::var(COMMAND).unwrap_or_else(|_| command_line()),
+            later: Vec::new(),
             seed,
             machine: machine(),
         }
+    }
+
+    /// The same, gone on with by `command`.
+    pub(crate) fn and(mut self, command: &str) -> Self {
+        if self.commands().all(|known| known != command) {
+            self.later.push(command.to_owned());
+        }
+        self
+    }
+
+    /// All command lines, in the order of their first starts.
+    pub fn commands(&self) -> impl Iterator<Item = &str> {
+        let later = self.later.iter().map(String::as_str);
+        std::iter::once(self.command.as_str()).chain(later)
+    }
+
+    /// All command lines as Markdown.
+    pub(super) fn commands_text(&self) -> String {
+        let quoted: Vec<String> = self.commands().map(|c| format!("`{c}`")).collect();
+        quoted.join(", then ")
     }
 }
 
@@ -71,8 +96,12 @@ impl std::fmt::Display for Provenance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "Linux {}, {}, commit {}, seed {}, `{}`",
-            self.kernel, self.machine, self.commit, self.seed, self.command
+            "Linux {}, {}, commit {}, seed {}, {}",
+            self.kernel,
+            self.machine,
+            self.commit,
+            self.seed,
+            self.commands_text()
         )
     }
 }

@@ -40,10 +40,17 @@ pub(super) fn render(scenario: &ScenarioSummary, dir: &Path) -> Result<Markup> {
         h2 id=(scenario.name) { (scenario.title) }
         @if !scenario.description.is_empty() { p { (scenario.description) } }
         p.faint {
-            (made_by(scenario)) "; " code { (scenario.provenance.command) }
+            (made_by(scenario)) ";"
+            @for (index, command) in scenario.provenance.commands().enumerate() {
+                @if index > 0 { ", then" }
+                " " code { (command) }
+            }
         }
         @if scenario.missing_runs > 0 {
             p.bad { (incomplete(scenario)) }
+        }
+        @if let Some(warning) = not_offered(scenario) {
+            p.bad { (warning) }
         }
         @for absent in &scenario.absent {
             p.bad { "Not run: " (absent.queue) ": " (absent.reason) }
@@ -62,6 +69,38 @@ pub(super) fn render(scenario: &ScenarioSummary, dir: &Path) -> Result<Markup> {
 pub(super) fn incomplete(scenario: &ScenarioSummary) -> String {
     let missing = count(scenario.missing_runs, "run");
     format!("Missing: {missing}; this series is not complete.")
+}
+
+/// Runs that are named where the sender could not send; the rest are counted.
+const NAMED: usize = 5;
+
+/// What to say of runs that are not of the queue alone; `None` where there are none.
+pub(super) fn not_offered(scenario: &ScenarioSummary) -> Option<String> {
+    let mut packets = 0;
+    let mut runs = Vec::new();
+    for cell in &scenario.cells {
+        for run in &cell.runs {
+            let refused = run.measures.not_offered();
+            packets += refused;
+            if refused > 0 {
+                runs.push(format!("{} run {}", cell.id, run.number));
+            }
+        }
+    }
+    let all = runs.len();
+    (all > 0).then(|| {
+        runs.truncate(NAMED);
+        let more = all - runs.len();
+        let rest = (more > 0).then(|| format!(" and {more} more"));
+        format!(
+            "{} not offered to the queue, in {}: each of them has measured the sender's socket \
+             and not the queue ({}{})",
+            count(packets, "packet"),
+            count(all, "run"),
+            runs.join(", "),
+            rest.unwrap_or_default()
+        )
+    })
 }
 
 /// Where the figures come from, but for the command.

@@ -73,17 +73,20 @@ pub(super) fn tables<'a>(
 /// The heading, what made the figures, and what is missing.
 fn head(scenario: &ScenarioSummary) -> String {
     let mut text = format!(
-        "### {}: {}\n\n{}; mean ± half the 95 % interval (Student's t); `{}`\n",
+        "### {}: {}\n\n{}; mean ± half the 95 % interval (Student's t); {}\n",
         scenario.name,
         scenario.title,
         section::made_by(scenario),
-        scenario.provenance.command
+        scenario.provenance.commands_text()
     );
     if let Some(beside) = &scenario.beside {
         text.push_str(&format!("\nBeside it {beside}\n"));
     }
     if scenario.missing_runs > 0 {
         text.push_str(&format!("\n{}\n", section::incomplete(scenario)));
+    }
+    if let Some(warning) = section::not_offered(scenario) {
+        text.push_str(&format!("\n**{warning}**\n"));
     }
     for absent in &scenario.absent {
         text.push_str(&format!("\nNot run: {}: {}\n", absent.queue, absent.reason));
@@ -340,6 +343,32 @@ mod tests {
         ] {
             assert!(text.contains(words), "no `{words}` in\n{text}");
         }
+    }
+
+    #[test]
+    fn runs_that_measured_the_senders_socket_are_named() {
+        let mut summary = summary();
+        let usual = columns("").unwrap();
+        assert!(!tables(&summary, &usual, None).contains("not offered"));
+        let cell = &mut summary.scenarios[0].cells[1];
+        cell.id = "owd=5_fq".into();
+        cell.runs[0].measures.would_block = 2;
+        cell.runs[2].measures.refused = 5;
+        let words = "**7 packets not offered to the queue, in 2 runs: each of them has measured the \
+                     sender's socket and not the queue (owd=5_fq run 0, owd=5_fq run 2)**";
+        for text in [tables(&summary, &usual, None), standing(&summary)] {
+            assert!(text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn all_commands_that_made_a_series_are_shown() {
+        let mut summary = summary();
+        let made = &mut summary.scenarios[0].provenance;
+        *made = made.clone().and("bestby-lab run quick.toml --runs 5");
+        let text = tables(&summary, &columns("").unwrap(), None);
+        let words = "`bestby-lab run quick.toml`, then `bestby-lab run quick.toml --runs 5`";
+        assert!(text.contains(words), "{text}");
     }
 
     fn beside(against: &str, named: &str) -> String {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{job::Job, summary::RunSummary};
+use crate::say::count;
 
 /// How far a series is. Runs made at once count together, so the estimate holds for them.
 #[derive(Debug)]
@@ -69,18 +70,48 @@ pub(super) fn describe(job: &Job<'_>, run: &RunSummary) -> String {
         }
     }
     parts.push(format!("stale {}", m.stale_arrivals));
+    let refused = m.not_offered();
+    let warning = (refused > 0).then(|| {
+        format!(
+            "; {} not offered: it has measured the sender's socket and not the queue",
+            count(refused, "packet")
+        )
+    });
     format!(
-        "{} {} run {}: {}",
+        "{} {} run {}: {}{}",
         job.scenario.name,
         job.cell.id,
         run.number,
-        parts.join(", ")
+        parts.join(", "),
+        warning.unwrap_or_default()
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_of_which_the_socket_took_not_all_says_so() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let scenario = super::super::tests::scenario(directory.path(), super::super::tests::TEXT);
+        let job = Job {
+            scenario: &scenario,
+            cell: &scenario.cells[0],
+            number: 0,
+        };
+        let mut run = super::super::tests::made_up(0, 7);
+        assert!(describe(&job, &run).ends_with("run 0: stale 0"));
+        (run.measures.would_block, run.measures.refused) = (2, 1);
+        assert!(
+            describe(&job, &run).ends_with(
+                "run 0: stale 0; 3 packets not offered: it has measured the sender's socket and \
+                 not the queue"
+            ),
+            "{}",
+            describe(&job, &run)
+        );
+    }
 
     #[test]
     fn the_estimate_counts_this_start_only() {

@@ -57,7 +57,7 @@ impl Lock {
 /// Who made the runs of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Series {
-    /// Kernel, commit, machine; the command is that of the first start.
+    /// Kernel, commit, machine; the commands of all starts.
     pub(super) provenance: Provenance,
     /// Size and time of the programs that were measured: a commit does not name what
     /// was built from changed files. Empty where they were on another machine.
@@ -166,9 +166,8 @@ impl Store {
             };
             match (difference, if_changed) {
                 (None, _) => {
-                    // The first start's command stays.
                     let now = Series {
-                        provenance: old.provenance.clone(),
+                        provenance: old.provenance.clone().and(&series.provenance.command),
                         ..series.clone()
                     };
                     if now != old {
@@ -219,6 +218,11 @@ impl Store {
             root: root.to_owned(),
             scenario: scenario.to_owned(),
         }
+    }
+
+    /// Whether a directory is that of a scenario which was run.
+    pub(super) fn is_series(directory: &Path) -> bool {
+        directory.join(SERIES).is_file()
     }
 
     /// Opens what was run into `root` as `scenario`; `None` if that is no series.

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -185,9 +185,56 @@ pub struct Delivery {
 
 /// Gathers everything below `root` into its summary; returns the summary's file.
 pub fn write(root: &Path) -> Result<PathBuf> {
+    keep(root, &gather(root)?)
+}
+
+/// Writes what was gathered below `root`; returns the file.
+pub fn keep(root: &Path, summary: &Summary) -> Result<PathBuf> {
     let file = root.join(FILE);
-    store::put(&file, &gather(root)?)?;
+    store::put(&file, summary)?;
     Ok(file)
+}
+
+/// Everything below `root`, where that is a results' directory.
+///
+/// # Errors
+/// No scenario was run into it. Which directory was meant is said, if one is near.
+pub fn gather_some(root: &Path) -> Result<Summary> {
+    let summary = gather(root)?;
+    ensure!(
+        !summary.scenarios.is_empty(),
+        "{} holds no runs of the lab: {}",
+        root.display(),
+        meant(root)
+    );
+    Ok(summary)
+}
+
+/// The results' directory that is near `wrong`, in words.
+fn meant(wrong: &Path) -> String {
+    // Of `.` and `..` only the whole path has the parents.
+    let whole = wrong.canonicalize().unwrap_or_else(|_| wrong.to_owned());
+    let above = whole.ancestors().find(|above| Store::is_series(above));
+    if let Some(root) = above.and_then(Path::parent) {
+        return format!("it is a part of {}; give that", root.display());
+    }
+    let directories = |of: &Path| {
+        let entries = fs::read_dir(of).into_iter().flatten().flatten();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        found.sort_unstable();
+        found
+    };
+    let has_series = |root: &PathBuf| directories(root).iter().any(|d| Store::is_series(d));
+    let below: Vec<String> = directories(wrong)
+        .into_iter()
+        .filter(has_series)
+        .map(|root| root.display().to_string())
+        .collect();
+    if below.is_empty() {
+        "give what `run` or `restore` was given as --out".into()
+    } else {
+        format!("give one of those in it that do: {}", below.join(", "))
+    }
 }
 
 /// Everything below `root`.

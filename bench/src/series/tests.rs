@@ -69,6 +69,7 @@ pub(super) fn here() -> Provenance {
         kernel: "6.18".into(),
         commit: "abc".into(),
         command: "run".into(),
+        later: Vec::new(),
         seed: 0,
         machine: "m".into(),
     }
@@ -191,8 +192,14 @@ fn a_changed_series_is_refused_or_made_anew() {
         ..here()
     };
     let mut none = Fake::default();
-    series(&root, &old, command, &mut none).expect("goes on");
+    series(&root, &old, command.clone(), &mut none).expect("goes on");
     assert!(none.made.is_empty());
+    // But the report needs all that was typed, each once and in this order.
+    series(&root, &old, command, &mut none).expect("goes on");
+    series(&root, &old, here(), &mut none).expect("goes on");
+    let gathered = summary::gather(&root).expect("a summary");
+    let commands: Vec<&str> = gathered.scenarios[0].provenance.commands().collect();
+    assert_eq!(commands, ["run", "run --runs 9"]);
 
     let new = scenario(directory.path(), &TEXT.replace("owd = [5, 40]", "owd = 5"));
     assert!(refused(&new, here()).contains("the scenario's file has changed"));
@@ -200,6 +207,45 @@ fn a_changed_series_is_refused_or_made_anew() {
     let series = Series::here(commit, 2).expect("here");
     Store::open(&root, &new, &series, IfChanged::Anew).expect("anew");
     assert!(!root.join("t/owd=40_pfifo-5").exists());
+}
+
+#[test]
+fn a_report_of_a_directory_without_series_is_refused_and_writes_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("out");
+    let scenario = scenario(directory.path(), TEXT);
+    series(&root, &scenario, here(), &mut Fake::default()).expect("made");
+    let empty = directory.path().join("empty");
+    fs::create_dir(&empty).expect("made");
+    let report = |dir: &Path, table: Option<&str>| {
+        report::run(&report::Options {
+            dir: dir.to_owned(),
+            table: table.map(str::to_owned),
+            against: None,
+            before: None,
+            beside: None,
+            best: false,
+            only: Vec::new(),
+        })
+    };
+    let whole = root.canonicalize().expect("is there");
+    let part = format!("it is a part of {}; give that", whole.display());
+    let below = format!("in it that do: {}", root.display());
+    for (dir, words) in [
+        (empty.clone(), "what `run` or `restore` was given as --out"),
+        (root.join("t"), &part),
+        (root.join("t/owd=5_pfifo-5"), &part),
+        (directory.path().to_owned(), &below),
+    ] {
+        for table in [None, Some("")] {
+            let error = report(&dir, table).expect_err("refused").to_string();
+            assert!(error.contains("holds no runs of the lab"), "{error}");
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(!dir.join(summary::FILE).exists() && !dir.join(report::html::FILE).exists());
+    }
+    report(&root, None).expect("a report");
+    assert!(root.join(report::html::FILE).is_file());
 }
 
 #[test]

@@ -263,6 +263,69 @@ fn a_wrong_value_is_named_with_its_parameter_and_what_is_allowed() {
 }
 
 #[test]
+fn a_table_or_a_list_in_the_wrong_place_is_named_itself() {
+    let model = |text: &'static str, at, says| (GOP, text, at, says);
+    refuses(&[
+        model("", 7, "missing field `model`: docs/traffic.md"),
+        model(
+            "model = 3",
+            8,
+            "`model` = 3: it must be the name of a model in quotes",
+        ),
+        model(
+            "model = \"pcap\"",
+            8,
+            "missing field `file`: docs/traffic.md",
+        ),
+        model(
+            "model = \"pcap\"\nfile = 3",
+            9,
+            "`file` = 3: it must be text in quotes",
+        ),
+        model(
+            "model = \"gop\"\nfps = [30, [60]]",
+            9,
+            "`fps` = [60]: it must be within 1..=240",
+        ),
+        model(
+            "model = \"gop\"\nfps = 2026-01-01",
+            9,
+            "`fps` = 2026-01-01: a date",
+        ),
+        model(
+            "model = \"sfu\"\nmedia = [{ fps = 10 }, { fps = 20 }]",
+            9,
+            "`media`: a list of 2 tables does not sweep",
+        ),
+        model(
+            "model = \"sfu\"\nmedia = { fps = { a = 1 } }",
+            9,
+            "`media.fps` = {\"a\":1}: it must",
+        ),
+        model(
+            "model = \"sfu\"\n\n[traffic.media]\nfps = -3",
+            10,
+            "`media.fps` = -3: it must",
+        ),
+        model(
+            "model = \"mix\"\nparts = [3]",
+            9,
+            "`parts[0]` = 3: it must be a table, { model",
+        ),
+        model(
+            "model = \"mix\"\nparts = [{ model = \"gop\" }, { fps = 3 }]",
+            9,
+            "`parts[1]` = {\"fps\":3}: missing field `model`",
+        ),
+        model(
+            "model = \"cbr\"\nclass = 3",
+            9,
+            "`class` = 3: it must be text in quotes",
+        ),
+    ]);
+}
+
+#[test]
 fn a_delay_that_a_run_does_not_wait_for_is_refused() {
     refuses(&[
         (

@@ -62,11 +62,8 @@ impl<'a> Traffic<'a> {
     }
 
     fn axis(&self, key: &str, value: &toml::Value) -> Result<Vec<Parameter>, Fault> {
-        if let Some((path, number)) = not_finite(key, value) {
-            return Err(self.fault(
-                key,
-                &format!("`{path}` = {number}: it must be a finite number"),
-            ));
+        if let Some(message) = no_json(key, value) {
+            return Err(self.fault(key, &message));
         }
         let values = match value {
             toml::Value::Array(list) if self.lists.contains(&key) => {
@@ -91,6 +88,13 @@ impl<'a> Traffic<'a> {
                     return Err(self.fault(key, &message));
                 }
                 list.as_slice()
+            }
+            toml::Value::Array(list) if !self.lists.contains(&key) => {
+                let message = format!(
+                    "`{key}`: a list of {} tables does not sweep: give one table, {{ name = value }}",
+                    list.len()
+                );
+                return Err(self.fault(key, &message));
             }
             single => std::slice::from_ref(single),
         };
@@ -154,7 +158,10 @@ impl<'a> Traffic<'a> {
             },
             Err(message) => Err(match Culprit::find(&whole, &message) {
                 Some(culprit) => self.fault(&culprit.key, &culprit.explain(&message)),
-                None => self.fault(self.parameter_in(&message), &message),
+                None => self.fault(
+                    self.parameter_in(&message),
+                    &format!("{message}: docs/traffic.md has the models and their parameters"),
+                ),
             }),
         }
     }
@@ -185,7 +192,11 @@ impl<'a> Traffic<'a> {
         let mut at = self.start;
         for line in self.text[self.start..].split_inclusive('\n') {
             let rest = line.trim_start().strip_prefix(key);
-            if rest.is_some_and(|rest| rest.trim_start().starts_with('=')) {
+            let head = line.trim().strip_prefix('[').and_then(|head| {
+                let name = head.trim_matches(['[', ']']);
+                name.strip_prefix("traffic.")
+            });
+            if rest.is_some_and(|rest| rest.trim_start().starts_with('=')) || head == Some(key) {
                 at = begin;
                 break;
             }
@@ -213,14 +224,19 @@ fn holds(value: &toml::Value, name: &str) -> bool {
     }
 }
 
-/// The first number that is none, and where: JSON, in which results keep it, has no such thing.
-fn not_finite(path: &str, value: &toml::Value) -> Option<(String, f64)> {
+/// What is wrong with the first value that JSON has not, in which results keep parameters.
+fn no_json(path: &str, value: &toml::Value) -> Option<String> {
     match value {
-        toml::Value::Float(number) if !number.is_finite() => Some((path.to_owned(), *number)),
-        toml::Value::Array(list) => list.iter().find_map(|value| not_finite(path, value)),
+        toml::Value::Float(number) if !number.is_finite() => {
+            Some(format!("`{path}` = {number}: it must be a finite number"))
+        }
+        toml::Value::Datetime(date) => Some(format!(
+            "`{path}` = {date}: a date is the value of no parameter"
+        )),
+        toml::Value::Array(list) => list.iter().find_map(|value| no_json(path, value)),
         toml::Value::Table(table) => table
             .iter()
-            .find_map(|(key, value)| not_finite(&format!("{path}.{key}"), value)),
+            .find_map(|(key, value)| no_json(&format!("{path}.{key}"), value)),
         _ => None,
     }
 }
@@ -252,6 +268,7 @@ fn alike(value: &Value) -> String {
 
 /// The value of which a model's error is. Serde's messages do not say: it is the one that
 /// alone has the same message.
+#[derive(Clone)]
 struct Culprit {
     /// The parameter whose line it is in.
     key: String,
@@ -276,10 +293,21 @@ impl Culprit {
             alone: whole.clone(),
             pointer: String::new(),
         };
+        // Some messages are of a table or a list as a whole, and not of what is in it.
+        let is_its_kind = |value: &Value| match message {
+            _ if message.starts_with("invalid type: map") => value.is_object(),
+            _ if message.starts_with("missing field") => value.is_object(),
+            _ if message.starts_with("invalid type: sequence") => value.is_array(),
+            _ => true,
+        };
+        let mut best = None;
         while let Some(deeper) = found.deeper(&stumbles) {
+            if is_its_kind(&deeper.value) {
+                best = Some(deeper.clone());
+            }
             found = deeper;
         }
-        (!found.key.is_empty()).then_some(found)
+        best
     }
 
     /// One level down, if one value there is to blame.
@@ -345,8 +373,10 @@ impl Culprit {
             Some("u64") => whole(i64::MAX as u64),
             Some("f64") => "a number".into(),
             Some("a sequence") => format!("a list, e.g. [{}]", self.value),
-            Some("a string" | "path string") => "text in quotes".into(),
+            Some("a string" | "path string" | "string or map") => "text in quotes".into(),
             Some("a boolean") => "true or false".into(),
+            Some("variant identifier") => "the name of a model in quotes".into(),
+            Some("internally tagged enum Model") => "a table, { model = \"...\" }".into(),
             Some(what) if what.starts_with("struct ") => "one table, { name = value }".into(),
             _ => return format!("`{}` = {}: {message}", self.path, self.value),
         };

@@ -136,7 +136,7 @@ number!(
 );
 number!(
     /// The path's one-way delay in ms, 0 to 1000: behind that the receiver has given a run up.
-    Owd, "a one-way delay in ms", 0.0..=1000.0,
+    Owd, "owd (one way, a delay in ms)", 0.0..=1000.0,
     "a run ends when nothing has come for 1.5 s, and a queue's own delay must fit in, too"
 );
 number!(

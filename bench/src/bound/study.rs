@@ -1,6 +1,11 @@
 //! Schedulers against the bound, over loads, delays and lifetimes.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    ops::RangeInclusive,
+    str::FromStr,
+};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -30,14 +35,15 @@ pub struct Options {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
     /// Offered rate over the link's rate; several with commas.
-    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 1.5, 2.0, 4.0])]
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 1.5, 2.0, 4.0], value_parser = load)]
     pub loads: Vec<f64>,
-    /// One-way delays in ms.
-    #[arg(long, value_delimiter = ',', default_values_t = [5, 40, 75])]
+    /// One-way delays in ms, 0 to 10000.
+    #[arg(long, value_delimiter = ',', default_values_t = [5, 40, 75],
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub owds: Vec<u64>,
-    /// Lifetimes in ms, audio/video.
-    #[arg(long, value_delimiter = ',', default_values_t = LIFETIMES.map(str::to_owned))]
-    pub lifetimes: Vec<String>,
+    /// Lifetimes in ms, audio/video, 1 to 10000.
+    #[arg(long, value_delimiter = ',', default_values = LIFETIMES)]
+    pub lifetimes: Vec<Lifetimes>,
     /// conference, gop, media (recorded by ffmpeg).
     #[arg(long, value_delimiter = ',', default_values_t = ["conference".to_owned(), "gop".to_owned()])]
     pub traffic: Vec<String>,
@@ -45,10 +51,10 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = ["fifo", "priority", "edf", "triage"].map(str::to_owned))]
     pub schedulers: Vec<String>,
     /// The rate that schedulers plan with is wrong by so much (0.2 = 20 % too high).
-    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true, value_parser = error)]
     pub rate_error: f64,
     /// The one-way delay they believe is wrong by so much.
-    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true, value_parser = error)]
     pub owd_error: f64,
     /// One line per scheduler over all cells instead of one per cell.
     #[arg(long)]
@@ -64,6 +70,56 @@ const LIFETIMES: [&str; 7] = [
     "150/1000",
     "200/150",
 ];
+
+/// How long audio and video are of use, ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    audio: u64,
+    video: u64,
+}
+
+impl fmt::Display for Lifetimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.audio, self.video)
+    }
+}
+
+impl FromStr for Lifetimes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ms = |part: &str| part.parse().ok().filter(|ms| (1..=10_000).contains(ms));
+        text.split_once('/')
+            .and_then(|(audio, video)| {
+                Some(Self {
+                    audio: ms(audio)?,
+                    video: ms(video)?,
+                })
+            })
+            .ok_or("lifetimes are two numbers of ms, 1 to 10000, audio/video, as 50/200".into())
+    }
+}
+
+/// As a scenario allows it.
+fn load(text: &str) -> Result<f64, String> {
+    number(text, "a load (offered rate / link rate)", 0.01..=100.0)
+}
+
+/// As a scenario allows it: what is believed stays above nothing.
+fn error(text: &str) -> Result<f64, String> {
+    number(text, "an error", -0.95..=10.0)
+}
+
+fn number(text: &str, what: &str, range: RangeInclusive<f64>) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        format!(
+            "{what} is a number from {} to {}",
+            range.start(),
+            range.end()
+        )
+    })
+}
 
 /// What one scheduler made of all seeds of a cell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,6 +147,49 @@ impl Sum {
         self.false_drops += other.false_drops;
         self.stale += other.stale;
         self.layers.add(&other.layers);
+    }
+}
+
+/// What one scheduler made of all cells.
+#[derive(Clone, Debug, Default)]
+struct Total {
+    sum: Sum,
+    /// Cells with less than 99.9 % of the bound's audio.
+    short_of_audio: u32,
+    /// Cells with less than 95 % of the bound's video.
+    short_of_video: u32,
+    /// The least video in % of the bound; `None` where no cell has a bound to speak of.
+    worst: Option<f64>,
+}
+
+impl Total {
+    fn add(&mut self, sum: &Sum, video_offered: u64) {
+        self.sum.add(sum);
+        self.short_of_audio += u32::from(percent(sum.audio) < 99.9);
+        // A bound of a handful of frames is no basis for a percentage.
+        if sum.video[1] * 50 >= video_offered {
+            let video = percent(sum.video);
+            self.short_of_video += u32::from(video < 95.0);
+            self.worst = Some(self.worst.map_or(video, |worst| worst.min(video)));
+        }
+    }
+
+    fn row(&self, name: &str) -> Vec<String> {
+        let sum = &self.sum;
+        let with_a_bound = |text: String| match self.worst {
+            Some(_) => text,
+            None => "–".into(),
+        };
+        vec![
+            name.to_owned(),
+            format!("{:.2}", percent(sum.audio)),
+            with_a_bound(format!("{:.2}", percent(sum.video))),
+            format!("{:.2}", percent([sum.false_drops, sum.offered])),
+            sum.stale.to_string(),
+            self.short_of_audio.to_string(),
+            with_a_bound(self.short_of_video.to_string()),
+            self.worst.map_or("–".into(), |worst| format!("{worst:.1}")),
+        ]
     }
 }
 
@@ -128,8 +227,11 @@ fn judge(schedule: &Schedule, bound: &Bound, column: Column, errors: Errors) -> 
     }
 }
 
-fn schedule(name: &str, lifetimes: (u64, u64), seconds: u64, seed: u64) -> Result<Schedule> {
-    let (audio_lifetime_ms, video_lifetime_ms) = lifetimes;
+fn schedule(name: &str, lifetimes: Lifetimes, seconds: u64, seed: u64) -> Result<Schedule> {
+    let Lifetimes {
+        audio: audio_lifetime_ms,
+        video: video_lifetime_ms,
+    } = lifetimes;
     match name {
         "conference" => Ok(conference::schedule_with(
             &conference::Parameters {
@@ -158,16 +260,6 @@ fn schedule(name: &str, lifetimes: (u64, u64), seconds: u64, seed: u64) -> Resul
             seed,
         ),
         _ => bail!("no traffic `{name}`: there are conference, gop and media"),
-    }
-}
-
-fn lifetimes(text: &str) -> Result<(u64, u64)> {
-    let parts = text
-        .split_once('/')
-        .and_then(|(audio, video)| Some((audio.parse().ok()?, video.parse().ok()?)));
-    match parts {
-        Some(parts) => Ok(parts),
-        None => bail!("lifetimes are two numbers of ms, audio/video, as 50/200, not `{text}`"),
     }
 }
 
@@ -206,10 +298,9 @@ pub fn run(options: &Options) -> Result<()> {
     let names: Vec<String> = chosen.iter().map(|c| c.0.to_owned()).collect();
     head.extend(names.iter().map(String::as_str));
     let mut table = Table::new(&head);
-    let mut totals = vec![(Sum::default(), 0u32, 0u32, f64::MAX); chosen.len()];
+    let mut totals = vec![Total::default(); chosen.len()];
     for traffic in &options.traffic {
-        for text in &options.lifetimes {
-            let lives = lifetimes(text)?;
+        for &lives in &options.lifetimes {
             for &owd in &options.owds {
                 for &load in &options.loads {
                     let mut sums = vec![Sum::default(); chosen.len()];
@@ -226,7 +317,7 @@ pub fn run(options: &Options) -> Result<()> {
                     }
                     let mut row = vec![
                         traffic.clone(),
-                        text.clone(),
+                        lives.to_string(),
                         owd.to_string(),
                         load.to_string(),
                         format!("{:.1}", percent([sums[0].audio[1], offered[0]])),
@@ -237,19 +328,17 @@ pub fn run(options: &Options) -> Result<()> {
                             "media" => format!(" {}", sum.layers),
                             _ => String::new(),
                         };
+                        // Below that a frame more or less is a hundred per cent and more.
+                        let video = match sum.video[1] * 100 >= offered[1] {
+                            true => format!("{:.1}", percent(sum.video)),
+                            false => "–".into(),
+                        };
                         row.push(format!(
-                            "{:.1} {:.1} f{:.1}{layers}",
+                            "{:.1} {video} f{:.1}{layers}",
                             percent(sum.audio),
-                            percent(sum.video),
                             percent([sum.false_drops, sum.offered])
                         ));
-                        total.0.add(sum);
-                        total.1 += u32::from(percent(sum.audio) < 99.9);
-                        // A bound of a handful of frames is no basis for a percentage.
-                        if sum.video[1] * 50 >= offered[1] {
-                            total.2 += u32::from(percent(sum.video) < 95.0);
-                            total.3 = total.3.min(percent(sum.video));
-                        }
+                        total.add(sum, offered[1]);
                     }
                     table.row(row);
                 }
@@ -258,7 +347,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if !options.brief {
         say!("{}", table.render());
-        say!("each cell: audio, video in % of the bound, f: false drops in % of all ADUs");
+        say!(
+            "each cell: audio, video in % of the bound (–: that has less than 1 % of the frames), \
+             f: false drops in % of all ADUs"
+        );
         if options.traffic.iter().any(|name| name == "media") {
             say!("media: key, reference (by thirds of a group), disposable frames; i: intact ones");
         }
@@ -274,18 +366,63 @@ pub fn run(options: &Options) -> Result<()> {
         "v<95",
         "worst v",
     ]);
-    for ((name, _), (sum, audio, video, worst)) in chosen.iter().zip(&totals) {
-        table.row(vec![
-            (*name).to_owned(),
-            format!("{:.2}", percent(sum.audio)),
-            format!("{:.2}", percent(sum.video)),
-            format!("{:.2}", percent([sum.false_drops, sum.offered])),
-            sum.stale.to_string(),
-            audio.to_string(),
-            video.to_string(),
-            format!("{worst:.1}"),
-        ]);
+    for ((name, _), total) in chosen.iter().zip(&totals) {
+        table.row(total.row(name));
     }
     say!("{}", table.render());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn without_a_bound_to_speak_of_no_percentage_is_shown() {
+        let mut total = Total::default();
+        let sum = |video| Sum {
+            audio: [998, 1000],
+            video,
+            offered: 2000,
+            ..Sum::default()
+        };
+        // 60 frames at the price of audio, where the bound has one of 1000.
+        total.add(&sum([60, 1]), 1000);
+        assert_eq!(
+            total.row("fifo"),
+            ["fifo", "99.80", "–", "0.00", "0", "1", "–", "–"]
+        );
+        total.add(&sum([90, 99]), 1000);
+        assert_eq!(total.row("fifo")[6..], ["1", "90.9"]);
+    }
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn what_is_no_path_and_no_error_is_refused() {
+        for (option, wrong) in [
+            ("--loads", "nan,inf,0,-1,101"),
+            ("--owds", "-1,10001,18446744073709"),
+            ("--lifetimes", "0/200,200/0,200,200/10001"),
+            ("--rate-error", "nan,inf,-1,-2"),
+            ("--owd-error", "nan,-inf,-1,11"),
+        ] {
+            for wrong in wrong.split(',') {
+                let parsed = Arguments::try_parse_from(["study", &format!("{option}={wrong}")]);
+                let error = parsed.expect_err(wrong).to_string();
+                assert!(error.contains(option) && error.contains(wrong), "{error}");
+            }
+        }
+        let usual = Arguments::try_parse_from(["study"]).expect("the defaults");
+        assert_eq!(usual.options.lifetimes.len(), LIFETIMES.len());
+        let wrong = ["study", "--owd-error", "-0.5", "--loads", "8,5"];
+        let parsed = Arguments::try_parse_from(wrong).expect("in range").options;
+        assert_eq!((parsed.owd_error, parsed.loads.len()), (-0.5, 2));
+    }
 }

@@ -156,6 +156,39 @@ impl Measures {
         percent([self.sent, self.stale_arrivals])
     }
 
+    /// A count that is more than what it is a part of, in words; `None` if all is sound.
+    pub fn contradiction(&self) -> Option<String> {
+        let counted = [
+            ("audio", self.audio),
+            ("video", self.video),
+            ("frames", self.frames),
+            ("data", self.data),
+            ("objects", self.objects),
+            ("adus", self.adus),
+            ("stale_arrivals", [self.sent, self.stale_arrivals]),
+            ("dropped", [self.sent, self.dropped]),
+            ("received_bytes", [self.offered_bytes, self.received_bytes]),
+            ("stale_bytes", [self.received_bytes, self.stale_bytes]),
+            ("useful_bytes", [self.received_bytes, self.useful_bytes]),
+        ];
+        let pictures = self.picture.iter().flat_map(|picture| {
+            let part = |name, part| (name, [picture.pictures, part]);
+            [
+                part("decoded", picture.decoded),
+                part("intact", picture.intact),
+            ]
+        });
+        let left = self.tfrc.map(|tfrc| ("lost", [tfrc.left, tfrc.lost]));
+        let found = counted.into_iter().chain(pictures).chain(left);
+        let share = self.tcp_share.map(|share| share.wire);
+        match (more_than_the_whole(found), share) {
+            (None, Some(share)) if !(0.0..=1.0).contains(&share) => {
+                Some(format!("tcp_share: {share} of 1"))
+            }
+            (found, _) => found,
+        }
+    }
+
     /// Several runs as one: counts are added; delays, rates and indices averaged over the
     /// runs that have them; maxima kept.
     pub fn merge(runs: &[Self]) -> Self {
@@ -215,6 +248,15 @@ impl Measures {
         all.tcp_share = mean(|run| Some(run.tcp_share?.wire)).map(|wire| TcpShare { wire });
         all
     }
+}
+
+/// The first count that is more than its whole, each a name with whole and part.
+pub(crate) fn more_than_the_whole<'a>(
+    counts: impl IntoIterator<Item = (&'a str, [u64; 2])>,
+) -> Option<String> {
+    let mut counts = counts.into_iter();
+    let (name, [of, part]) = counts.find(|(_, [of, part])| part > of)?;
+    Some(format!("{name}: {part} of {of}"))
 }
 
 pub(crate) fn percent([of, part]: [u64; 2]) -> f64 {

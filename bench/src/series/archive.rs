@@ -25,10 +25,13 @@ use super::{
     store::{self, Lock, Store},
     summary::{self, Absent, RunSummary},
 };
-use crate::{report::Provenance, say::count, scenario::Scenario};
+use crate::{measure::more_than_the_whole, report::Provenance, say::count, scenario::Scenario};
 
 /// Version of this form; a reader refuses another one.
 const FORMAT: u32 = 1;
+
+/// As `run --runs` and a scenario allow.
+const MOST_REPETITIONS: u32 = 1000;
 
 /// Options of `bestby-lab archive`.
 #[derive(Clone, Debug, Args)]
@@ -206,6 +209,11 @@ impl Archive {
             format.map_or("unknown".into(), |format| format.to_string())
         );
         let head: Head = serde_json::from_str(first).context("line 1")?;
+        ensure!(
+            (1..=MOST_REPETITIONS).contains(&head.repetitions),
+            "line 1: {} runs of each cell, possible are 1 to {MOST_REPETITIONS}",
+            head.repetitions
+        );
         let scenario = Scenario::of_text(&head.name, &head.scenario)?;
         let cells: BTreeSet<&str> = scenario.cells.iter().map(|cell| cell.id.as_str()).collect();
         let mut known = BTreeSet::new();
@@ -228,11 +236,47 @@ impl Archive {
                 line.cell,
                 line.run.number
             );
+            check(&line.run, scenario.seed).with_context(|| {
+                format!(
+                    "line {number}: {} run {} is damaged or was changed: take the archive from \
+                     where it was made",
+                    line.cell, line.run.number
+                )
+            })?;
             line.run.records.clear();
             lines.push(line);
         }
         Ok(Self { head, lines })
     }
+}
+
+/// Whether a run can be one of a series that starts with `seed`.
+fn check(run: &RunSummary, seed: u64) -> Result<()> {
+    let right = seed.saturating_add(run.number.into());
+    ensure!(
+        run.seed == right,
+        "its seed is {}, and that of this repetition is {right}",
+        run.seed
+    );
+    let delivery = run.delivery.iter().flat_map(|delivery| {
+        [
+            ("delivery.audio", delivery.audio),
+            ("delivery.video", delivery.video),
+        ]
+    });
+    let bound = run.bound.iter().flat_map(|bound| {
+        [
+            ("bound.audio", &bound.audio),
+            ("bound.video", &bound.video),
+            ("bound.data", &bound.data),
+        ]
+        .map(|(name, class)| (name, [class.adus_offered, class.adus]))
+    });
+    let wrong = run.measures.contradiction();
+    if let Some(wrong) = wrong.or_else(|| more_than_the_whole(delivery.chain(bound))) {
+        bail!("a part is more than its whole, {wrong}");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -310,7 +354,7 @@ mod tests {
         let bound = bound.expect("a bound");
         let version = format!("\"version\":{},", bound.version);
         let frames = format!("\"adus\":{},", bound.video.adus);
-        let wrong = right.replace(&frames, "\"adus\":201,");
+        let wrong = right.replace(&frames, "\"adus\":199,");
         assert_ne!(wrong, right);
         for (name, text, kept) in [
             ("today", wrong.clone(), true),
@@ -384,6 +428,22 @@ mod tests {
                 "run 1 of 1 asked for",
             ),
             (right.clone() + "{", "line 8"),
+            (
+                right.replacen("\"repetitions\":2", "\"repetitions\":1001", 1),
+                "line 1: 1001 runs of each cell, possible are 1 to 1000",
+            ),
+            (
+                right.replacen("\"audio\":[0,0]", "\"audio\":[10,20]", 1),
+                "line 2: owd=5_bestby-tc run 0 is damaged or was changed",
+            ),
+            (
+                right.replacen("\"audio\":[0,0]", "\"audio\":[10,20]", 1),
+                "a part is more than its whole, audio: 20 of 10",
+            ),
+            (
+                right.replacen("\"seed\":7,\"rate\"", "\"seed\":8,\"rate\"", 1),
+                "its seed is 8, and that of this repetition is 7",
+            ),
         ] {
             let bad = directory.path().join("bad.jsonl");
             fs::write(&bad, wrong).expect("written");
@@ -423,6 +483,20 @@ mod tests {
         assert_eq!(
             fs::read_to_string(&file).expect("read"),
             before.replace("\"6.18\"", "\"7.2\"")
+        );
+    }
+
+    #[test]
+    fn a_run_under_another_runs_name_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        archived(directory.path());
+        let cell = directory.path().join("out/t/owd=5_pfifo-5");
+        fs::copy(cell.join("run-0.json"), cell.join("run-1.json")).expect("copied");
+        let error = summary::gather(&directory.path().join("out")).expect_err("refused");
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("run-1.json holds run 0, and its name says 1"),
+            "{error}"
         );
     }
 

@@ -20,7 +20,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::summary::{Absent, RunSummary};
@@ -263,7 +263,18 @@ impl Store {
 
     /// The run, if it is finished.
     pub(super) fn run(&self, cell: &str, number: u32) -> Result<Option<RunSummary>> {
-        get(&self.run_file(cell, number))
+        let file = self.run_file(cell, number);
+        let run: Option<RunSummary> = get(&file)?;
+        if let Some(run) = &run {
+            ensure!(
+                run.number == number,
+                "{} holds run {}, and its name says {number}: it was copied or changed; remove \
+                 it, and the series makes the run again",
+                file.display(),
+                run.number
+            );
+        }
+        Ok(run)
     }
 
     /// Makes room for a cell's runs.

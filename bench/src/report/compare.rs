@@ -18,7 +18,7 @@ use super::metric::{self, Metric};
 use crate::{
     measure::statistics::{self, Difference, mean},
     scenario::cell::Coordinate,
-    series::summary::{CellSummary, RunSummary, ScenarioSummary},
+    series::summary::{CellSummary, ScenarioSummary},
 };
 
 /// The queue that speaks for bestby where it was run: the default method in the default mode.
@@ -30,26 +30,6 @@ pub const EQUAL_AUDIO: f64 = 0.1;
 /// Axes that change what bestby is told and nothing else: other queues are told nothing
 /// and run once, with the value 0.
 const TOLD: [&str; 2] = ["rtt_error", "rate_error"];
-
-/// A figure that queues are compared in: ADUs on time, %.
-struct Figure {
-    metric: &'static Metric,
-    /// How many ADUs 100 % of it are.
-    offered: fn(&RunSummary) -> u64,
-}
-
-const AUDIO: Figure = Figure {
-    metric: &metric::AUDIO,
-    offered: |run| run.measures.audio[0],
-};
-const FRAMES: Figure = Figure {
-    metric: &metric::FRAMES,
-    offered: |run| run.measures.frames[0],
-};
-const ADUS: Figure = Figure {
-    metric: &metric::ADUS,
-    offered: |run| run.measures.adus[0],
-};
 
 /// bestby's queue and another in one figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,14 +46,13 @@ pub struct Compared {
 
 impl Compared {
     /// Of the runs that both queues have; `None` where no run of both has such a figure.
-    fn of(figure: &Figure, own: &CellSummary, other: &CellSummary) -> Option<Self> {
-        let pairs = figure.metric.pairs(own, other);
+    fn of(metric: &Metric, own: &CellSummary, other: &CellSummary) -> Option<Self> {
+        let pairs = metric.pairs(own, other);
         let mean = |which: usize| mean(&pairs.iter().map(|pair| pair[which]).collect::<Vec<_>>());
-        let step = 100.0 / (figure.offered)(own.runs.first()?) as f64;
         Some(Self {
-            label: figure.metric.label,
+            label: metric.label,
             means: [mean(0)?, mean(1)?],
-            test: Difference::paired(&pairs, step),
+            test: metric.test(own, &pairs),
             holm: None,
         })
     }
@@ -303,8 +282,9 @@ fn beside<'a>(own: &'a CellSummary, peer: &'a str, other: &CellSummary) -> Optio
     Some(Comparison {
         axes: &own.axes,
         peer,
-        audio: Compared::of(&AUDIO, own, other),
-        frames: Compared::of(&FRAMES, own, other).or_else(|| Compared::of(&ADUS, own, other))?,
+        audio: Compared::of(&metric::AUDIO, own, other),
+        frames: Compared::of(&metric::FRAMES, own, other)
+            .or_else(|| Compared::of(&metric::ADUS, own, other))?,
     })
 }
 

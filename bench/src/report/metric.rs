@@ -18,6 +18,15 @@ pub(super) struct Metric {
     pub(super) of: fn(&RunSummary) -> Option<f64>,
 }
 
+/// Figures that count ADUs in %, and how many ADUs 100 % of each are.
+const COUNTED: [(&str, fn(&RunSummary) -> u64); 5] = [
+    (ADUS.label, |run| run.measures.adus[0]),
+    (AUDIO.label, |run| run.measures.audio[0]),
+    (FRAMES.label, |run| run.measures.frames[0]),
+    (OBJECTS.label, |run| run.measures.objects[0]),
+    (FALSE_DROPS.label, |run| run.measures.adus[0]),
+];
+
 /// Complete ADUs on time: what queues are compared by.
 pub(super) const ADUS: Metric = Metric {
     label: "ADUs %",
@@ -302,13 +311,24 @@ impl Metric {
         first.runs.iter().filter_map(pair).collect()
     }
 
+    /// The paired t-test of a cell's runs with others. No run is believed to vary less than
+    /// one ADU does, nor a figure that counts none less than the last digit shown.
+    pub(super) fn test(&self, cell: &CellSummary, pairs: &[[f64; 2]]) -> Option<Difference> {
+        let counted = COUNTED.iter().find(|(label, _)| *label == self.label);
+        let adus = counted.zip(cell.runs.first()).map(|((_, of), run)| of(run));
+        let step = match adus {
+            Some(adus) if adus > 0 => 100.0 / adus as f64,
+            _ => 0.1_f64.powi(self.digits as i32),
+        };
+        Difference::paired(pairs, step)
+    }
+
     /// What one cell has more than another in the repetitions that both have, `+2.30 ± 0.80`
     /// (the paired t-test's 95 % interval); of one repetition without `±`.
     pub(super) fn more(&self, cell: &CellSummary, other: &CellSummary) -> Option<String> {
         let digits = self.digits;
         let pairs = self.pairs(cell, other);
-        let shown = 0.1_f64.powi(digits as i32);
-        Some(match (Difference::paired(&pairs, shown), &pairs[..]) {
+        Some(match (self.test(cell, &pairs), &pairs[..]) {
             (Some(test), _) => format!("{:+.digits$} ± {:.digits$}", test.mean, test.half_width),
             (None, [[first, second], ..]) => format!("{:+.digits$}", first - second),
             (None, []) => return None,

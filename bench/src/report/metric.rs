@@ -18,8 +18,11 @@ pub(super) struct Metric {
     pub(super) of: fn(&RunSummary) -> Option<f64>,
 }
 
-/// Figures that count ADUs in %, and how many ADUs 100 % of each are.
-const COUNTED: [(&str, fn(&RunSummary) -> u64); 5] = [
+/// How many ADUs of a run 100 % of a figure are.
+type Whole = fn(&RunSummary) -> u64;
+
+/// Figures that count ADUs in %, by the heads of their columns.
+const COUNTED: [(&str, Whole); 5] = [
     (ADUS.label, |run| run.measures.adus[0]),
     (AUDIO.label, |run| run.measures.audio[0]),
     (FRAMES.label, |run| run.measures.frames[0]),

@@ -124,11 +124,25 @@ impl Book {
             })
     }
 
-    /// An id for a new rule; `busy` says whether packets with that id are still queued.
+    /// Gives each entry that has none an id, and returns these; `busy` says whether packets with an id are still
+    /// queued.
     ///
     /// # Errors
     /// All ids are taken.
-    pub fn allocate(&mut self, busy: impl Fn(u16) -> bool) -> Result<u16> {
+    pub fn number(&mut self, list: &mut [Entry], busy: impl Fn(u16) -> bool) -> Result<Vec<u16>> {
+        // What runs keeps its ids until the new list is in force, also those that the new list gives up.
+        let mut held: HashSet<u16> = self.entries.iter().map(|e| e.id).collect();
+        held.extend(list.iter().map(|e| e.id));
+        let mut fresh = Vec::new();
+        for entry in list.iter_mut().filter(|e| e.id == 0) {
+            entry.id = self.allocate(&held, &busy)?;
+            held.insert(entry.id);
+            fresh.push(entry.id);
+        }
+        Ok(fresh)
+    }
+
+    fn allocate(&mut self, held: &HashSet<u16>, busy: impl Fn(u16) -> bool) -> Result<u16> {
         let max = u16::try_from(abi::BB_MAX_RULES - 1).unwrap_or(u16::MAX);
         while self.next < max {
             self.next += 1;
@@ -138,7 +152,6 @@ impl Book {
             self.freed.push((self.next, Instant::now()));
         }
         // After a restart, ids below `next` that nobody holds are not in `freed`.
-        let held: HashSet<u16> = self.entries.iter().map(|e| e.id).collect();
         let known: HashSet<u16> = self.freed.iter().map(|(id, _)| *id).collect();
         if let Some(id) =
             (1..=max).find(|id| !held.contains(id) && !known.contains(id) && !busy(*id))
@@ -148,7 +161,7 @@ impl Book {
         let rested = self
             .freed
             .iter()
-            .position(|(id, since)| since.elapsed() >= REST && !busy(*id));
+            .position(|(id, since)| since.elapsed() >= REST && !held.contains(id) && !busy(*id));
         let at = rested.or_else(|| {
             self.freed
                 .iter()
@@ -265,19 +278,55 @@ mod tests {
         );
     }
 
+    /// One id for a new rule.
+    fn allocate(book: &mut Book, busy: impl Fn(u16) -> bool) -> Result<u16> {
+        let mut list = book.entries.clone();
+        list.push(Entry {
+            id: 0,
+            rule: rule("new", 1),
+            file: None,
+        });
+        book.number(&mut list, busy).map(|ids| ids[0])
+    }
+
+    #[test]
+    fn rules_that_come_together_get_different_ids() {
+        let max = u16::try_from(abi::BB_MAX_RULES - 1).unwrap();
+        // After a restart: the highest id is in use, and which ids were freed is not known any more.
+        let mut book = Book::adopt(vec![(
+            u32::from(max),
+            Kept {
+                order: 0,
+                rule: rule("last", 1),
+                file: None,
+            },
+        )]);
+        let mut list = book.entries.clone();
+        for name in ["a", "b", "c"] {
+            list.push(Entry {
+                id: 0,
+                rule: rule(name, 1),
+                file: None,
+            });
+        }
+        book.number(&mut list, |_| false).unwrap();
+        let ids: HashSet<u16> = list.iter().map(|e| e.id).collect();
+        assert_eq!(ids.len(), 4, "{list:?}");
+    }
+
     #[test]
     fn ids_rest_and_are_never_given_twice() {
         let mut book = Book::default();
-        let a = book.allocate(|_| false).unwrap();
+        let a = allocate(&mut book, |_| false).unwrap();
         book.replace(vec![Entry {
             id: a,
             rule: rule("a", 1),
             file: None,
         }]);
         book.replace(vec![]);
-        let b = book.allocate(|_| false).unwrap();
+        let b = allocate(&mut book, |_| false).unwrap();
         assert_ne!(a, b);
-        let c = book.allocate(|id| id == 3).unwrap();
+        let c = allocate(&mut book, |id| id == 3).unwrap();
         assert_eq!((b, c), (2, 4));
     }
 
@@ -286,17 +335,17 @@ mod tests {
         let mut book = Book::default();
         let mut list = Vec::new();
         for n in 1..abi::BB_MAX_RULES {
-            let id = book.allocate(|_| false).unwrap();
             list.push(Entry {
-                id,
+                id: 0,
                 rule: rule(&format!("r{n}"), 1),
                 file: None,
             });
         }
+        book.number(&mut list, |_| false).unwrap();
         let one = list.pop().unwrap();
         book.replace(list);
-        assert_eq!(book.allocate(|_| false).unwrap(), one.id);
-        assert!(book.allocate(|id| id == one.id).is_err());
+        assert_eq!(allocate(&mut book, |_| false).unwrap(), one.id);
+        assert!(allocate(&mut book, |id| id == one.id).is_err());
     }
 
     #[test]

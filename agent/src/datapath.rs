@@ -1,10 +1,10 @@
 //! Everything loaded, and the one thread that owns it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{Config, DevName, PeerConfig};
+use bestby_api::{CgroupPath, Config, DevName, PeerConfig};
 use bestby_bpf::abi;
 
 use crate::attach::{self, IfaceTable};
@@ -53,6 +53,8 @@ pub struct Datapath {
     pub(crate) ruleset: RuleSet,
     /// The host's names as they were when the rules were compiled.
     pub(crate) names: Names,
+    /// What the cgroups that rules name were when the rules were compiled.
+    pub(crate) cgroups: HashMap<CgroupPath, Option<(u64, u32)>>,
     /// Rules that match nothing yet, and why.
     pub(crate) waiting: Vec<(bestby_api::FlowName, String)>,
     pub(crate) cgroup: Option<PathBuf>,
@@ -182,6 +184,7 @@ impl Datapath {
             kept_rules,
             ruleset,
             names,
+            cgroups: HashMap::new(),
             waiting: Vec::new(),
             cgroup,
             warnings,

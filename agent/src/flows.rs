@@ -1,8 +1,8 @@
 //! Flow rules: add, change, remove, list; and the file, when asked to save.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use bestby_api::{Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet};
+use bestby_api::{CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet};
 use bestby_bpf::abi;
 
 use crate::book::{Entry, Kept, fingerprint};
@@ -13,26 +13,34 @@ use crate::maps;
 use crate::names::Names;
 use crate::rules::{Compiled, Resolve as _, compile};
 
+/// Compiles a list; entries without an id yet can be judged, too.
+pub(crate) fn compile_list(list: &[Entry], names: &Names) -> Result<Compiled> {
+    let list: Vec<(u16, &FlowRule)> = list.iter().map(|e| (e.id, &e.rule)).collect();
+    compile(&list, names)
+}
+
+/// What the cgroups that rules name are now. One that was made again has another id under the same name.
+fn cgroups(list: &[Entry], names: &Names) -> HashMap<CgroupPath, Option<(u64, u32)>> {
+    list.iter()
+        .filter_map(|e| e.rule.cgroup.as_ref())
+        .map(|path| (path.clone(), names.cgroup(path)))
+        .collect()
+}
+
 impl Datapath {
     /// Whether the rules would compile differently with these names.
     pub(crate) fn rules_depend_on(&self, names: &Names) -> bool {
         self.book.entries.iter().any(|e| {
-            let dev = e
-                .rule
-                .dev
-                .as_ref()
-                .is_some_and(|d| names.ifindex(d) != self.names.ifindex(d));
-            let cgroup = e.rule.cgroup.as_ref().is_some_and(|c| {
-                let was_waiting = self.waiting.iter().any(|(name, _)| *name == e.rule.name);
-                names.cgroup(c).is_some() == was_waiting
-            });
-            dev || cgroup
-        })
+            let dev = e.rule.dev.as_ref();
+            dev.is_some_and(|d| names.ifindex(d) != self.names.ifindex(d))
+        }) || self
+            .cgroups
+            .iter()
+            .any(|(path, was)| names.cgroup(path) != *was)
     }
 
     fn compiled(&self, list: &[Entry]) -> Result<Compiled> {
-        let list: Vec<(u16, &FlowRule)> = list.iter().map(|e| (e.id, &e.rule)).collect();
-        compile(&list, &self.names)
+        compile_list(list, &self.names)
     }
 
     /// Puts a list in force: kernel first, then memory; entries with id 0 get one.
@@ -48,12 +56,13 @@ impl Datapath {
                 .flatten()
                 .is_some_and(|c| maps::counters(&c).queued > 0)
         };
-        for entry in list.iter_mut().filter(|e| e.id == 0) {
-            entry.id = self.book.allocate(queued)?;
+        for id in self.book.number(&mut list, queued)? {
             self.shared
                 .rule_stats
-                .set(&u32::from(entry.id), &abi::bb_counters::default())?;
+                .set(&u32::from(id), &abi::bb_counters::default())?;
         }
+        // Before the rules are compiled: a cgroup that is made again in between is seen at the next look.
+        let cgroups = cgroups(&list, &self.names);
         let compiled = self.compiled(&list)?;
         // Remembered first: an agent killed in between finds at most a rule that is not yet in force, and
         // puts it in force.
@@ -77,6 +86,7 @@ impl Datapath {
             self.kept_rules.remove(u32::from(old.id))?;
         }
         self.waiting = compiled.waiting;
+        self.cgroups = cgroups;
         self.book.replace(list);
         self.generation += 1;
         Ok(())

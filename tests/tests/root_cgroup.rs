@@ -153,3 +153,23 @@ fn a_cgroup_may_come_later_and_again() {
         }
     });
 }
+
+#[test]
+fn a_cgroup_made_again_at_once_is_found() {
+    linked_lab(require::root(), |lab, peer| {
+        let mut tree = Tree::new(lab, &["sfu"]);
+        let _listener = Counter::new(peer, PEER, PORT);
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        agent.add(json!({"name": "sfu", "cgroup": tree.name("sfu"), "lifetime": "100s"}));
+        send_from(lab, &tree.top.join("sfu"), 2);
+        assert_eq!(agent.flow("sfu", "packets_in"), 2);
+        // `systemctl restart`: gone and there again between two looks of the agent.
+        tree.remove("sfu");
+        tree.make("sfu");
+        wait_for("the rule to apply again", || {
+            send_from(lab, &tree.top.join("sfu"), 1);
+            agent.flow("sfu", "packets_in") > 2
+        });
+    });
+}

@@ -36,6 +36,9 @@ pub struct Attached {
     pub from_file: bool,
     /// What the operator should know.
     pub notes: Vec<String>,
+    /// Cookie of the network namespace it is in; 0 in records that have none.
+    #[serde(default)]
+    pub netns: u64,
 }
 
 const fn kernel_method(method: Method) -> abi::bb_method {

@@ -1,6 +1,7 @@
 //! Everything loaded, and the one thread that owns it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use crate::rules::address_bytes;
 use crate::ruleset::RuleSet;
 use crate::store::Store;
 use crate::tc::Tc;
+use crate::{flows, takeover};
 
 /// How often the agent looks whether devices, cgroups and interfaces are still what they were.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -26,6 +28,10 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const KEPT_RULE: u32 = 1024;
 /// JSON of one interface, bytes; a hash map's element must stay below a page.
 const KEPT_IFACE: u32 = 3840;
+/// JSON of one address, bytes.
+const KEPT_PEER: u32 = 64;
+/// Most peers of a file.
+const MAX_PEERS: u32 = 16384;
 
 /// Where things are.
 #[derive(Debug, Clone)]
@@ -48,6 +54,10 @@ pub struct Datapath {
     pub(crate) classifier: Classifier,
     pub(crate) attached: BTreeMap<u32, Attached>,
     pub(crate) kept_ifaces: Store<Attached>,
+    /// Addresses of the peers that the file had when it was read last.
+    kept_peers: Store<IpAddr>,
+    /// Cookie of the network namespace.
+    pub(crate) netns: u64,
     pub(crate) book: Book,
     pub(crate) kept_rules: Store<Kept>,
     pub(crate) ruleset: RuleSet,
@@ -152,6 +162,19 @@ impl Datapath {
                 None
             }
         };
+        let links = tc.links()?;
+        let names = Names::new(
+            links.iter().map(|l| (l.name.clone(), l.ifindex)),
+            cgroup.as_deref(),
+        );
+        let kept_rules: Store<Kept> = Store::open(&dir, "bba_rules", KEPT_RULE, abi::BB_MAX_RULES)?;
+        let kept_ifaces = Store::open(&dir, "bba_ifaces", KEPT_IFACE, abi::BB_MAX_IFACES)?;
+        let kept_peers = Store::open(&dir, "bba_peers", KEPT_PEER, MAX_PEERS)?;
+        let netns = attach::netns_cookie()?;
+        takeover::same_namespace(&kept_ifaces.all(), netns, &dir)?;
+        let book = Book::adopt(kept_rules.all());
+        // Only to see whether it can be: from here on, what runs is changed.
+        flows::compile_list(&book.merged(&config.flows, Merge::Adopt), &names)?;
         let classifier = Classifier::open(&dir)?;
         if let Some(cgroup) = &cgroup
             && let Err(e) = hooks::attach_cgroup(&dir, cgroup)
@@ -160,13 +183,6 @@ impl Datapath {
                 "no socket options and no RTT of new TCP connections: {e}"
             ));
         }
-        let names = Names::new(
-            tc.links()?.into_iter().map(|l| (l.name, l.ifindex)),
-            cgroup.as_deref(),
-        );
-        let kept_rules: Store<Kept> = Store::open(&dir, "bba_rules", KEPT_RULE, abi::BB_MAX_RULES)?;
-        let kept_ifaces = Store::open(&dir, "bba_ifaces", KEPT_IFACE, abi::BB_MAX_IFACES)?;
-        let book = Book::adopt(kept_rules.all());
         let ruleset = RuleSet::adopt(&shared);
         for warning in &warnings {
             tracing::warn!("{warning}");
@@ -180,6 +196,8 @@ impl Datapath {
             classifier,
             attached: BTreeMap::new(),
             kept_ifaces,
+            kept_peers,
+            netns,
             book,
             kept_rules,
             ruleset,
@@ -194,10 +212,10 @@ impl Datapath {
             _lock: lock,
         };
         datapath.configure(&config)?;
-        datapath.adopt_interfaces();
+        datapath.adopt_interfaces(&links);
         let list = datapath.book.merged(&config.flows, Merge::Adopt);
         datapath.put_rules(list)?;
-        datapath.set_peers(&config.peers, &[])?;
+        datapath.set_peers(&config.peers)?;
         datapath.config = config;
         for request in datapath.config.interfaces.clone() {
             if datapath
@@ -229,14 +247,22 @@ impl Datapath {
     }
 
     /// Sets the peers of the file, and forgets those that an earlier file had.
-    fn set_peers(&mut self, peers: &[PeerConfig], earlier: &[PeerConfig]) -> Result<()> {
-        for old in earlier
-            .iter()
-            .filter(|o| peers.iter().all(|p| p.addr != o.addr))
-        {
+    fn set_peers(&mut self, peers: &[PeerConfig]) -> Result<()> {
+        let there: HashSet<IpAddr> = peers.iter().map(|p| p.addr).collect();
+        let earlier = self.kept_peers.all();
+        for (_, old) in earlier.iter().filter(|(_, old)| !there.contains(old)) {
             self.shared.peers.remove(&abi::bb_addr {
-                addr: address_bytes(old.addr),
+                addr: address_bytes(*old),
             })?;
+        }
+        // Remembered before they are set: one that is set is never forgotten.
+        let mut count = 0;
+        for peer in peers {
+            self.kept_peers.set(count, &peer.addr)?;
+            count += 1;
+        }
+        for (index, _) in earlier.iter().filter(|(index, _)| *index >= count) {
+            self.kept_peers.remove(*index)?;
         }
         for peer in peers {
             let mut flags = abi::BB_PEER_OPERATOR;
@@ -266,17 +292,38 @@ impl Datapath {
         Ok(())
     }
 
+    /// Says what of a new file is not in force, and keeps what is.
+    fn needs_restart(&self, config: &mut Config) {
+        let (now, new) = (&self.config.agent, &mut config.agent);
+        let mut changed = Vec::new();
+        if now.socket != new.socket {
+            changed.push("socket");
+        }
+        if now.metrics != new.metrics {
+            changed.push("metrics");
+        }
+        if !changed.is_empty() {
+            tracing::warn!(
+                "{}: {} in [agent] changed: in force when bestbyd starts the next time (systemctl restart bestbyd)",
+                self.paths.config.path().display(),
+                changed.join(" and ")
+            );
+        }
+        new.socket.clone_from(&now.socket);
+        new.metrics = now.metrics;
+    }
+
     /// Reads the file again (SIGHUP). A bad file is refused whole.
     ///
     /// # Errors
     /// What is wrong in the file; what runs goes on.
     pub fn reload(&mut self) -> Result<()> {
-        let config = self.paths.config.read()?;
+        let mut config = self.paths.config.read()?;
         let list = self.book.merged(&config.flows, Merge::Reload);
         self.put_rules(list)?;
         self.configure(&config)?;
-        let earlier = std::mem::take(&mut self.config.peers);
-        self.set_peers(&config.peers, &earlier)?;
+        self.set_peers(&config.peers)?;
+        self.needs_restart(&mut config);
         let gone: Vec<DevName> = self
             .config
             .interfaces
@@ -312,7 +359,7 @@ impl Datapath {
     /// Follows the host: devices that went or came, cgroups that rules name.
     pub(crate) fn housekeeping(&mut self) {
         let Ok(links) = self.tc.links() else { return };
-        self.drop_gone(&links);
+        self.follow(&links);
         let names = Names::new(
             links.into_iter().map(|l| (l.name, l.ifindex)),
             self.cgroup.as_deref(),

@@ -151,7 +151,7 @@ impl Datapath {
         let queues: u64 = self
             .attached
             .values()
-            .map(|a| crate::qdisc::memory(&self.pins(&a.dev)))
+            .map(|a| crate::qdisc::memory(&self.pins(a.ifindex)))
             .sum();
         checks.push(check(
             "memory",

@@ -8,21 +8,17 @@ use bestby_bpf::abi;
 use crate::attached::{Attached, instances, limit};
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
-use crate::hooks::Classifier;
 use crate::qdisc::{self, Queue};
 use crate::tc::{Link, Qdisc};
-use crate::{hooks, htb, maps, ruleset};
+use crate::{hooks, htb, maps, ruleset, tc};
 
 /// Packets per HTB leaf: the classifier's model refuses long before.
 const LEAF_LIMIT: u32 = 10_000;
 
 impl Datapath {
-    /// Directory of an interface's pins. A bpffs allows no dots in names; no device has a colon in its name.
-    pub(crate) fn pins(&self, dev: &DevName) -> PathBuf {
-        self.paths
-            .bpffs
-            .join("iface")
-            .join(dev.as_str().replace('.', ":"))
+    /// Directory of an interface's pins: by index, because another device may have its name by now.
+    pub(crate) fn pins(&self, ifindex: u32) -> PathBuf {
+        self.paths.bpffs.join("iface").join(ifindex.to_string())
     }
 
     pub(crate) fn by_name(&self, dev: &DevName) -> Option<(u32, &Attached)> {
@@ -32,7 +28,7 @@ impl Datapath {
             .map(|(slot, a)| (*slot, a))
     }
 
-    fn known(&self, dev: &DevName) -> Result<u32> {
+    pub(crate) fn known(&self, dev: &DevName) -> Result<u32> {
         self.by_name(dev).map(|(slot, _)| slot).ok_or_else(|| {
             let names: Vec<&str> = self.attached.values().map(|a| a.dev.as_str()).collect();
             Error::missing(format!("interface {dev} is not attached")).hint(if names.is_empty() {
@@ -43,7 +39,7 @@ impl Datapath {
         })
     }
 
-    fn keep(&mut self, slot: u32, attached: Attached) -> Result<()> {
+    pub(crate) fn keep(&mut self, slot: u32, attached: Attached) -> Result<()> {
         self.kept_ifaces.set(slot, &attached)?;
         self.attached.insert(slot, attached);
         self.generation += 1;
@@ -55,7 +51,10 @@ impl Datapath {
     /// # Errors
     /// Unknown interface, another root qdisc, a mode the kernel cannot do: nothing was changed then.
     pub fn attach(&mut self, request: &AttachRequest, from_file: bool) -> Result<Done> {
-        let link = self.tc.link(request.dev.as_str())?;
+        // The name may be another device's than a moment ago.
+        let links = self.tc.links()?;
+        self.follow(&links);
+        let link = tc::named(&links, request.dev.as_str())?;
         let mut notes = Vec::new();
         let mode = self.mode(request, &mut notes)?;
         if mode == Mode::Tc && request.rate.is_none() {
@@ -192,9 +191,10 @@ impl Datapath {
             object: qdisc::version(),
             from_file,
             notes,
+            netns: self.netns,
         };
-        let pins = self.pins(&request.dev);
-        // Left by a device of the same name that is gone.
+        let pins = self.pins(link.ifindex);
+        // Left by a device of the same index that is gone.
         let _ = std::fs::remove_dir_all(&pins);
         hooks::directory(&pins)?;
         self.shared.ifaces.set(&slot, &attached.kernel())?;
@@ -216,7 +216,7 @@ impl Datapath {
     /// Qdisc first, classifier last: no packet is marked for a queue that is not there.
     fn build(&mut self, slot: u32, attached: &mut Attached, link: &Link) -> Result<()> {
         if attached.mode == Mode::Qdisc {
-            let pins = self.pins(&attached.dev);
+            let pins = self.pins(attached.ifindex);
             let queue = Queue {
                 dir: &self.paths.bpffs,
                 pins: &pins,
@@ -238,7 +238,7 @@ impl Datapath {
                 false,
             )?;
         }
-        let pin = self.pins(&attached.dev).join("classify");
+        let pin = self.pins(attached.ifindex).join("classify");
         attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
         if !attached.tcx {
             attached
@@ -299,7 +299,7 @@ impl Datapath {
     }
 
     /// Removes everything of ours from an interface, as far as that works.
-    fn take_away(&mut self, slot: u32, attached: &Attached, link: Option<&Link>) {
+    pub(crate) fn take_away(&mut self, slot: u32, attached: &Attached, link: Option<&Link>) {
         if let Some(link) = link {
             let ours = self
                 .tc
@@ -310,14 +310,14 @@ impl Datapath {
             if ours && let Err(e) = self.tc.restore(link, attached.earlier.as_ref()) {
                 tracing::error!("{e}");
             }
-            let pin = self.pins(&attached.dev).join("classify");
+            let pin = self.pins(attached.ifindex).join("classify");
             if let Err(e) = hooks::detach(&mut self.tc, link.ifindex, &link.name, &pin) {
                 tracing::error!("{e}");
             }
         }
         let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
         let _ = self.kept_ifaces.remove(slot);
-        let _ = std::fs::remove_dir_all(self.pins(&attached.dev));
+        let _ = std::fs::remove_dir_all(self.pins(attached.ifindex));
         self.attached.remove(&slot);
         let _ = ruleset::forget_flows(&self.shared);
         self.forget_sessions(attached.ifindex);
@@ -342,15 +342,13 @@ impl Datapath {
     /// # Errors
     /// It is not attached, or the earlier qdisc cannot be restored.
     pub fn detach(&mut self, dev: &DevName) -> Result<Done> {
+        let links = self.tc.links()?;
+        self.follow(&links);
         let slot = self.known(dev)?;
         let Some(attached) = self.attached.get(&slot).cloned() else {
             return Err(Error::missing(format!("interface {dev} is not attached")));
         };
-        let link = self
-            .tc
-            .links()?
-            .into_iter()
-            .find(|l| l.ifindex == attached.ifindex);
+        let link = links.into_iter().find(|l| l.ifindex == attached.ifindex);
         let mut warnings = Vec::new();
         if let Some(link) = &link {
             match self.tc.root(link.ifindex)? {
@@ -377,110 +375,6 @@ impl Datapath {
         })
     }
 
-    /// Takes over what an earlier agent attached.
-    pub(crate) fn adopt_interfaces(&mut self) {
-        for (slot, attached) in self.kept_ifaces.all() {
-            self.attached.insert(slot, attached);
-        }
-        for (slot, iface) in self.shared.ifaces.entries().unwrap_or_default() {
-            // Killed between the first and the last step of an attach or detach.
-            if iface.ifindex != 0 && !self.attached.contains_key(&slot) {
-                let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
-            }
-        }
-        let links = self.tc.links().unwrap_or_default();
-        self.drop_gone(&links);
-        for (slot, attached) in self.attached.clone() {
-            let Some(link) = links.iter().find(|l| l.ifindex == attached.ifindex) else {
-                continue;
-            };
-            if let Err(e) = self.readopt(slot, attached, link) {
-                tracing::error!("{e}");
-                self.warnings.push(e.to_string());
-            }
-        }
-    }
-
-    fn readopt(&mut self, slot: u32, mut attached: Attached, link: &Link) -> Result<()> {
-        let pin = self.pins(&attached.dev).join("classify");
-        attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
-        // Fields that this version reads and the earlier one may not have written.
-        self.table.write(slot, &attached.kernel());
-        let root = self.tc.root(link.ifindex)?;
-        if attached.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
-            let is = root.map_or("gone".to_string(), |q| q.kind);
-            return Err(Error::conflict(format!(
-                "interface {}: somebody replaced its root qdisc, it is {is} now",
-                link.name
-            ))
-            .hint(format!(
-                "bestby iface detach {0}; bestby iface attach {0}",
-                link.name
-            )));
-        }
-        if attached.mode == Mode::Qdisc && attached.object != qdisc::version() {
-            self.attached.insert(slot, attached.clone());
-            self.upgrade(&attached.dev.clone())?;
-        } else {
-            self.keep(slot, attached)?;
-        }
-        Ok(())
-    }
-
-    /// Mode qdisc: loads this agent's object and lets it take over the queue, packet by packet.
-    ///
-    /// # Errors
-    /// The new object does not fit the old queue, or the kernel refuses it: the old one goes on.
-    pub fn upgrade(&mut self, dev: &DevName) -> Result<Done> {
-        let slot = self.known(dev)?;
-        let Some(old) = self.attached.get(&slot).cloned() else {
-            return Err(Error::missing(format!("interface {dev} is not attached")));
-        };
-        let link = self.tc.link(dev.as_str())?;
-        let pins = self.pins(dev);
-        self.classifier = Classifier::load(&self.paths.bpffs)?;
-        self.classifier
-            .attach(&mut self.tc, &link, &pins.join("classify"))?;
-        if old.mode == Mode::Qdisc {
-            let letter = if old.letter == 'a' { 'b' } else { 'a' };
-            let new = Attached {
-                letter,
-                object: qdisc::version(),
-                ..old.clone()
-            };
-            let queue = Queue {
-                dir: &self.paths.bpffs,
-                pins: &pins,
-                slot,
-                limit: new.limit(),
-                instances: new.instances,
-                letter,
-            };
-            queue.unregister(letter);
-            queue.register(&link)?;
-            if let Err(e) = queue.graft(&mut self.tc, &link) {
-                queue.unregister(letter);
-                return Err(e);
-            }
-            queue.unregister(old.letter);
-            self.keep(slot, new)?;
-        }
-        Ok(Done {
-            message: format!("interface {dev}: programs upgraded"),
-            warnings: Vec::new(),
-        })
-    }
-
-    /// Forgets interfaces whose device is gone: the kernel has removed everything of ours with it.
-    pub(crate) fn drop_gone(&mut self, links: &[Link]) {
-        for (slot, attached) in self.attached.clone() {
-            if links.iter().all(|l| l.ifindex != attached.ifindex) {
-                tracing::warn!("interface {} is gone", attached.dev);
-                self.take_away(slot, &attached, None);
-            }
-        }
-    }
-
     /// Counters of an attached interface.
     pub(crate) fn iface_counters(
         &self,
@@ -488,7 +382,7 @@ impl Datapath {
         attached: &Attached,
     ) -> Result<abi::bb_counters> {
         match attached.mode {
-            Mode::Qdisc => qdisc::counters(&self.pins(&attached.dev)),
+            Mode::Qdisc => qdisc::counters(&self.pins(attached.ifindex)),
             _ => Ok(self.shared.ifaces.get(&slot)?.unwrap_or_default().counters),
         }
     }
@@ -522,7 +416,7 @@ impl Datapath {
                 observe: a.request.observe,
                 instances: a.instances,
                 restores: a.earlier.as_ref().map(|q| q.kind.clone()),
-                memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(&a.dev))),
+                memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),
                 counters: maps::counters(&self.iface_counters(slot, &a)?),
                 notes,
             });

@@ -28,6 +28,7 @@ pub mod rtt;
 pub mod rules;
 pub mod ruleset;
 pub mod store;
+pub mod takeover;
 pub mod tc;
 
 /// Fingerprint (FNV-1a) of an object: tells an upgrade from a restart.

@@ -1,6 +1,6 @@
 //! Mode qdisc: one libbpf load of `qdisc.bpf.c` per interface, registered with the kernel as a kind of qdisc.
 //!
-//! The queue's maps are pinned below `DIR/iface/DEV`. An upgrade loads the new object over the same maps
+//! The queue's maps are pinned below `DIR/iface/IFINDEX`. An upgrade loads the new object over the same maps
 //! under the other letter (`bestby0a`, `bestby0b`) and grafts it over the old one: queued packets stay.
 
 use std::path::Path;

@@ -151,18 +151,7 @@ impl Tc {
     /// # Errors
     /// There is none (404, with the names that exist).
     pub fn link(&mut self, name: &str) -> Result<Link> {
-        let links = self.links()?;
-        let names: Vec<&str> = links.iter().map(|l| l.name.as_str()).take(12).collect();
-        links
-            .iter()
-            .find(|l| l.name == name)
-            .cloned()
-            .ok_or_else(|| {
-                Error::missing(format!(
-                    "interface {name} does not exist in the agent's network namespace"
-                ))
-                .hint(format!("interfaces there: {}", names.join(", ")))
-            })
+        named(&self.links()?, name)
     }
 
     /// All qdiscs of a device.
@@ -373,6 +362,24 @@ impl Tc {
                 .map_err(|e| refused(format!("interface {name}: removing the clsact filter"), &e)),
         }
     }
+}
+
+/// The device of this name.
+///
+/// # Errors
+/// There is none (404, with the names that exist).
+pub fn named(links: &[Link], name: &str) -> Result<Link> {
+    let names: Vec<&str> = links.iter().map(|l| l.name.as_str()).take(12).collect();
+    links
+        .iter()
+        .find(|l| l.name == name)
+        .cloned()
+        .ok_or_else(|| {
+            Error::missing(format!(
+                "interface {name} does not exist in the agent's network namespace"
+            ))
+            .hint(format!("interfaces there: {}", names.join(", ")))
+        })
 }
 
 fn filter_message(kind: u16, ifindex: u32, attributes: &[(u16, Vec<u8>)]) -> Raw {

@@ -214,6 +214,13 @@ impl Datapath {
                         attached.dev
                     ),
                 ));
+            } else if !self.classifier_there(&attached) {
+                checks.push(check(
+                    "interface",
+                    CheckStatus::Fail,
+                    format!("{}: the classifier is gone, its packets are not judged", attached.dev),
+                    "attach it again, as it is: bestby iface attach, or SIGHUP if it is in the file",
+                ));
             } else if self.iface_counters(slot, &attached).is_err() {
                 checks.push(check(
                     "interface",

@@ -15,6 +15,9 @@ use crate::{hooks, htb, maps, ruleset, tc};
 /// Packets per HTB leaf: the classifier's model refuses long before.
 const LEAF_LIMIT: u32 = 10_000;
 
+/// Where classifiers are without tcx.
+const NO_TCX: &str = "the classifier is attached by clsact: this kernel has no tcx (6.6)";
+
 impl Datapath {
     /// Directory of an interface's pins: by index, because another device may have its name by now.
     pub(crate) fn pins(&self, ifindex: u32) -> PathBuf {
@@ -85,7 +88,13 @@ impl Datapath {
                 && old.instances == instances(mode, request, &link)
                 || old.mode == mode && mode == Mode::Tc
             {
-                return self.change(slot, &link, request, from_file, notes);
+                // Its first rate takes the root: what is there may be somebody's.
+                let earlier = if request.rate.is_some() && !old.needs_root() {
+                    self.take_root(&link, root, request.replace)?
+                } else {
+                    old.earlier
+                };
+                return self.change(slot, &link, request, earlier, from_file, notes);
             } else {
                 // Another mode or size: the packets queued now cannot be carried over.
                 self.detach(&request.dev)?;
@@ -94,26 +103,50 @@ impl Datapath {
                     .map_err(|e| self.go_back(&old, e));
             }
         }
-        let earlier = match root {
-            None => None,
-            Some(q) if q.is_default() => None,
-            Some(q) if request.replace => (!q.is_ours()).then_some(q),
+        let earlier = self.take_root(&link, root, request.replace)?;
+        self.attach_new(&link, request, mode, earlier, from_file, notes)
+    }
+
+    /// The root qdisc to restore one day, if its place may be taken.
+    ///
+    /// # Errors
+    /// It is somebody's, and the operator did not say that it may be replaced.
+    fn take_root(
+        &mut self,
+        link: &Link,
+        root: Option<Qdisc>,
+        replace: bool,
+    ) -> Result<Option<Qdisc>> {
+        match root {
+            None => Ok(None),
+            Some(q) if q.is_default() => Ok(None),
+            Some(q) if replace && q.is_ours() => {
+                // The kernel would take one of this handle for a change of it, and refuse that.
+                self.tc.remove_root(link.ifindex, &link.name)?;
+                Ok(None)
+            }
+            Some(q) if replace => Ok(Some(q)),
             Some(q) => {
-                let whose = if q.is_ours() {
-                    ", left by another bestbyd or by one that is gone"
+                let (whose, hint) = if q.is_ours() {
+                    (
+                        ", left by another bestbyd or by one that is gone",
+                        "attach with --replace to remove it",
+                    )
                 } else {
-                    ""
+                    (
+                        "",
+                        "attach with --replace to take its place; detach restores it (its classes and filters, if it has any, are not)",
+                    )
                 };
-                return Err(Error::conflict(format!(
+                Err(Error::conflict(format!(
                     "interface {}: its root qdisc is {} {:x}: and not the kernel's default one{whose}",
                     link.name,
                     q.kind,
                     q.handle >> 16
                 ))
-                .hint("attach with --replace to take its place; detach restores it (its classes and filters, if it has any, are not)"));
+                .hint(hint))
             }
-        };
-        self.attach_new(&link, request, mode, earlier, from_file, notes)
+        }
     }
 
     /// Attaches an interface again as it was before a change that failed; says in the error how that went.
@@ -241,9 +274,7 @@ impl Datapath {
         let pin = self.pins(attached.ifindex).join("classify");
         attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
         if !attached.tcx {
-            attached
-                .notes
-                .push("the classifier is attached by clsact: this kernel has no tcx (6.6)".into());
+            attached.notes.push(NO_TCX.into());
         }
         Ok(())
     }
@@ -254,8 +285,9 @@ impl Datapath {
         slot: u32,
         link: &Link,
         request: &AttachRequest,
+        earlier: Option<Qdisc>,
         from_file: bool,
-        notes: Vec<String>,
+        mut notes: Vec<String>,
     ) -> Result<Done> {
         let Some(old) = self.attached.get(&slot).cloned() else {
             return Err(Error::missing(format!(
@@ -263,8 +295,19 @@ impl Datapath {
                 link.name
             )));
         };
+        // It may have been lost: its pin removed, or clsact.
+        let pins = self.pins(old.ifindex);
+        hooks::directory(&pins)?;
+        let tcx = self
+            .classifier
+            .attach(&mut self.tc, link, &pins.join("classify"))?;
+        if !tcx {
+            notes.push(NO_TCX.into());
+        }
         let new = Attached {
             request: request.clone(),
+            earlier,
+            tcx,
             from_file,
             notes,
             ..old.clone()
@@ -276,14 +319,21 @@ impl Datapath {
             match new.request.rate {
                 Some(rate) => {
                     let there = old.request.rate.is_some();
-                    htb::build(
+                    let built = htb::build(
                         &mut self.tc,
                         link,
                         rate.bytes_per_s(),
                         overhead(&new),
                         LEAF_LIMIT,
                         there,
-                    )?;
+                    );
+                    if let Err(e) = built {
+                        // Half a tree of ours is worse than what was there.
+                        if !there && let Err(e) = self.tc.restore(link, new.earlier.as_ref()) {
+                            tracing::error!("{e}");
+                        }
+                        return Err(e);
+                    }
                 }
                 None => self.tc.restore(link, old.earlier.as_ref())?,
             }
@@ -375,6 +425,19 @@ impl Datapath {
         })
     }
 
+    /// Whether the classifier is where it was attached. What cannot be found out counts as there.
+    pub(crate) fn classifier_there(&mut self, attached: &Attached) -> bool {
+        if !attached.tcx {
+            return self.tc.has_filter(attached.ifindex).unwrap_or(true);
+        }
+        let pin = self.pins(attached.ifindex).join("classify");
+        libbpf_rs::Link::open(pin).is_ok_and(|link| match link.info().map(|i| i.info) {
+            // Detached by somebody, it has no device.
+            Ok(libbpf_rs::query::LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == attached.ifindex,
+            _ => true,
+        })
+    }
+
     /// Counters of an attached interface.
     pub(crate) fn iface_counters(
         &self,
@@ -401,6 +464,11 @@ impl Datapath {
                 notes.push(format!(
                     "somebody replaced the root qdisc, it is {is} now: detach and attach again"
                 ));
+            }
+            if !self.classifier_there(&a) {
+                notes.push(
+                    "the classifier is gone, its packets are not judged: attach again".into(),
+                );
             }
             let kernel = a.kernel();
             all.push(InterfaceInfo {

@@ -344,6 +344,25 @@ impl Tc {
             })
     }
 
+    /// Whether our clsact filter is there.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn has_filter(&mut self, ifindex: u32) -> Result<bool> {
+        let ask = tcmsg(libc::RTM_GETTFILTER, ifindex, 0, TC_H_CLSACT_EGRESS, 0, &[]);
+        let answers = match self.netlink.dump(ask) {
+            // No clsact, no filter.
+            Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EINVAL)) => return Ok(false),
+            other => other.map_err(|e| refused("listing the clsact filters".into(), &e))?,
+        };
+        Ok(answers.iter().any(|raw| {
+            raw.kind == libc::RTM_NEWTFILTER
+                && word(&raw.body, 1) == ifindex
+                && word(&raw.body, 2) == FILTER_HANDLE
+                && word(&raw.body, 4) >> 16 == FILTER_PRIORITY
+        }))
+    }
+
     /// Removes our clsact filter, if there is one. The clsact qdisc stays: others may use it.
     ///
     /// # Errors

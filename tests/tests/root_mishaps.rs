@@ -1,5 +1,5 @@
-//! What hosts do to an agent behind its back: devices made again under the same name, another network namespace,
-//! a file that changed.
+//! What hosts do to an agent behind its back: devices made again under the same name, classifiers and qdiscs of
+//! others, connections that say nothing, another network namespace.
 
 #![allow(clippy::unwrap_used)]
 
@@ -117,6 +117,35 @@ fn another_network_namespace_is_refused() {
 }
 
 #[test]
+fn a_later_rate_does_not_take_somebodys_qdisc() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        lab.netns
+            .run("tc qdisc add dev v0 root handle 5: tbf rate 5mbit burst 3000 latency 50ms");
+        let before = root_qdisc(&lab.netns, "v0");
+        let shaped = json!({"dev": "v0", "mode": "tc", "rate": "1mbit"});
+        let (status, message) = agent.refused("POST", "/v1/interfaces", Some(shaped));
+        assert!(
+            status == 409 && message.contains("tbf") && message.contains("--replace"),
+            "{message}"
+        );
+        assert_eq!(root_qdisc(&lab.netns, "v0"), before);
+        assert_eq!(
+            agent.ok("GET", "/v1/interfaces", None)[0]["rate"],
+            json!(null)
+        );
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "1mbit", "replace": true}));
+        assert_eq!(
+            agent.ok("GET", "/v1/interfaces", None)[0]["restores"],
+            "tbf"
+        );
+        agent.detach("v0");
+        assert_eq!(root_qdisc(&lab.netns, "v0"), before);
+    });
+}
+
+#[test]
 fn a_rule_of_before_that_does_not_fit_with_the_file_changes_nothing() {
     linked_lab(require::root(), |lab, _| {
         let rule = |n: u32| {
@@ -139,6 +168,48 @@ fn a_rule_of_before_that_does_not_fit_with_the_file_changes_nothing() {
         let said = start_refused(command(lab, &["--config", path_str(&path)]));
         assert!(said.contains("different combinations"), "{said}");
         assert_eq!(config(), before);
+    });
+}
+
+#[test]
+fn a_lost_classifier_is_seen_and_put_back() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        let attach = json!({"dev": "v0", "mode": "tc", "rate": "10mbit"});
+        agent.attach(attach.clone());
+        let doctor = || agent.ok("GET", "/v1/doctor", None).to_string();
+        assert!(!doctor().contains("classifier is gone"), "{}", doctor());
+        let dir = std::fs::read_dir(lab.bpffs.join("iface"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        std::fs::remove_file(dir.path().join("classify")).unwrap();
+        wait_for("the end of the classifier", || {
+            counted(&agent, lab, "v0", "10.9.0.2") == 0
+        });
+        assert!(doctor().contains("classifier is gone"), "{}", doctor());
+        let list = agent.ok("GET", "/v1/interfaces", None).to_string();
+        assert!(list.contains("classifier is gone"), "{list}");
+        agent.attach(attach);
+        assert!(counted(&agent, lab, "v0", "10.9.0.2") >= 20);
+        assert!(!doctor().contains("classifier is gone"), "{}", doctor());
+    });
+}
+
+#[test]
+fn the_hint_works_on_a_root_that_a_killed_agent_left() {
+    linked_lab(require::root(), |lab, _| {
+        lab.netns
+            .run("tc qdisc add dev v0 root handle bb: htb default 18");
+        let agent = Agent::start(lab, &[]);
+        let plain = json!({"dev": "v0", "mode": "tc", "rate": "10mbit"});
+        let (_, message) = agent.refused("POST", "/v1/interfaces", Some(plain));
+        assert!(message.contains("--replace"), "{message}");
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "10mbit", "replace": true}));
+        assert!(counted(&agent, lab, "v0", "10.9.0.2") >= 20);
+        agent.detach("v0");
+        assert!(root_qdisc(&lab.netns, "v0").contains("noqueue"));
     });
 }
 

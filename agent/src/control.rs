@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{Mutex, Semaphore, broadcast, mpsc};
 
 use crate::datapath::{Datapath, Handle};
 use crate::error::{Error, Result, Tried as _};
@@ -31,8 +31,12 @@ use crate::metrics;
 const LONGEST_REQUEST: usize = 1 << 20;
 /// How often a silent event stream says that it is alive.
 const STILL_HERE: Duration = Duration::from_secs(10);
-/// A client must have sent its headers by then.
+/// A client must have sent its headers by then, and within as long again the body.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections served at once; further ones wait in the listener's queue. Far below the usual 1024 descriptors.
+const MOST_CLIENTS: usize = 128;
+/// Of the metrics port: Prometheus needs one.
+const MOST_SCRAPERS: usize = 16;
 
 /// What the API needs.
 #[derive(Clone)]
@@ -41,6 +45,8 @@ pub struct Api {
     pub datapath: Handle,
     /// Drop notices.
     pub hub: Hub,
+    /// Whoever makes the metrics' text holds it: one text may take megabytes and a second of a CPU.
+    pub scrape: Arc<Mutex<()>>,
 }
 
 type Answer = Response<Either<Full<Bytes>, Lines>>;
@@ -118,9 +124,17 @@ where
 }
 
 async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T> {
-    let bytes = Limited::new(request.into_body(), LONGEST_REQUEST)
-        .collect()
+    let whole = Limited::new(request.into_body(), LONGEST_REQUEST).collect();
+    let bytes = tokio::time::timeout(PATIENCE, whole)
         .await
+        .map_err(|_| {
+            let mut e = Error::invalid(format!(
+                "reading the request: its end did not come within {} s",
+                PATIENCE.as_secs()
+            ));
+            e.status = StatusCode::REQUEST_TIMEOUT.as_u16();
+            e
+        })?
         .map_err(|e| Error::invalid(format!("reading the request: {e}")))?
         .to_bytes();
     serde_json::from_slice(&bytes)
@@ -234,8 +248,12 @@ impl Api {
     }
 
     async fn metrics(&self) -> Result<Answer> {
+        let _alone = self.scrape.lock().await;
         let (stats, interfaces) = self.ask(|d| Ok((d.stats()?, d.interfaces()?))).await?;
-        let text = metrics::text(&stats, &interfaces)?;
+        // Not on a worker: there are two, and the operator's commands need them.
+        let text = tokio::task::spawn_blocking(move || metrics::text(&stats, &interfaces))
+            .await
+            .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
         Ok(answer(
             StatusCode::OK,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -291,7 +309,12 @@ impl Api {
                     _ => api.route(request).await,
                 };
                 Ok::<Answer, Infallible>(result.unwrap_or_else(|e| {
-                    tracing::info!("refused: {e}");
+                    if only_metrics {
+                        // Anybody who reaches the port could fill the journal.
+                        tracing::debug!("metrics: refused: {e}");
+                    } else {
+                        tracing::info!("refused: {e}");
+                    }
                     refusal(&e)
                 }))
             }
@@ -306,9 +329,16 @@ impl Api {
 
     /// Serves a unix socket, for ever.
     pub async fn serve(self, listener: UnixListener) {
-        loop {
+        let places = Arc::new(Semaphore::new(MOST_CLIENTS));
+        while let Ok(place) = places.clone().acquire_owned().await {
             match listener.accept().await {
-                Ok((stream, _)) => drop(tokio::spawn(self.clone().connection(stream, false))),
+                Ok((stream, _)) => {
+                    let connection = self.clone().connection(stream, false);
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
                 Err(e) => {
                     // Out of descriptors, for example: others must end first.
                     tracing::warn!("control socket: {e}");
@@ -320,9 +350,16 @@ impl Api {
 
     /// Serves Prometheus text on TCP, for ever.
     pub async fn serve_metrics(self, listener: TcpListener) {
-        loop {
+        let places = Arc::new(Semaphore::new(MOST_SCRAPERS));
+        while let Ok(place) = places.clone().acquire_owned().await {
             match listener.accept().await {
-                Ok((stream, _)) => drop(tokio::spawn(self.clone().connection(stream, true))),
+                Ok((stream, _)) => {
+                    let connection = self.clone().connection(stream, true);
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
                 Err(e) => {
                     tracing::warn!("metrics: {e}");
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -332,11 +369,25 @@ impl Api {
     }
 }
 
-/// Refuses when somebody answers on the socket.
+/// Whether a socket is there; `None`: nothing is.
+fn is_socket(path: &Path) -> Option<bool> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some(meta.file_type().is_socket())
+}
+
+/// Refuses when somebody answers on the socket, or when something else is in its place.
 ///
 /// # Errors
-/// Another agent listens there.
+/// Another agent listens there, or a file lies there.
 pub fn check_free(socket: &Path) -> Result<()> {
+    if is_socket(socket) == Some(false) {
+        return Err(Error::conflict(format!(
+            "listening on {}: something is there, and it is not a socket",
+            socket.display()
+        ))
+        .hint("give --socket a path of its own, or move away what is there"));
+    }
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(Error::conflict(format!(
             "another bestbyd is listening on {}",
@@ -357,11 +408,12 @@ pub fn listen(socket: &Path) -> Result<UnixListener> {
     if let Some(dir) = socket.parent() {
         std::fs::create_dir_all(dir).tried(|| format!("creating {}", dir.display()))?;
     }
-    let _ = std::fs::remove_file(socket);
     let what = || format!("listening on {}", socket.display());
-    // Made under a private name, and moved when its rights are right.
-    let fresh = socket.with_extension("new");
-    let _ = std::fs::remove_file(&fresh);
+    // Made under a private name, no longer than a socket's path may be, and moved when its rights are right.
+    let fresh = socket.with_file_name(format!(".{}", std::process::id()));
+    if is_socket(&fresh) == Some(true) {
+        let _ = std::fs::remove_file(&fresh); // of an agent that was killed here
+    }
     let listener = UnixListener::bind(&fresh).tried(what)?;
     if let Ok(Some(group)) = nix::unistd::Group::from_name("bestby")
         && let Err(e) = nix::unistd::chown(&fresh, None, Some(group.gid))

@@ -99,7 +99,11 @@ fn run(args: Args) -> Result<()> {
         let mut hangup = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let api = Api { datapath, hub };
+        let api = Api {
+            datapath,
+            hub,
+            scrape: Default::default(),
+        };
         // Devices that come and go get their names without a request, too.
         let mut refresh = tokio::time::interval(std::time::Duration::from_secs(1));
         tokio::spawn(control::run(api.clone(), listener, metrics));

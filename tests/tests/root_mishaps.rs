@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
@@ -146,6 +148,28 @@ fn a_later_rate_does_not_take_somebodys_qdisc() {
 }
 
 #[test]
+fn a_file_in_the_sockets_place_is_kept() {
+    linked_lab(require::root(), |lab, _| {
+        let precious = file(lab, "precious.toml", "mine");
+        let mut command = Command::new("timeout");
+        command.arg("20").arg(binary("bestbyd"));
+        command.arg("--socket").arg(&precious);
+        command.arg("--bpffs").arg(&lab.bpffs);
+        command.arg("--cgroup").arg(&lab.cgroup);
+        let said = lab.netns.enter(|| start_refused(command));
+        assert!(
+            said.contains("precious.toml") && said.contains("not a socket"),
+            "{said}"
+        );
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+        // Nor is what lies where the new socket is made.
+        let beside = file(lab, "s.new", "mine, too");
+        Agent::start(lab, &[]).terminate();
+        assert_eq!(std::fs::read_to_string(&beside).unwrap(), "mine, too");
+    });
+}
+
+#[test]
 fn a_rule_of_before_that_does_not_fit_with_the_file_changes_nothing() {
     linked_lab(require::root(), |lab, _| {
         let rule = |n: u32| {
@@ -194,6 +218,45 @@ fn a_lost_classifier_is_seen_and_put_back() {
         agent.attach(attach);
         assert!(counted(&agent, lab, "v0", "10.9.0.2") >= 20);
         assert!(!doctor().contains("classifier is gone"), "{}", doctor());
+    });
+}
+
+#[test]
+fn connections_that_say_nothing_do_not_keep_others_out() {
+    linked_lab(require::root(), |lab, _| {
+        let inner = command(lab, &[]);
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", "ulimit -n 256; exec \"$@\"", "sh"])
+            .arg(inner.get_program())
+            .args(inner.get_args());
+        let agent = lab
+            .netns
+            .enter(|| Agent::spawn(limited, lab.dir.join("s"), lab.dir.join("log")));
+        let half = "POST /v1/flows HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
+        let mut open: Vec<UnixStream> = Vec::new();
+        for _ in 0..400 {
+            // No more than the listener's queue takes.
+            let Ok(mut stream) = UnixStream::connect(&agent.socket) else {
+                break;
+            };
+            stream.set_nonblocking(true).unwrap();
+            let _ = stream.write_all(half.as_bytes());
+            open.push(stream);
+            if open.len() == 240 {
+                break;
+            }
+        }
+        let mut status = Command::new("timeout");
+        status.args(["60"]).arg(binary("bestby"));
+        status.arg("--socket").arg(&agent.socket).arg("status");
+        let done = status.output().unwrap();
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        assert!(!agent.log().contains("Too many open files"));
     });
 }
 

@@ -90,25 +90,38 @@ fn dump(family: u8) -> std::io::Result<Vec<InetResponse>> {
     let mut all = Vec::new();
     loop {
         let (datagram, _) = socket.recv_from_full()?;
-        let mut rest = &datagram[..];
-        while rest.len() >= 16 {
-            let length = u32::from_ne_bytes(*rest.first_chunk().unwrap_or(&[0; 4])) as usize;
-            // A single socket that cannot be understood does not spoil the others.
-            if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
-                match message.payload {
-                    NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                        all.push(*response)
-                    }
-                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(all),
-                    _ => {}
-                }
-            }
-            match rest.get(length.next_multiple_of(4).max(16)..) {
-                Some(next) => rest = next,
-                None => break,
-            }
+        if understood(&datagram, &mut all)? {
+            return Ok(all);
         }
     }
+}
+
+/// Takes the sockets of one datagram; returns whether it ends the dump.
+fn understood(datagram: &[u8], all: &mut Vec<InetResponse>) -> std::io::Result<bool> {
+    let refused = |code: i32| match code {
+        0 => Ok(true),
+        code => Err(std::io::Error::from_raw_os_error(code.saturating_neg())),
+    };
+    let mut rest = datagram;
+    while rest.len() >= 16 {
+        let length = u32::from_ne_bytes(*rest.first_chunk().unwrap_or(&[0; 4])) as usize;
+        // A single socket that cannot be understood does not spoil the others.
+        if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
+            match message.payload {
+                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                    all.push(*response)
+                }
+                NetlinkPayload::Done(done) => return refused(done.code),
+                NetlinkPayload::Error(error) => return refused(error.raw_code()),
+                _ => {}
+            }
+        }
+        match rest.get(length.next_multiple_of(4).max(16)..) {
+            Some(next) => rest = next,
+            None => break,
+        }
+    }
+    Ok(false)
 }
 
 /// One round: every connection's RTT into the map, newer measurements only. Returns how many were written.
@@ -131,4 +144,32 @@ pub fn feed(rtts: &Map<abi::bb_addr, abi::bb_rtt>) -> Result<usize> {
         }
     }
     Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_not_the_end_of_a_dump() {
+        let message = |kind: u16, code: i32| {
+            let mut bytes = 36_u32.to_ne_bytes().to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend([0; 10]); // flags, sequence, port
+            bytes.extend(code.to_ne_bytes());
+            bytes.extend([0; 16]); // the request's header
+            bytes
+        };
+        let mut all = Vec::new();
+        let errno = |e: std::io::Error| e.raw_os_error();
+        let mut read = |bytes: Vec<u8>| understood(&bytes, &mut all).map_err(errno);
+        let (error, done) = (2, 3); // NLMSG_ERROR, NLMSG_DONE
+        assert_eq!(read(message(error, -libc::ENOENT)), Err(Some(libc::ENOENT)));
+        assert_eq!(
+            read(message(done, -libc::ENOBUFS)),
+            Err(Some(libc::ENOBUFS))
+        );
+        assert_eq!(read(message(done, 0)), Ok(true));
+        assert_eq!(read(Vec::new()), Ok(false));
+    }
 }

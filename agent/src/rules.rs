@@ -13,6 +13,12 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 
+// What a file is checked against is what the kernel's maps hold.
+const _: () = assert!(
+    bestby_api::MAX_COMBINATIONS == abi::BB_MAX_SHAPES as usize
+        && bestby_api::MAX_KEYS == abi::BB_MAX_RULE_KEYS as usize / 2
+);
+
 /// Names that only the running host can turn into numbers.
 pub trait Resolve {
     /// Index of a device, `None` while it does not exist.
@@ -57,23 +63,6 @@ pub fn address_bytes(addr: IpAddr) -> [u8; 16] {
 /// Back from the kernel's form.
 pub fn address(bytes: [u8; 16]) -> IpAddr {
     std::net::Ipv6Addr::from(bytes).to_canonical()
-}
-
-/// Prefixes `(value, mask)` that together are exactly the range; at most 30.
-pub fn port_prefixes(range: PortRange) -> Vec<(u16, u16)> {
-    let (mut first, last) = (u32::from(range.first()), u32::from(range.last()));
-    let mut prefixes = Vec::new();
-    while first <= last {
-        // The largest block that begins at `first` (alignment) and does not end behind `last`.
-        let mut bits = first.trailing_zeros().min(16);
-        while first + (1 << bits) - 1 > last {
-            bits -= 1;
-        }
-        #[allow(clippy::cast_possible_truncation)]
-        prefixes.push((first as u16, (0xffff_u32 << bits) as u16));
-        first += 1 << bits;
-    }
-    prefixes
 }
 
 /// Compared bits of an address and their value.
@@ -182,8 +171,8 @@ pub fn compile(list: &[(u16, &FlowRule)], resolve: &dyn Resolve) -> Result<Compi
             }
         };
         let any = || vec![(0, 0)];
-        let sports = rule.sport.map_or_else(any, port_prefixes);
-        let dports = rule.dport.map_or_else(any, port_prefixes);
+        let sports = rule.sport.map_or_else(any, PortRange::prefixes);
+        let dports = rule.dport.map_or_else(any, PortRange::prefixes);
         for (sport, sport_mask) in &sports {
             for (dport, dport_mask) in &dports {
                 let mask = abi::bb_rule_key {

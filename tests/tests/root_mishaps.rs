@@ -170,6 +170,39 @@ fn a_file_in_the_sockets_place_is_kept() {
 }
 
 #[test]
+fn rules_that_do_not_fit_are_refused_by_line_before_anything_changes() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        agent.terminate();
+        let magic = || {
+            use libbpf_rs::MapCore as _;
+            let map = libbpf_rs::MapHandle::from_pinned_path(lab.bpffs.join("bb_config")).unwrap();
+            map.lookup(&[0; 4], libbpf_rs::MapFlags::ANY).unwrap()
+        };
+        let before = magic();
+        let mut text = String::from("[agent]\nevents_per_s = 7\n");
+        for n in 0..129 {
+            let (src, dst) = (1 + n % 16, 1 + n / 16);
+            text += &format!(
+                "[[flow]]\nname = \"f{n}\"\nsrc = \"0.0.0.0/{src}\"\ndst = \"0.0.0.0/{dst}\"\nlifetime = \"1s\"\n"
+            );
+        }
+        let path = file(lab, "bestby.toml", &text);
+        let mut check = Command::new(binary("bestby"));
+        let checked = check.args(["config", "check"]).arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert!(!checked.status.success(), "{said}");
+        // The last rule is the one too many: its table begins five lines before the end.
+        let line = format!("bestby.toml:{}:", text.lines().count() - 4);
+        assert!(said.contains(&line) && said.contains("f128"), "{said}");
+        let said = start_refused(command(lab, &["--config", path_str(&path)]));
+        assert!(said.contains(&line) && said.contains("f128"), "{said}");
+        assert_eq!(magic(), before);
+    });
+}
+
+#[test]
 fn a_rule_of_before_that_does_not_fit_with_the_file_changes_nothing() {
     linked_lab(require::root(), |lab, _| {
         let rule = |n: u32| {

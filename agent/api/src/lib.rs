@@ -29,7 +29,8 @@ mod time;
 mod words;
 
 pub use config::{
-    AgentConfig, Config, ConfigError, Document, DscpTable, MarkMagic, PeerConfig, SoPriorityTable,
+    AgentConfig, Config, ConfigError, Document, DscpTable, MAX_COMBINATIONS, MAX_KEYS, MarkMagic,
+    PeerConfig, SoPriorityTable,
 };
 pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status};
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};

@@ -161,6 +161,23 @@ impl PortRange {
         self.last
     }
 
+    /// Prefixes `(value, mask)` that together are exactly the range; at most 30.
+    pub fn prefixes(self) -> Vec<(u16, u16)> {
+        let (mut first, last) = (u32::from(self.first), u32::from(self.last));
+        let mut prefixes = Vec::new();
+        while first <= last {
+            // The largest block that begins at `first` (alignment) and does not end behind `last`.
+            let mut bits = first.trailing_zeros().min(16);
+            while first + (1 << bits) - 1 > last {
+                bits -= 1;
+            }
+            #[allow(clippy::cast_possible_truncation)]
+            prefixes.push((first as u16, (0xffff_u32 << bits) as u16));
+            first += 1 << bits;
+        }
+        prefixes
+    }
+
     /// Whether the port lies in the range.
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last

@@ -179,7 +179,7 @@ proptest! {
     #[test]
     fn prefixes_are_exactly_the_range(a in 1u16.., b in 1u16.., p in any::<u16>()) {
         let range = PortRange::new(a.min(b), a.max(b)).unwrap();
-        let prefixes = port_prefixes(range);
+        let prefixes = range.prefixes();
         prop_assert!(prefixes.len() <= 30);
         let hits = prefixes.iter().filter(|(v, m)| p & m == *v).count();
         prop_assert_eq!(hits, usize::from(range.contains(p)));
@@ -188,12 +188,12 @@ proptest! {
 
 #[test]
 fn the_whole_range_is_one_prefix_less_port_zero() {
-    assert_eq!(port_prefixes(PortRange::new(1, 65535).unwrap()).len(), 16);
+    assert_eq!(PortRange::new(1, 65535).unwrap().prefixes().len(), 16);
     assert_eq!(
-        port_prefixes(PortRange::new(5004, 5004).unwrap()),
+        PortRange::new(5004, 5004).unwrap().prefixes(),
         [(5004, 0xffff)]
     );
-    assert_eq!(port_prefixes(PortRange::new(1, 65534).unwrap()).len(), 30);
+    assert_eq!(PortRange::new(1, 65534).unwrap().prefixes().len(), 30);
 }
 
 #[test]

@@ -21,6 +21,7 @@
 //! owd = "40ms"
 //! ```
 
+mod budget;
 mod edit;
 mod read;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use budget::{MAX_COMBINATIONS, MAX_KEYS};
 pub use edit::Document;
 
 use crate::value::ValueError;

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     AgentConfig, Config, ConfigError, MAX_FLOWS, MAX_INTERFACES, MAX_PEERS, MAX_SOCKET_PATH,
-    PeerConfig, PriorityTable, SoPriority,
+    PeerConfig, PriorityTable, SoPriority, budget,
 };
 use crate::value::ValueError;
 use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority};
@@ -99,6 +99,14 @@ impl<'t> Reader<'t> {
         let flows = root.array("flow", MAX_FLOWS);
         config.flows = flows.iter().filter_map(Self::flow).collect();
         self.unique("flow", &flows, "name");
+        // With broken rules left out, the sum would be wrong.
+        if self.errors.borrow().is_empty()
+            && let Err(much) = budget::check(config.flows.iter())
+            && let Some(table) = flows.get(much.rule)
+        {
+            let message = format!("{}: {}", table.name, much.message);
+            self.error(&table.span, message, much.hint);
+        }
         let peers = root.array("peer", MAX_PEERS);
         config.peers = peers.iter().filter_map(Self::peer).collect();
         self.unique("peer", &peers, "addr");

@@ -387,3 +387,27 @@ proptest! {
         let _ = Config::parse(&text, "f");
     }
 }
+
+#[test]
+fn rules_that_do_not_fit_are_refused_at_the_one_too_many() {
+    let flows = |count: usize| -> String {
+        (0..count)
+            .map(|n| {
+                let (src, dst) = (1 + n % 16, 1 + n / 16);
+                format!("[[flow]]\nname = \"f{n}\"\nsrc = \"0.0.0.0/{src}\"\ndst = \"0.0.0.0/{dst}\"\nlifetime = \"1s\"\n")
+            })
+            .collect()
+    };
+    assert!(Config::parse(&flows(128), "f").is_ok());
+    // Rules that compare what others compare take no more.
+    let same = "[[flow]]\nname = \"same\"\nsrc = \"64.0.0.0/5\"\ndst = \"64.0.0.0/5\"\nlifetime = \"1s\"\n";
+    assert!(Config::parse(&(flows(128) + same), "f").is_ok());
+    let errors = Config::parse(&flows(130), "f").unwrap_err();
+    assert_eq!((errors.len(), errors[0].line), (1, 128 * 5 + 1));
+    assert!(errors[0].message.contains("f128"), "{}", errors[0]);
+    // Each of these has 900 entries of 225 combinations.
+    let wide =
+        "[[flow]]\nname = \"w\"\nsport = \"1-65534\"\ndport = \"1-65534\"\nlifetime = \"1s\"\n";
+    let errors = Config::parse(wide, "f").unwrap_err();
+    assert!(errors[0].message.contains("combinations"), "{}", errors[0]);
+}

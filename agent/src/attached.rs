@@ -39,6 +39,9 @@ pub struct Attached {
     /// Cookie of the network namespace it is in; 0 in records that have none.
     #[serde(default)]
     pub netns: u64,
+    /// Still being built: whoever finds this in a record takes over from an agent that was killed meanwhile.
+    #[serde(default)]
+    pub unfinished: bool,
 }
 
 const fn kernel_method(method: Method) -> abi::bb_method {

@@ -225,15 +225,22 @@ impl Datapath {
             from_file,
             notes,
             netns: self.netns,
+            unfinished: true,
         };
         let pins = self.pins(link.ifindex);
         // Left by a device of the same index that is gone.
         let _ = std::fs::remove_dir_all(&pins);
         hooks::directory(&pins)?;
         self.shared.ifaces.set(&slot, &attached.kernel())?;
+        // Remembered before anything is placed: only the record knows what is to be restored.
         let done = self
-            .build(slot, &mut attached, link)
-            .and_then(|()| self.keep(slot, attached.clone()));
+            .kept_ifaces
+            .set(slot, &attached)
+            .and_then(|()| self.build(slot, &mut attached, link))
+            .and_then(|()| {
+                attached.unfinished = false;
+                self.keep(slot, attached.clone())
+            });
         if let Err(e) = done {
             // As it was before.
             self.take_away(slot, &attached, Some(link));
@@ -319,6 +326,13 @@ impl Datapath {
             match new.request.rate {
                 Some(rate) => {
                     let there = old.request.rate.is_some();
+                    if !there {
+                        let unfinished = Attached {
+                            unfinished: true,
+                            ..new.clone()
+                        };
+                        self.kept_ifaces.set(slot, &unfinished)?;
+                    }
                     let built = htb::build(
                         &mut self.tc,
                         link,
@@ -329,8 +343,11 @@ impl Datapath {
                     );
                     if let Err(e) = built {
                         // Half a tree of ours is worse than what was there.
-                        if !there && let Err(e) = self.tc.restore(link, new.earlier.as_ref()) {
-                            tracing::error!("{e}");
+                        if !there {
+                            let undone = self.tc.restore(link, new.earlier.as_ref());
+                            if let Err(e) = undone.and_then(|()| self.kept_ifaces.set(slot, &old)) {
+                                tracing::error!("{e}");
+                            }
                         }
                         return Err(e);
                     }

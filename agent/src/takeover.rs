@@ -53,6 +53,20 @@ impl Datapath {
             let Some(link) = links.iter().find(|l| l.ifindex == attached.ifindex) else {
                 continue;
             };
+            if attached.unfinished {
+                let warning = format!(
+                    "interface {}: an earlier bestbyd ended while it attached it; that was undone, it has {} again",
+                    attached.dev,
+                    attached
+                        .earlier
+                        .as_ref()
+                        .map_or("the kernel's default qdisc", |q| &q.kind)
+                );
+                tracing::warn!("{warning}");
+                self.warnings.push(warning);
+                self.take_away(slot, &attached, Some(link));
+                continue;
+            }
             if let Err(e) = self.readopt(slot, attached, link) {
                 tracing::error!("{e}");
                 self.warnings.push(e.to_string());

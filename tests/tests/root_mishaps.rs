@@ -310,6 +310,37 @@ fn the_hint_works_on_a_root_that_a_killed_agent_left() {
 }
 
 #[test]
+fn what_a_killed_agent_began_is_undone() {
+    linked_lab(require::root(), |lab, _| {
+        use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+        lab.netns
+            .run("tc qdisc add dev v0 root handle 7: pfifo limit 77");
+        let before = root_qdisc(&lab.netns, "v0");
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "10mbit", "replace": true}));
+        agent.kill();
+        // As if it had not come to the end.
+        let kept = MapHandle::from_pinned_path(lab.bpffs.join("bba_ifaces")).unwrap();
+        let value = kept.lookup(&[0; 4], MapFlags::ANY).unwrap().unwrap();
+        let length = value.len();
+        let end = value.iter().position(|b| *b == 0).unwrap();
+        let mut record: serde_json::Value = serde_json::from_slice(&value[..end]).unwrap();
+        record["unfinished"] = json!(true);
+        let mut value = serde_json::to_vec(&record).unwrap();
+        value.resize(length, 0);
+        kept.update(&[0; 4], &value, MapFlags::ANY).unwrap();
+        let agent = Agent::start(lab, &[]);
+        assert_eq!(root_qdisc(&lab.netns, "v0"), before);
+        assert_eq!(agent.ok("GET", "/v1/interfaces", None), json!([]));
+        let doctor = agent.ok("GET", "/v1/doctor", None).to_string();
+        assert!(doctor.contains("that was undone"), "{doctor}");
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "10mbit", "replace": true}));
+        agent.detach("v0");
+        assert_eq!(root_qdisc(&lab.netns, "v0"), before);
+    });
+}
+
+#[test]
 fn a_peer_that_left_the_file_is_forgotten_at_the_next_start() {
     linked_lab(require::root(), |lab, _| {
         let text = "[[peer]]\naddr = \"10.9.0.2\"\nowd = \"40ms\"\n\n[[peer]]\naddr = \"10.9.0.3\"\nowd = \"40ms\"\n";

@@ -6,8 +6,9 @@
 use std::io;
 
 use netlink_packet_core::{
-    DefaultNla, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlasIterator,
+    DefaultNla, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NlasIterator,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -56,6 +57,9 @@ pub enum NetlinkError {
         /// The kernel's explanation; may be empty.
         said: String,
     },
+    /// What was listed changed meanwhile: something may be missing in the list.
+    #[error("netlink: it changed again and again while it was listed")]
+    Changed,
     /// An answer that is no netlink message.
     #[error("netlink: answer not understood: {0}")]
     Malformed(String),
@@ -66,7 +70,7 @@ impl NetlinkError {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Io(e) | Self::Refused { source: e, .. } => e.raw_os_error(),
-            Self::Malformed(_) => None,
+            Self::Malformed(_) | Self::Changed => None,
         }
     }
 }
@@ -117,6 +121,13 @@ impl Netlink {
     /// # Errors
     /// The kernel's refusal.
     pub fn dump(&mut self, message: Raw) -> Result<Vec<Raw>, NetlinkError> {
+        const TRIES: usize = 8;
+        for _ in 1..TRIES {
+            match self.exchange(NLM_F_REQUEST | NLM_F_DUMP, message.clone()) {
+                Err(NetlinkError::Changed) => {}
+                done => return done,
+            }
+        }
         self.exchange(NLM_F_REQUEST | NLM_F_DUMP, message)
     }
 
@@ -139,35 +150,62 @@ impl Netlink {
         packet.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
 
-        let mut answers = Vec::new();
+        let mut answers = Answers::default();
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
-            let mut rest = &datagram[..];
-            while !rest.is_empty() {
-                let reply = NetlinkMessage::<Raw>::deserialize(rest)
-                    .map_err(|e| NetlinkError::Malformed(e.to_string()))?;
-                // Lengths are padded to 4 bytes, save behind the last message.
-                let length = (reply.header.length as usize).next_multiple_of(4);
-                rest = rest.get(length..).unwrap_or_default();
-                if reply.header.sequence_number != self.sequence {
-                    continue; // left over from a request that was given up
-                }
-                match reply.payload {
-                    NetlinkPayload::InnerMessage(raw) => answers.push(raw),
-                    NetlinkPayload::Done(_) => return Ok(answers),
-                    NetlinkPayload::Error(error) => match error.code {
-                        None => return Ok(answers),
-                        Some(code) => {
-                            return Err(NetlinkError::Refused {
-                                source: io::Error::from_raw_os_error(-code.get()),
-                                said: explanation(&error.header),
-                            });
-                        }
-                    },
-                    _ => {}
-                }
+            if answers.take(&datagram, self.sequence)? {
+                return Ok(answers.all);
             }
         }
+    }
+}
+
+/// What came so far in answer to one request.
+#[derive(Debug, Default)]
+struct Answers {
+    all: Vec<Raw>,
+    changed: bool,
+}
+
+impl Answers {
+    /// Takes a datagram; returns whether it was the last.
+    fn take(&mut self, datagram: &[u8], sequence: u32) -> Result<bool, NetlinkError> {
+        let mut rest = datagram;
+        while !rest.is_empty() {
+            let reply = NetlinkMessage::<Raw>::deserialize(rest)
+                .map_err(|e| NetlinkError::Malformed(e.to_string()))?;
+            // Lengths are padded to 4 bytes, save behind the last message.
+            let length = (reply.header.length as usize).next_multiple_of(4);
+            rest = rest.get(length..).unwrap_or_default();
+            if reply.header.sequence_number != sequence {
+                continue; // left over from a request that was given up
+            }
+            self.changed |= reply.header.flags & NLM_F_DUMP_INTR != 0;
+            match reply.payload {
+                NetlinkPayload::InnerMessage(raw) => self.all.push(raw),
+                // A list that ends in an error, or may lack something, is no list: whoever read it would take what
+                // is missing for gone.
+                NetlinkPayload::Done(done) if done.code != 0 => {
+                    return Err(NetlinkError::Refused {
+                        source: io::Error::from_raw_os_error(done.code.saturating_neg()),
+                        said: String::new(),
+                    });
+                }
+                NetlinkPayload::Done(_) if self.changed => return Err(NetlinkError::Changed),
+                NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::Error(error) => match error.code {
+                    None => return Ok(true),
+                    Some(code) => {
+                        return Err(NetlinkError::Refused {
+                            source: io::Error::from_raw_os_error(-code.get()),
+                            said: explanation(&error.header),
+                        });
+                    }
+                },
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -230,6 +268,35 @@ pub fn c_string(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_may_lack_something_is_an_error() {
+        let message = |kind: u16, flags: u16, body: &[u8]| {
+            let length = u32::try_from(16 + body.len()).unwrap();
+            let mut bytes = length.to_ne_bytes().to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(flags.to_ne_bytes());
+            bytes.extend(7_u32.to_ne_bytes()); // sequence
+            bytes.extend([0; 4]); // port
+            bytes.extend(body);
+            bytes
+        };
+        let done = |flags, code: i32| message(3, flags, &code.to_ne_bytes());
+        let link = |flags| message(libc::RTM_NEWLINK, flags, &[0; 16]);
+        let read = |datagrams: &[Vec<u8>]| {
+            let mut answers = Answers::default();
+            let mut ends = Ok(false);
+            for datagram in datagrams {
+                ends = answers.take(datagram, 7);
+            }
+            ends.map(|end| (end, answers.all.len()))
+        };
+        assert_eq!(read(&[link(2), done(2, 0)]).unwrap(), (true, 1));
+        let failed = read(&[link(2), done(2, -libc::ENOBUFS)]).unwrap_err();
+        assert_eq!(failed.errno(), Some(libc::ENOBUFS));
+        let changed = read(&[link(2 | NLM_F_DUMP_INTR), done(2, 0)]);
+        assert!(matches!(changed, Err(NetlinkError::Changed)));
+    }
 
     #[test]
     fn attributes_round_trip() {

@@ -219,7 +219,7 @@ impl Datapath {
                     "interface",
                     CheckStatus::Fail,
                     format!("{}: the classifier is gone, its packets are not judged", attached.dev),
-                    "attach it again, as it is: bestby iface attach, or SIGHUP if it is in the file",
+                    "systemctl restart bestbyd puts it back and costs no packet; or attach again with the same settings",
                 ));
             } else if self.iface_counters(slot, &attached).is_err() {
                 checks.push(check(

@@ -150,18 +150,22 @@ static __always_inline void bb_tc_loads(struct bb_tc_model *model, __u64 now)
 }
 
 /*
- * Learn when packets of this priority come, and how much room they need. Whoever
- * names a priority, a lifetime and an owd can say that nothing may stand before
- * it; in a leaf of long lifetimes that would be believed at the cost of all others.
- * So a packet is taken to bear a quarter of its leaf's shortest lifetime.
+ * How long what is less important may keep a packet waiting that itself can wait
+ * for `slack`. Whoever names a priority, a lifetime and an owd can say that nothing
+ * may stand before it; in a leaf of long lifetimes that would be believed at the
+ * cost of all others. So it is a quarter of the leaf's shortest lifetime at least.
  */
-static __always_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request *r)
+static __always_inline __u64 bb_tc_bears(const struct bb_tc_request *r, __u64 slack)
 {
-	__u64 slack = r->latest > r->now ? r->latest - r->now : 0;
 	__u64 least = bb_leaf_bound(r->leaf - 1U) / 4;
 
-	if (slack < least)
-		slack = least;
+	return slack > least ? slack : least;
+}
+
+/* Learn when packets of this priority come, and how much room they need. */
+static __always_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request *r)
+{
+	__u64 slack = bb_tc_bears(r, r->latest > r->now ? r->latest - r->now : 0);
 	if (r->now - p->seen_ns > BB_TC_RECENT_NS) {
 		p->slack_ns = slack;
 		p->burst_ns = 0;
@@ -290,6 +294,7 @@ __noinline int bb_tc_decide(__u32 slot, struct bb_tc_request *r)
 		goto out;
 
 	/* How much delay the packets of this priority in this leaf can still bear. */
+	slack = bb_tc_bears(r, slack);
 	slack = slack > before + r->packet_ns ? slack - before - r->packet_ns : 0;
 	if (!model->queue[leaf & 15] || slack < model->priority[priority].spare_ns)
 		model->priority[priority].spare_ns = slack;

@@ -31,8 +31,13 @@ impl Datapath {
             .map(|(slot, a)| (*slot, a))
     }
 
-    pub(crate) fn known(&self, dev: &DevName) -> Result<u32> {
-        self.by_name(dev).map(|(slot, _)| slot).ok_or_else(|| {
+    /// Slot and record of an attached interface.
+    ///
+    /// # Errors
+    /// It is not attached (404, with those that are).
+    pub(crate) fn known(&self, dev: &DevName) -> Result<(u32, Attached)> {
+        let known = self.by_name(dev).map(|(slot, a)| (slot, a.clone()));
+        known.ok_or_else(|| {
             let names: Vec<&str> = self.attached.values().map(|a| a.dev.as_str()).collect();
             Error::missing(format!("interface {dev} is not attached")).hint(if names.is_empty() {
                 "no interface is".to_string()
@@ -411,10 +416,7 @@ impl Datapath {
     pub fn detach(&mut self, dev: &DevName) -> Result<Done> {
         let links = self.tc.links()?;
         self.follow(&links);
-        let slot = self.known(dev)?;
-        let Some(attached) = self.attached.get(&slot).cloned() else {
-            return Err(Error::missing(format!("interface {dev} is not attached")));
-        };
+        let (slot, attached) = self.known(dev)?;
         let link = links.into_iter().find(|l| l.ifindex == attached.ifindex);
         let mut warnings = Vec::new();
         if let Some(link) = &link {

@@ -110,10 +110,7 @@ impl Datapath {
     pub fn upgrade(&mut self, dev: &DevName) -> Result<Done> {
         let links = self.tc.links()?;
         self.follow(&links);
-        let slot = self.known(dev)?;
-        let Some(old) = self.attached.get(&slot).cloned() else {
-            return Err(Error::missing(format!("interface {dev} is not attached")));
-        };
+        let (slot, old) = self.known(dev)?;
         let link = tc::named(&links, dev.as_str())?;
         let pins = self.pins(old.ifindex);
         self.classifier = Classifier::load(&self.paths.bpffs)?;
@@ -177,6 +174,10 @@ impl Datapath {
 
     /// Pins of an agent that had them by name: under the index, they stay where they are when the name changes.
     fn pins_by_name(&self, attached: &Attached) {
+        // A name that is a number may be the index of another.
+        if attached.dev.as_str().parse::<u32>().is_ok() {
+            return;
+        }
         let pins = self.pins(attached.ifindex);
         let name = attached.dev.as_str().replace('.', ":");
         let old = pins.with_file_name(name);

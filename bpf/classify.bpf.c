@@ -117,8 +117,14 @@ static __always_inline void bb_touch(struct bb_session *session, __u64 now)
 /*
  * Plain and control sessions: no owd, no rate, found by key. `flow` (may be
  * NULL) remembers the plain one.
+ *
+ * What looks like STUN, DTLS or RTCP anybody can send, as much as they like: each
+ * user of this host, and each destination of what it forwards, has a control session
+ * of its own, so that nobody's fills the queue of another's. What has neither (ARP)
+ * shares one that no user can reach.
  */
-static __always_inline void bb_simple_session(struct bb_work *w, struct bb_flow *flow, __u8 kind)
+static __always_inline void bb_simple_session(struct __sk_buff *skb, struct bb_work *w,
+					      struct bb_flow *flow, __u8 kind)
 {
 	struct bb_session_key key __attribute__((aligned(8))) = {};
 	struct bb_session *session;
@@ -133,7 +139,9 @@ static __always_inline void bb_simple_session(struct bb_work *w, struct bb_flow 
 	}
 	key.ifindex = w->packet.key.ifindex;
 	key.kind = kind;
-	if (kind == BB_SESSION_PLAIN)
+	if (kind == BB_SESSION_CONTROL)
+		key.user = bb_socket_uid(skb) + 1;
+	if (!key.user) /* zero where there is no IP */
 		__builtin_memcpy(key.addr, w->packet.key.dst, 16);
 	w->session = bb_find_session(&key, w->now);
 	session = bb_session_at(w->session);
@@ -329,7 +337,10 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		r.leaf = w->leaf;
 		r.priority = w->class_ & 7;
 		r.forward = treatment == BB_TREAT_FORWARD;
+		r.signalling = w->control && (w->packet.key.proto == BB_PROTO_UDP ||
+					      w->packet.key.proto == BB_PROTO_UDPLITE);
 		reason = bb_tc_decide(w->slot, &r);
+		w->leaf = r.leaf;
 	}
 	if (reason != BB_TC_ADMIT && adu)
 		adu->dead = 1;
@@ -402,7 +413,8 @@ __noinline int bb_renew_flow(struct __sk_buff *skb, struct bb_flow *flow, __u32 
 }
 
 /* No metadata: plain or control. */
-static __always_inline void bb_make_plain(struct bb_work *w, struct bb_flow *flow)
+static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work *w,
+					  struct bb_flow *flow)
 {
 	w->meta.deadline = 0;
 	w->meta.adu = 0;
@@ -412,7 +424,7 @@ static __always_inline void bb_make_plain(struct bb_work *w, struct bb_flow *flo
 	w->class_ = (w->control ? 0 : BB_PRIORITY_DEFAULT) | BB_TREAT_FORWARD << 4;
 	if (!w->control)
 		bb_global_inc(BB_G_NO_METADATA);
-	bb_simple_session(w, flow, w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN);
+	bb_simple_session(skb, w, flow, w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN);
 }
 
 /* Rule fields that nothing before gave; the tables and defaults for what is still open. */
@@ -567,7 +579,7 @@ parsed:
 	w.class_ = w.meta.priority | w.meta.treatment << 4;
 	goto out;
 plain:
-	bb_make_plain(&w, flow);
+	bb_make_plain(skb, &w, flow);
 	flow = 0;
 out:
 	bb_write_cb(skb, &w);

@@ -16,7 +16,8 @@ use crate::maps::{self, Shared};
 use crate::rules::{address, address_bytes};
 
 /// Name of a session: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`,
-/// `DEV/plain-ADDRESS`; `shared` is the one for whatever has none of its own.
+/// `DEV/control-ADDRESS`, `DEV/plain-ADDRESS`, with `/uid-N` where it is one user's; `shared` is the one for
+/// whatever has none of its own.
 pub fn session_name(
     index: u32,
     session: &abi::bb_session,
@@ -33,6 +34,7 @@ pub fn session_name(
     let dev = device(key.ifindex).unwrap_or_else(|| format!("#{}", key.ifindex));
     let addr = address(key.addr);
     let name = match u32::from(key.kind) {
+        abi::BB_SESSION_CONTROL if has_address(key) => format!("{dev}/control-{addr}"),
         abi::BB_SESSION_CONTROL => format!("{dev}/control"),
         abi::BB_SESSION_PLAIN => format!("{dev}/plain-{addr}"),
         abi::BB_SESSION_FLOW => format!("{dev}/flow-{:08x}", key.hash),
@@ -43,6 +45,15 @@ pub fn session_name(
     match key.user.checked_sub(1) {
         None => name,
         Some(uid) => format!("{name}/uid-{uid}"),
+    }
+}
+
+/// Whether the packets of a session go to one address or network.
+fn has_address(key: &abi::bb_session_key) -> bool {
+    match u32::from(key.kind) {
+        abi::BB_SESSION_INTERFACE => false,
+        abi::BB_SESSION_CONTROL => key.addr != [0; 16],
+        _ => true,
     }
 }
 
@@ -193,9 +204,7 @@ impl Datapath {
                 0 => abi::BB_SESSION_PLAIN,
                 _ => u32::from(s.key.kind),
             };
-            let has_addr =
-                s.tag != 0 && !matches!(kind, abi::BB_SESSION_CONTROL | abi::BB_SESSION_INTERFACE);
-            let addr = has_addr.then(|| address(s.key.addr));
+            let addr = (s.tag != 0 && has_address(&s.key)).then(|| address(s.key.addr));
             let (mut owd_ns, mut owd_source) = match addr {
                 Some(addr) if kind != abi::BB_SESSION_PREFIX => self.delay_to(addr)?,
                 _ => (
@@ -363,9 +372,13 @@ mod tests {
             name(&session(abi::BB_SESSION_INTERFACE, "::", 0, 0)),
             "eth0/interface"
         );
+        let mut control = session(abi::BB_SESSION_CONTROL, "::", 0, 0);
+        assert_eq!(name(&control), "eth0/control");
+        control.key.user = 1001;
+        assert_eq!(name(&control), "eth0/control/uid-1000");
         assert_eq!(
-            name(&session(abi::BB_SESSION_CONTROL, "::", 0, 0)),
-            "eth0/control"
+            name(&session(abi::BB_SESSION_CONTROL, "10.0.0.2", 0, 0)),
+            "eth0/control-10.0.0.2"
         );
         assert_eq!(
             name(&session(abi::BB_SESSION_PLAIN, "10.0.0.2", 0, 0)),

@@ -57,7 +57,8 @@ enum bb_reason {
 
 /* What shares one bottleneck, and so one queue. */
 enum bb_session_kind {
-	BB_SESSION_CONTROL = 0, /* ARP, ND, STUN, DTLS, RTCP: one per interface */
+	/* ARP, ND, STUN, DTLS, RTCP: one per user of this host, or destination if forwarded */
+	BB_SESSION_CONTROL = 0,
 	BB_SESSION_PLAIN = 1, /* no metadata: best effort, one per destination */
 	BB_SESSION_DST = 2,
 	BB_SESSION_FLOW = 3,
@@ -240,13 +241,13 @@ struct bb_iface {
 /* ---- sessions: 8-way set associative table ---- */
 
 struct bb_session_key {
-	__u8 addr[16]; /* destination, masked to the prefix; 0 for CONTROL, INTERFACE */
+	__u8 addr[16]; /* destination, masked to the prefix; 0 for INTERFACE, CONTROL of a user */
 	__u32 ifindex;
 	__u32 hash; /* FLOW: hash of the 5-tuple; else 0 */
 	__u8 kind; /* enum bb_session_kind */
 	__u8 prefix;
 	__u16 pad;
-	__u32 user; /* 1 + uid, where rate and owd are what its sockets said; else 0 */
+	__u32 user; /* 1 + uid, where rate and owd are what its sockets said, and of CONTROL; else 0 */
 };
 
 #define BB_SESSION_NONE 0 /* never a session's index */

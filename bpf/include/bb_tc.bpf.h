@@ -27,6 +27,10 @@
  * is from a model of the SFDPS conference mix (complete frames on time at 253
  * kbit/s by factor: 0 28 %, 0.5 31 %, 0.7 43 %, 0.8125 44 %, 1.0 39 %).
  *
+ * Leaf 0 goes before all others and is never refused. What any user can send as
+ * signalling (STUN, DTLS, RTCP) has a quarter of each 250 ms of the link there;
+ * what is beyond is plain traffic.
+ *
  * It predicts and does not observe: a link slower than its rate, or plain bulk
  * traffic beyond the model, makes packets late that were admitted.
  *
@@ -41,6 +45,7 @@
 #define BB_TC_RECENT_NS (2 * BB_NSEC_PER_SEC)
 #define BB_TC_BURST_NS 5000000ULL /* packets this close are one burst */
 #define BB_TC_WINDOW_NS 250000000ULL
+#define BB_TC_SIGNALLING_SHARE 4 /* of a window: a quarter goes before media */
 #define BB_TC_ADMIT (-1)
 
 /* Upper bounds of the lifetimes of leaves 1..7; leaf 0 is control, leaf 7 the rest. */
@@ -95,10 +100,10 @@ struct bb_tc_request {
 	__u64 whole_ns; /* the same without the discount: what it will take from others */
 	__u64 packet_ns; /* of this packet */
 	__u32 ifindex;
-	__u8 leaf; /* 0..BB_TC_LEAF_PLAIN */
+	__u8 leaf; /* 0..BB_TC_LEAF_PLAIN; the decision may make it the last */
 	__u8 priority;
 	__u8 forward; /* count its bytes, never refuse */
-	__u8 pad;
+	__u8 signalling; /* control traffic that any user can send */
 };
 
 /*
@@ -230,6 +235,10 @@ __noinline int bb_tc_decide(__u32 slot, struct bb_tc_request *r)
 		r->now = model->updated_ns;
 	bb_tc_loads(model, r->now);
 
+	/* Its own bytes count, too: one GSO packet may be longer than the window. */
+	if (r->signalling &&
+	    model->given[0] + r->packet_ns > BB_TC_WINDOW_NS / BB_TC_SIGNALLING_SHARE)
+		r->leaf = leaf = BB_TC_LEAF_PLAIN;
 	if (leaf == BB_TC_LEAF_PLAIN) {
 		model->plain_ns = r->now;
 		goto admit;

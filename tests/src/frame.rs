@@ -44,6 +44,15 @@ pub fn rtp(ssrc: u32, timestamp: u32, marker: bool) -> Vec<u8> {
     out
 }
 
+/// A STUN binding request, filled up to `size` bytes, at least 20 (RFC 8489 §5).
+#[must_use]
+pub fn stun(size: usize) -> Vec<u8> {
+    let mut out = vec![0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42];
+    out[2..4].copy_from_slice(&length(size - 20));
+    out.resize(size, 0x55);
+    out
+}
+
 /// An IPv4 packet; `fragment` is the flags and offset word, `options` a multiple of 4 bytes.
 #[must_use]
 pub fn ip4_with(proto: u8, payload: &[u8], fragment: u16, options: &[u8], dst: [u8; 4]) -> Vec<u8> {

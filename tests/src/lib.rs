@@ -11,3 +11,4 @@ pub mod netns;
 pub mod program;
 pub mod require;
 pub mod socket;
+pub mod user;

@@ -168,11 +168,7 @@ fn control_traffic_is_known_and_wins_over_rules() {
     let lab = Lab::new();
     // A rule that would match everything.
     lab.rules(&[Rule::new().lifetime(200 * MS).priority(5)]);
-    let stun = {
-        let mut out = vec![0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42];
-        out.resize(20, 7);
-        out
-    };
+    let stun = stun(20);
     let rtcp = [0x81, 201, 0, 1, 1, 2, 3, 4];
     let dtls = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     let mld = {

@@ -5,16 +5,16 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     net::UdpSocket,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
 };
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, Rule, iface},
+    bpf::{Lab, Rule, iface, mapped},
     clock::SECOND,
-    frame::{ethernet, ip4, ip6, udp, udp4, udp6},
+    frame::{DST4, ethernet, ip4, ip4_with, ip6, stun, udp, udp4, udp6},
     netns::{ifindex, in_namespace, shell, veth},
 };
 
@@ -144,5 +144,52 @@ fn frames_cut_within_their_ip_header_are_sent() {
         assert_eq!(lab.global(BB_G_MALFORMED), cases.len() as u64);
         assert_eq!(lab.rule_stats(1).packets_sent, 2);
         assert_eq!(lab.rule_stats(0).dropped, [0; BB_REASONS as usize]);
+    });
+}
+
+/// The checksum of an IPv4 header without options, which whoever forwards it looks at.
+fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
+    let sum: u32 = packet[..20]
+        .chunks(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    packet
+}
+
+#[test]
+fn forwarded_signalling_has_a_session_of_each_destination() {
+    in_namespace(|| {
+        veth();
+        let mut device = tun("bbt0");
+        shell(
+            "ip addr add 192.0.2.254/24 dev bbt0; ip link set bbt0 up
+             echo 1 >/proc/sys/net/ipv4/conf/bbt0/forwarding
+             ip route add 198.51.100.0/24 via 10.9.0.2 dev bb0",
+        );
+        let lab = lab("bb0");
+        let other = [198, 51, 100, 8];
+        for (to, count) in [(DST4, 40), (other, 2)] {
+            let packet = with_checksum(ip4_with(17, &udp(PORT, &stun(100)), 0, &[], to));
+            for _ in 0..count {
+                device.write_all(&packet).unwrap();
+            }
+        }
+        // This host's own to the same place are its user's.
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        socket.send_to(&stun(100), ("198.51.100.7", PORT)).unwrap();
+        let sent = |addr: [u8; 16], user: u32| {
+            (0..BB_MAX_SESSIONS)
+                .map(|index| lab.session(index as u16))
+                .filter(|s| s.tag != 0 && u32::from(s.key.kind) == BB_SESSION_CONTROL)
+                .filter(|s| s.key.addr == addr && s.key.user == user)
+                .map(|s| s.counters.packets_sent)
+                .sum::<u64>()
+        };
+        assert_eq!(sent(mapped(DST4), 0), 40);
+        assert_eq!(sent(mapped(other), 0), 2);
+        assert!(sent([0; 16], 1) >= 1);
     });
 }

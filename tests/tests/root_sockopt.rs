@@ -11,6 +11,7 @@ use bestby_bpf::abi::*;
 use bestby_tests::{
     bpf::mapped,
     clock::{MS, SECOND},
+    frame::stun,
     netns::{ifindex, in_namespace},
     socket::{get, set},
 };
@@ -211,12 +212,17 @@ fn a_nobody_sets_lifetimes_and_reads_its_counters() {
     });
 }
 
-/// Sessions of `bb_sessions` that are somebody's, and one destination's.
-fn sessions(lab: &bestby_tests::bpf::Lab) -> Vec<bb_session> {
+/// Sessions of this kind in `bb_sessions` that are somebody's.
+fn sessions_of(lab: &bestby_tests::bpf::Lab, kind: bb_session_kind) -> Vec<bb_session> {
     (0..BB_MAX_SESSIONS)
         .map(|index| lab.session(index as u16))
-        .filter(|s| s.tag != 0 && u32::from(s.key.kind) == BB_SESSION_DST)
+        .filter(|s| s.tag != 0 && u32::from(s.key.kind) == kind)
         .collect()
+}
+
+/// Those of one destination.
+fn sessions(lab: &bestby_tests::bpf::Lab) -> Vec<bb_session> {
+    sessions_of(lab, BB_SESSION_DST)
 }
 
 /// 20 packets of each with a lifetime of 100 ms, over several times of BB_REFRESH_NS.
@@ -291,6 +297,31 @@ fn a_socket_that_limits_its_own_rate_limits_no_other_users() {
             .collect();
         all.sort_unstable();
         assert_eq!(all, [(0, 0, 20), (NOBODY + 1, 50_000, 20)]);
+    });
+}
+
+#[test]
+fn each_user_has_signalling_of_its_own() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        let theirs = as_nobody(udp);
+        let ours = udp();
+        for (socket, count) in [(&theirs, 50), (&ours, 3)] {
+            for _ in 0..count {
+                socket.send_to(&stun(100), TO).unwrap();
+            }
+        }
+        let mut all: Vec<_> = sessions_of(&lab, BB_SESSION_CONTROL)
+            .iter()
+            .filter(|s| s.key.user != 0)
+            .map(|s| (s.key.user, s.key.addr, s.counters.packets_sent))
+            .collect();
+        all.sort_unstable();
+        // Neighbour discovery of the kernel's is root's, too.
+        assert_eq!((all[0].0, all[0].1), (1, [0; 16]));
+        assert!(all[0].2 >= 3, "{all:?}");
+        assert_eq!(all[1..], [(NOBODY + 1, [0; 16], 50)]);
     });
 }
 

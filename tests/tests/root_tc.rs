@@ -9,7 +9,7 @@ use bestby_bpf::abi::*;
 use bestby_tests::{
     bpf::{LO, Lab, Outcome, PASS, Rule, SHOT, iface},
     clock::MS,
-    frame::{ethernet, rtp, udp4},
+    frame::{ethernet, rtp, stun, udp4},
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
@@ -254,6 +254,28 @@ fn lifetimes_choose_the_leaf_not_priorities() {
     let first = near(2390); // 597.5 ms, the bound is 600
     assert_eq!([near(2410), near(2390), near(2450)], [first; 3]);
     assert_ne!(near(4000), first, "a second is another leaf");
+}
+
+#[test]
+fn signalling_has_a_quarter_of_the_link_before_media() {
+    // A quarter of 250 ms is 1976 bytes; these are 500 each.
+    let lab = lab();
+    let signalling = udp4(VIDEO, &stun(500 - 42));
+    let leaves: Vec<u32> = (0..20).map(|_| leaf(&lab.run(&signalling))).collect();
+    assert_eq!(leaves[..3], [0; 3]);
+    assert_eq!(leaves[3..], [BB_TC_LEAF_PLAIN; 17]);
+    // Nothing of it is dropped, what cannot be forged goes first still, and media has its room.
+    assert_eq!(lab.rule_stats(0).dropped, [0; BB_REASONS as usize]);
+    assert_eq!(leaf(&lab.run(&ethernet(0x0806, &[0; 28]))), 0);
+    assert!(leaf(&lab.run(&audio(1))) < BB_TC_LEAF_PLAIN);
+
+    // One packet alone may be more than that.
+    let lab = self::lab();
+    assert_eq!(
+        leaf(&lab.run(&udp4(VIDEO, &stun(2000 - 42)))),
+        BB_TC_LEAF_PLAIN
+    );
+    assert_eq!(leaf(&lab.run(&signalling)), 0);
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use bestby_tests::agent::*;
 use bestby_tests::cpu;
+use bestby_tests::frame::stun;
 use bestby_tests::load::{Counter, Load, PEER, send_on_both};
 use bestby_tests::netns::{Lab, Netns, lab, linked_lab, try_shell};
 use bestby_tests::require;
+use bestby_tests::user::as_nobody;
 use serde_json::json;
 
 const PORT: u16 = 5004;
@@ -225,6 +228,44 @@ fn one_socket_on_two_cpus_loses_nothing() {
         for counted in ["packets_in", "packets_sent"] {
             assert_eq!(agent.flow("audio", counted), sent.len() as u64, "{counted}");
         }
+    });
+}
+
+#[test]
+fn another_users_flood_of_signalling_costs_nobody_elses() {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "rate": "1500kbit", "limit": 200}));
+        let counter = Counter::new(peer, PEER, PORT);
+        let _flooded = peer.enter(|| UdpSocket::bind((PEER, PORT + 1)).unwrap());
+        let ours = lab.netns.enter(|| UdpSocket::bind("10.9.0.1:0").unwrap());
+        // A socket's buffer holds a hundred packets or so: many sockets, so that the queue is full.
+        let flood = || {
+            as_nobody(|| {
+                let sockets: Vec<UdpSocket> = (0..8)
+                    .map(|_| UdpSocket::bind("10.9.0.1:0").unwrap())
+                    .collect();
+                for socket in &sockets {
+                    socket.set_nonblocking(true).unwrap();
+                    while socket.send_to(&stun(1000), (PEER, PORT + 1)).is_ok() {}
+                }
+            });
+        };
+        for number in 0..20u64 {
+            lab.netns.enter(flood);
+            let mut packet = stun(100);
+            packet[8..16].copy_from_slice(&number.to_ne_bytes());
+            ours.send_to(&packet, (PEER, PORT)).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        wait_for("an empty queue", || {
+            agent.stats()["interfaces"]["v0"]["queued"] == 0
+        });
+        counter.expect_all(&(0..20).collect::<Vec<_>>());
+        let sessions = &agent.stats()["sessions"];
+        assert_eq!(drops(&sessions["v0/control/uid-0"], "dropped"), 0);
+        let theirs = &sessions["v0/control/uid-65534"];
+        assert!(drops(theirs, "dropped") > 0, "no flood: {theirs}");
     });
 }
 

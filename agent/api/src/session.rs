@@ -43,7 +43,8 @@ pub struct RttInfo {
 /// One session: packets that share a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
-    /// Name, unique: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`.
+    /// Name, unique: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`,
+    /// `DEV/control-ADDRESS`, `DEV/plain-ADDRESS`; one user's alone ends in `/uid-N`.
     pub name: String,
     /// Interface.
     pub dev: String,

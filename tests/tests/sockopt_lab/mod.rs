@@ -10,15 +10,15 @@ use std::{
 };
 
 use bestby_bpf::abi::*;
+pub(crate) use bestby_tests::user::{NOBODY, as_nobody};
 use bestby_tests::{
     bpf::{Lab, iface, mapped},
-    netns::{cgroup_root, ifindex, in_thread, veth},
+    netns::{cgroup_root, ifindex, veth},
     socket::get,
 };
 use zerocopy::FromBytes as _;
 
 pub(crate) const LEVEL: i32 = SOL_BESTBY as i32;
-pub(crate) const NOBODY: libc::uid_t = 65534;
 
 /// The options are attached to the root of the cgroup tree: one test at a time.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -44,21 +44,6 @@ pub(crate) fn lab() -> Lab {
 #[track_caller]
 pub(crate) fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
-}
-
-/// Runs as nobody, without any capability, in a thread of its own, in the caller's namespace.
-pub(crate) fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    in_thread(|| {
-        // SAFETY: raw calls change the credentials of the calling thread alone; the others stay root.
-        unsafe {
-            let no_groups = std::ptr::null::<libc::gid_t>();
-            assert_eq!(libc::syscall(libc::SYS_setgroups, 0, no_groups), 0);
-            for call in [libc::SYS_setresgid, libc::SYS_setresuid] {
-                assert_eq!(libc::syscall(call, NOBODY, NOBODY, NOBODY), 0);
-            }
-        }
-        work()
-    })
 }
 
 pub(crate) fn udp() -> UdpSocket {

@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::{
     Fault, File,
-    cell::{Bottleneck, Cell, Coordinate, LinkRate, Point, slug},
+    cell::{Bottleneck, Cell, Control, Coordinate, LinkRate, Point, slug},
     check::unheard,
     traffic::Traffic,
     value::{Axis, Error, Lifetime, Millis, Percent},
@@ -286,10 +286,40 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             }
         }
     }
+    check_relay(file, &cells)?;
     Ok(Expansion {
         axes: drafts.axes,
         cells,
     })
+}
+
+/// Refuses a relay's traffic, which has many receivers, where there can be only one.
+fn check_relay(file: &File, cells: &[Cell]) -> Result<(), Fault> {
+    let srt = |cell: &&Cell| matches!(cell.queue, Queue::Srt { .. });
+    let (why, mut alone): (_, Vec<&Cell>) = if file.stall.is_some() {
+        (
+            "[stall]: the line that can stall has one end",
+            cells.iter().collect(),
+        )
+    } else if file.control != Control::None {
+        (
+            "`control`: a congestion-controlled sender has one session",
+            cells.iter().collect(),
+        )
+    } else {
+        (
+            "`queues`: SRT is of one receiver",
+            cells.iter().filter(srt).collect(),
+        )
+    };
+    alone.retain(|cell| cell.point.model().is_ok_and(|model| model.is_relay()));
+    match alone.first() {
+        None => Ok(()),
+        Some(_) => Err(Fault {
+            at: Some(file.traffic.span().start),
+            message: format!("[traffic]: a relay sends to many receivers; {why}"),
+        }),
+    }
 }
 
 /// Refuses more cells than a series can have, and says where they come from.

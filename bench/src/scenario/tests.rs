@@ -190,6 +190,24 @@ fn a_stall_must_fit_into_the_run() {
 }
 
 #[test]
+fn a_relay_needs_a_way_to_each_of_its_receivers() {
+    let relay = SMALL.replace("conference", "sfu");
+    assert!(!parse(&relay).cells.is_empty());
+    let stall = format!("{relay}[stall]\nat = 10000\nlength = 5000\n");
+    let control = relay
+        .replace("owd = 40", "owd = 40\nbottleneck = \"router\"")
+        .replacen("title", "control = \"tfrc\"\ntitle", 1);
+    let srt = relay.replace("pfifo 32", "srt");
+    for (text, says) in [(stall, "stall"), (control, "control"), (srt, "SRT")] {
+        let (line, message) = refused(&text);
+        assert!(
+            message.contains("many receivers") && message.contains(says) && line.is_some(),
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn queues_given_twice_are_refused() {
     let text = SMALL.replace("pfifo 32", "bestby  qdisc triage");
     let (line, message) = refused(&text);

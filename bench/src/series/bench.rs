@@ -166,10 +166,6 @@ impl Bench {
             path.set_router(rate, packets)?;
         }
         let relays = point.model()?.is_relay();
-        ensure!(
-            !relays || point.control == Control::None,
-            "congestion control is of one session: a relay's clients would need one each"
-        );
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
         let discard = (job.scenario.discard_first * SECOND as f64).round() as u64;
         let tcp_bytes = |tcp: Option<Running>, sent: &Sent| {
@@ -232,10 +228,6 @@ impl Bench {
             .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
         let marking = queue.marking(owd);
         let (sent, arrivals, srt) = if let Queue::Srt { paced } = queue {
-            ensure!(
-                !relays,
-                "SRT is of one receiver: a relay's clients would need one each"
-            );
             let settings = srt::Settings::new(schedule, told.rate, owd, *paced)?;
             let outcome = srt::run(path, schedule, &settings, point.loss_percent.0 > 0.0)?;
             (outcome.sent, outcome.arrivals, Some(outcome.counters))

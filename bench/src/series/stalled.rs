@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 
 use super::{
     bench::{self, Passage},
@@ -31,10 +31,6 @@ const FAR: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 2);
 /// Sends `schedule` over a line of `rate` bit/s that stands still during `stall`.
 pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) -> Result<Passage> {
     let (queue, point) = (&job.cell.queue, &job.cell.point);
-    ensure!(
-        !point.model()?.is_relay(),
-        "a line that stalls has one receiver: choose a traffic model with one"
-    );
     let owd = point.owd_ms.ns();
     let told_owd = (owd as f64 * (1.0 + point.rtt_error.0)).round() as u64;
     let ns = Netns::new("st")?;

@@ -15,7 +15,12 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{netns::Netns, run, sys};
+use crate::{netns::Netns, run, sys, traffic::MAC};
+
+/// So many bytes less than on an Ethernet has a packet here, and so counts for every queue that
+/// shapes this device: SLIP carries IP alone, without the MAC header that a schedule's `wire_bytes`
+/// include. (The bytes that SLIP itself adds come behind the shaper, on a line without a rate.)
+pub const SHORTER: u32 = MAC;
 
 const N_SLIP: libc::c_int = 1;
 const SIOCGIFNAME: libc::Ioctl = 0x8910;

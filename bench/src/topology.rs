@@ -46,8 +46,8 @@ const PORT: u16 = 5004;
 
 /// The router's device towards the receiver, which carries its FIFO.
 const ROUTER_DEVICE: &str = "x1";
-/// bytes; just above TCP's packet of 1514.
-const ROUTER_BURST: u32 = 1600;
+/// What its bucket holds, bytes; just above TCP's packet of 1514.
+pub const ROUTER_BURST: u32 = 1600;
 /// Where the clients of a relay are.
 const CLIENTS: &str = "10.78.0.0/16";
 

@@ -75,8 +75,11 @@ pub struct Packet {
     pub wire_bytes: u32,
 }
 
-/// Ethernet (14), IPv4 (20) and UDP (8) headers in front of the payload.
-pub const HEADERS: u32 = 42;
+/// The MAC header of an Ethernet, bytes.
+pub const MAC: u32 = 14;
+
+/// Ethernet, IPv4 (20) and UDP (8) headers in front of the payload.
+pub const HEADERS: u32 = MAC + 20 + 8;
 
 /// Smallest packet that holds the lab's own record.
 pub const MIN_WIRE: u32 = HEADERS + wire::RECORD as u32;

@@ -6,10 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
-use crate::sys::SECOND;
+use crate::{sys::SECOND, traffic::MAC};
 
-/// Bytes of an Ethernet header, which every packet is counted with.
-const MAC: u32 = 14;
 /// Largest block that a reader must hold: a pcapng block of one jumbo or GSO packet.
 const BUFFER: usize = 1 << 20;
 

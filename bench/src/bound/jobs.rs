@@ -35,7 +35,7 @@ pub(super) fn due(last: &Packet, link: &Link) -> i64 {
     let departs = last.at as i64 + last.lifetime as i64 - link.owd as i64;
     let behind = match link.departure {
         Departure::FirstBit => link.transmission(u64::from(last.wire_bytes)),
-        Departure::LastBit => 0,
+        Departure::LastBit | Departure::Bucket => 0,
     };
     departs + (behind + link.burst) as i64
 }

@@ -16,6 +16,9 @@
 //! **Departure.** A shaper hands a packet over when its *first* bit would leave, and
 //! keeps the link busy afterwards; the path then delays it by the owd. So the last
 //! packet of an ADU may start as late as deadline − owd: see [`Departure`].
+//!
+//! **Other links.** A router's token bucket: [`Link::of_bucket`]. A link that stands still for a
+//! while: [`stall`].
 
 mod classes;
 mod columns;
@@ -25,9 +28,12 @@ mod drops;
 mod informed;
 mod jobs;
 #[cfg(test)]
+mod orders;
+#[cfg(test)]
 mod program;
 pub mod rules;
 pub mod simulate;
+pub mod stall;
 pub mod study;
 #[cfg(test)]
 mod tests;
@@ -57,6 +63,9 @@ pub enum Departure {
     FirstBit,
     /// When its transmission ends: a real serial line.
     LastBit,
+    /// As soon as the time for all its bytes is saved up, which may have been before it existed:
+    /// a token bucket (TBF), which holds [`Link::burst`].
+    Bucket,
 }
 
 /// A link whose rate is known.
@@ -69,7 +78,7 @@ pub struct Link {
     /// What departure means here.
     pub departure: Departure,
     /// How far the shaper may run ahead of its rate after an idle time, ns of the link
-    /// (BB_PACE_CREDIT_NS in bestby).
+    /// (BB_PACE_CREDIT_NS in bestby, what a bucket holds).
     pub burst: u64,
 }
 
@@ -81,6 +90,36 @@ impl Link {
             owd,
             departure: Departure::FirstBit,
             burst: MILLI,
+        }
+    }
+
+    /// A router's link behind a token bucket of `bucket` bytes, as the lab's path has it with
+    /// `bottleneck = "router"`.
+    ///
+    /// The bound holds for every queue in front of it, whatever rate that believes in, and for
+    /// every order. What a sender's queue does is to let packets reach the bucket later than they
+    /// are created, and a FIFO there makes them wait longer or drops them: neither gives back any of
+    /// the link's time. Let c be the time up to which the bucket has spent its credit. A packet of
+    /// transmission time w leaves at some t ≥ c + w, not before it was created, and c becomes
+    /// max(c, t − burst) + w ≤ t. So
+    ///
+    /// - in every window up to t no more leaves than the window and one burst hold: the demand
+    ///   criterion, with due times that are a burst later than deadline − owd. Other than with
+    ///   [`Departure::FirstBit`] the last packet is within that, too: its bytes are paid for
+    ///   when it leaves;
+    /// - the search of [`whole`] goes from c to the next c exactly so, with every packet as early
+    ///   as it may leave, which leaves c least.
+    ///
+    /// What the bucket cannot hold it never sends (the lab's holds every packet); that it might
+    /// here is a relaxation.
+    pub fn of_bucket(rate: u64, owd: u64, bucket: u64) -> Self {
+        let rate = rate.max(1);
+        let burst = (u128::from(bucket) * 8_000_000_000).div_ceil(u128::from(rate)) as u64;
+        Self {
+            rate,
+            owd,
+            departure: Departure::Bucket,
+            burst,
         }
     }
 
@@ -184,7 +223,7 @@ pub fn of(schedule: &Schedule, rate: u64, owd: u64) -> Bound {
     on(schedule, Link::of_path(rate, owd))
 }
 
-/// The same for any link.
+/// The same for any link that is up all the time.
 pub fn on(schedule: &Schedule, link: Link) -> Bound {
     let [audio, video, data] = classes::bounds(schedule, &link, true);
     Bound {

@@ -83,7 +83,7 @@ fn demand(jobs: &[Job]) -> bool {
 
 prop_compose! {
     /// Up to 12 ADUs of one to three packets; lifetimes are equal within a class.
-    fn small()(
+    pub(super) fn small()(
         lifetimes in prop::array::uniform3(12u64..60),
         adus in prop::collection::vec((0usize..3, 0u64..60, prop::collection::vec(500u32..9_000, 1..4)), 1..12),
         classes in 1usize..4,

@@ -33,6 +33,8 @@ pub(super) struct Piece {
     release: i64,
     /// When it must begin at the latest.
     begin: i64,
+    /// When it must exist at the latest: a bucket may begin to pay for it before.
+    exist: i64,
     /// How long it occupies the link.
     work: i64,
 }
@@ -41,12 +43,15 @@ impl Piece {
     pub(super) fn new(packet: &Packet, link: &Link) -> Self {
         let work = link.transmission(u64::from(packet.wire_bytes)) as i64;
         let departs = (packet.at + packet.lifetime) as i64 - link.owd as i64;
+        let (begin, exist) = match link.departure {
+            Departure::FirstBit => (departs, departs),
+            Departure::LastBit => (departs - work, departs - work),
+            Departure::Bucket => (departs - work, departs),
+        };
         Self {
             release: packet.at as i64,
-            begin: match link.departure {
-                Departure::FirstBit => departs,
-                Departure::LastBit => departs - work,
-            },
+            begin,
+            exist,
             work,
         }
     }
@@ -166,7 +171,7 @@ impl Search {
     /// When the link is free again if it sends `piece` as soon as it is free at `clock`; `None` if
     /// that is too late.
     fn send(&self, clock: i64, piece: &Piece) -> Option<i64> {
-        (clock.max(piece.release) <= piece.begin)
+        (clock <= piece.begin && piece.release <= piece.exist)
             .then(|| clock.max(piece.release - self.burst) + piece.work)
     }
 

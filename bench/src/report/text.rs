@@ -249,7 +249,7 @@ fn short(scenario: &ScenarioSummary, ours: &str) -> String {
     let found = short::short(scenario);
     let bounded = short::bounded(scenario);
     if bounded == 0 {
-        return "No run has a clairvoyant bound (no one known rate).\n\n".into();
+        return "No run has a clairvoyant bound (no known rate).\n\n".into();
     }
     let mut text = format!(
         "In {} of {bounded} cells {ours} has less than {} % of the audio although all of it was \

@@ -10,13 +10,18 @@ use super::{
     summary::RunSummary,
 };
 use crate::{
-    bound::{self, Bound, FalseDrops, Fate},
+    bound::{
+        self, Bound, Departure, FalseDrops, Fate, Link,
+        stall::{self, Stall},
+    },
     records,
     scenario::{
         Scenario,
-        cell::{Bottleneck, Cell, Point},
+        cell::{Bottleneck, Cell, Control, Point},
     },
+    slip,
     sys::SECOND,
+    topology,
     traffic::Schedule,
 };
 
@@ -47,7 +52,7 @@ impl Limits {
     }
 
     /// Adds to `run` its bound and its false drops, where there is such a thing: the
-    /// link must have one known rate all the time. Of an archived run only the bound, and
+    /// link must have a rate that is known. Of an archived run only the bound, and
     /// only if its packets are known for certain: its records are gone.
     pub(super) fn judge(
         &mut self,
@@ -57,37 +62,102 @@ impl Limits {
         run: &mut RunSummary,
     ) -> Result<()> {
         let point = &cell.point;
-        if point.bottleneck != Bottleneck::Sender || point.stall.is_some() {
+        let Some(way) = Way::of(point, run) else {
             return Ok(());
-        }
+        };
         let is_current = |bound: Option<&Bound>| bound.is_some_and(Bound::is_current);
         let archived = run.records.is_empty();
         if archived && (is_current(run.bound.as_ref()) || !point.model()?.is_of_seed()) {
             return Ok(());
         }
-        let owd = (run.owd_ms * 1e6).round() as u64;
-        let schedule = point.schedule(scenario.seconds, run.seed)?;
+        let schedule = way.shorter(point.schedule(scenario.seconds, run.seed)?);
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
         let (judged, places) = judged(&schedule, discard);
-        let key = key(point, run, owd)?;
+        let key = key(point, run, &way)?;
         if !is_current(self.known.get(&key)) {
-            self.known
-                .insert(key.clone(), bound::of(&judged, run.rate, owd));
+            self.known.insert(key.clone(), way.bound(&judged));
             self.changed = true;
         }
         run.bound = self.known.get(&key).copied();
         // A packet that the network lost was not given up.
         if point.loss_percent.0 == 0.0 && !archived {
-            run.false_drops = Some(false_drops(store, run, &judged, &places, owd)?);
+            run.false_drops = Some(false_drops(store, run, &judged, &places, &way)?);
         }
         Ok(())
     }
 }
 
+/// What a run's packets had to pass.
+struct Way {
+    link: Link,
+    stall: Option<Stall>,
+}
+
+impl Way {
+    /// `None` where the rate that the media could have is not known.
+    fn of(point: &Point, run: &RunSummary) -> Option<Self> {
+        Some(Self {
+            link: link(point, run)?,
+            stall: point.stall.map(|stall| Stall {
+                at: stall.at.ns(),
+                length: stall.length.ns(),
+            }),
+        })
+    }
+
+    /// `schedule` with the bytes that its packets have there.
+    fn shorter(&self, mut schedule: Schedule) -> Schedule {
+        if self.stall.is_some() {
+            for packet in &mut schedule.packets {
+                packet.wire_bytes = packet.wire_bytes.saturating_sub(slip::SHORTER);
+            }
+        }
+        schedule
+    }
+
+    fn bound(&self, judged: &Schedule) -> Bound {
+        match self.stall {
+            Some(stall) => stall::bound(judged, self.link, stall),
+            None => bound::on(judged, self.link),
+        }
+    }
+
+    /// `fates[i]` is that of packet `i`.
+    fn false_drops(&self, judged: &Schedule, fates: &[Fate]) -> FalseDrops {
+        let Some(stall) = self.stall else {
+            return bound::false_drops(judged, fates, &self.link);
+        };
+        let (mapped, places) = stall::mapped(judged, &self.link, stall);
+        let fates: Vec<Fate> = places.iter().map(|&place| fates[place]).collect();
+        bound::false_drops(&mapped, &fates, &self.link)
+    }
+}
+
+/// The link of a run while it is up. Beside TCP, and where a congestion control sets the rate, nobody knows
+/// what the media could have had.
+fn link(point: &Point, run: &RunSummary) -> Option<Link> {
+    if point.tcp > 0 || point.control != Control::None {
+        return None;
+    }
+    let owd = (run.owd_ms * 1e6).round() as u64;
+    Some(match point.bottleneck {
+        Bottleneck::Sender => Link::of_path(run.rate, owd),
+        Bottleneck::Router => Link::of_bucket(run.rate, owd, topology::ROUTER_BURST.into()),
+    })
+}
+
 /// What a bound depends on: the traffic and the link, not the queue and what it is told.
-fn key(point: &Point, run: &RunSummary, owd: u64) -> Result<String> {
+fn key(point: &Point, run: &RunSummary, way: &Way) -> Result<String> {
     let traffic = serde_json::to_string(&(&point.traffic, &point.lifetime))?;
-    Ok(format!("{traffic} {} {} {owd}", run.seed, run.rate))
+    let Link { owd, burst, .. } = way.link;
+    let mut key = format!("{traffic} {} {} {owd}", run.seed, run.rate);
+    if way.link.departure == Departure::Bucket {
+        key += &format!(" bucket {burst}");
+    }
+    if let Some(Stall { at, length }) = way.stall {
+        key += &format!(" stall {at} {length}");
+    }
+    Ok(key)
 }
 
 /// The packets of ADUs that begin after the part of a run that is discarded, and their
@@ -115,7 +185,7 @@ fn false_drops(
     run: &RunSummary,
     judged: &Schedule,
     places: &[usize],
-    owd: u64,
+    way: &Way,
 ) -> Result<FalseDrops> {
     let (rows, _) = records::read(&store.path(&run.records))
         .context("its records are gone: remove the run's .json to make it again")?;
@@ -125,8 +195,7 @@ fn false_drops(
         _ => Fate::Dropped,
     };
     let fates: Vec<Fate> = places.iter().map(fate).collect();
-    let link = bound::Link::of_path(run.rate, owd);
-    Ok(bound::false_drops(judged, &fates, &link))
+    Ok(way.false_drops(judged, &fates))
 }
 
 #[cfg(test)]

@@ -152,12 +152,12 @@ pub struct RunSummary {
     pub delay_is_real: bool,
     /// What came of it.
     pub measures: Measures,
-    /// What no schedule could beat, of the ADUs that were judged; absent where the link
-    /// has no one known rate (a router, a stall), and in the own file of a run with records.
+    /// What no schedule could beat, of the ADUs that were judged; absent where the
+    /// link's rate for the media is not known (beside TCP, or with a control), and in the own file of a run with records.
     #[serde(default)]
     pub bound: Option<Bound>,
-    /// ADUs of the whole run that were given up although there was room for them; absent
-    /// where the bound is, and where the network loses packets.
+    /// ADUs of the whole run that were given up although there was room for them, by the queue or
+    /// a router's FIFO; absent where the bound is, and where the network loses packets.
     #[serde(default)]
     pub false_drops: Option<FalseDrops>,
     /// What arrived at all, worked out of the records; with a congestion control only, and

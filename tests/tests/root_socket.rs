@@ -19,6 +19,7 @@ use bestby_tests::{
     frame::rtp,
     netns::{Netns, in_namespace, shell},
     socket::set,
+    user::as_nobody,
 };
 use sockopt_lab::*;
 use zerocopy::{FromBytes as _, Immutable, IntoBytes};

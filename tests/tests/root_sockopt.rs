@@ -14,6 +14,7 @@ use bestby_tests::{
     frame::stun,
     netns::{ifindex, in_namespace},
     socket::{get, set},
+    user::{NOBODY, as_nobody},
 };
 use sockopt_lab::*;
 

@@ -10,7 +10,6 @@ use std::{
 };
 
 use bestby_bpf::abi::*;
-pub(crate) use bestby_tests::user::{NOBODY, as_nobody};
 use bestby_tests::{
     bpf::{Lab, iface, mapped},
     netns::{cgroup_root, ifindex, veth},

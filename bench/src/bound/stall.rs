@@ -101,9 +101,10 @@ impl<'a> Mapping<'a> {
 
     /// `time` is not in the stall.
     fn behind(&self, time: i64) -> i64 {
-        match time >= self.stood[1] {
-            true => time - self.skipped,
-            false => time,
+        if time >= self.stood[1] {
+            time - self.skipped
+        } else {
+            time
         }
     }
 
@@ -122,9 +123,10 @@ impl<'a> Mapping<'a> {
     fn packet(&self, packet: &Packet) -> Packet {
         let at = self.exists(packet.at as i64);
         // Due before it is created: it is lost all the same, and no lifetime is less than 0.
-        let lifetime = match self.is_lost(packet) {
-            true => 0,
-            false => (self.must_leave(self.due(packet)) + self.owd - at).max(0),
+        let lifetime = if self.is_lost(packet) {
+            0
+        } else {
+            (self.must_leave(self.due(packet)) + self.owd - at).max(0)
         };
         Packet {
             at: at as u64,

@@ -295,27 +295,24 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
 
 /// Refuses a relay's traffic, which has many receivers, where there can be only one.
 fn check_relay(file: &File, cells: &[Cell]) -> Result<(), Fault> {
-    let srt = |cell: &&Cell| matches!(cell.queue, Queue::Srt { .. });
-    let (why, mut alone): (_, Vec<&Cell>) = if file.stall.is_some() {
-        (
-            "[stall]: the line that can stall has one end",
-            cells.iter().collect(),
-        )
-    } else if file.control != Control::None {
-        (
-            "`control`: a congestion-controlled sender has one session",
-            cells.iter().collect(),
-        )
-    } else {
-        (
-            "`queues`: SRT is of one receiver",
-            cells.iter().filter(srt).collect(),
-        )
+    let of_one = |cell: &Cell| {
+        if file.stall.is_some() {
+            Some("[stall]: the line that can stall has one end")
+        } else if file.control != Control::None {
+            Some("`control`: a congestion-controlled sender has one session")
+        } else if matches!(cell.queue, Queue::Srt { .. }) {
+            Some("`queues`: SRT is of one receiver")
+        } else {
+            None
+        }
     };
-    alone.retain(|cell| cell.point.model().is_ok_and(|model| model.is_relay()));
-    match alone.first() {
+    let is_relay = |cell: &Cell| cell.point.model().is_ok_and(|model| model.is_relay());
+    let why = cells
+        .iter()
+        .find_map(|cell| of_one(cell).filter(|_| is_relay(cell)));
+    match why {
         None => Ok(()),
-        Some(_) => Err(Fault {
+        Some(why) => Err(Fault {
             at: Some(file.traffic.span().start),
             message: format!("[traffic]: a relay sends to many receivers; {why}"),
         }),

@@ -1,45 +1,12 @@
 //! The runs behind docs/results.md, in bench/runs, can be shown by the lab as it is.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod kept;
+
+use std::fs;
 
 use serde_json::Value;
 
-/// What the lab says when it is started in `directory`: a scenario of real media encodes there.
-fn lab(directory: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_bestby-lab"))
-        .args(arguments)
-        .current_dir(directory)
-        .output()
-        .expect("started");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {words}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Restores all archives of a directory to `out`; the names of their scenarios.
-fn restore(kept: &Path, directory: &Path, out: &str) -> Vec<String> {
-    let mut archives: Vec<String> = fs::read_dir(kept)
-        .unwrap_or_else(|error| panic!("{}: {error}", kept.display()))
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_file())
-        .map(|path| path.display().to_string())
-        .collect();
-    archives.sort_unstable();
-    assert!(!archives.is_empty());
-    let mut arguments = vec!["restore", "--out", out];
-    arguments.extend(archives.iter().map(String::as_str));
-    let restored = lab(directory, &arguments);
-    assert_eq!(restored.lines().count(), archives.len(), "{restored}");
-    let name = |line: &str| {
-        let made = line.split(": ").next().expect("a path");
-        made.rsplit('/').next().expect("a name").to_owned()
-    };
-    restored.lines().map(name).collect()
-}
+use kept::{lab, restore, runs};
 
 fn has_a_table_of_each(tables: &str, names: &[String]) {
     for name in names {
@@ -54,7 +21,7 @@ fn has_a_table_of_each(tables: &str, names: &[String]) {
 
 #[test]
 fn every_archive_is_restored_and_makes_its_table() {
-    let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("runs");
+    let kept = runs();
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).display().to_string();
     let (all, triage) = (path("kept"), path("triage"));
@@ -90,7 +57,7 @@ fn number(of: &Value, at: &str) -> u64 {
 
 #[test]
 fn no_run_with_all_of_the_audio_has_more_frames_than_its_bound() {
-    let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("runs");
+    let kept = runs();
     let directory = tempfile::tempdir().expect("a directory");
     let mut without: Vec<String> = Vec::new();
     let mut judged = 0;

@@ -338,6 +338,15 @@ impl Metric {
         })
     }
 
+    /// Digits behind the point where several figures share a cell: one less, but not of what is
+    /// wanted to be next to nothing.
+    pub(super) fn brief(&self) -> usize {
+        match self.label == FALSE_DROPS.label || self.label == STALE.label {
+            true => self.digits,
+            false => self.digits.saturating_sub(1),
+        }
+    }
+
     /// `54.50 ± 1.25`, without `±` where one run says nothing of its certainty.
     pub(super) fn text(&self, estimate: &Estimate) -> String {
         let digits = self.digits;

@@ -5,6 +5,7 @@ mod beside;
 pub mod compare;
 mod delays;
 mod gain;
+mod grid;
 pub mod html;
 mod metric;
 mod plot;
@@ -30,7 +31,7 @@ use reference::{Before, Reference};
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("tables").multiple(true))]
 pub struct Options {
-    /// What `run` was given as --out.
+    /// What `run` was given as --out; for tables also one scenario's directory in it.
     #[arg(default_value = "target/bench")]
     pub dir: PathBuf,
     /// Instead of the page: Markdown tables of these columns, named as on the page and
@@ -56,6 +57,11 @@ pub struct Options {
     /// in which it has less than it could, its most false drops and stale packets.
     #[arg(long, group = "tables")]
     pub best: bool,
+    /// One table for each scenario, with the values of this axis (or of `queue`) as its columns and all
+    /// else as its rows: with --table the means of the columns named (`±` behind one: with its
+    /// interval), with --best triage's and the best other queue's audio and frames.
+    #[arg(long, value_name = "AXIS", requires = "tables", conflicts_with_all = ["against", "before"])]
+    pub across: Option<String>,
     /// With --table or --best: only cells whose place on the axes or queue contains one of
     /// these words, e.g. load=2, "owd=40_load=1.5".
     #[arg(long, value_name = "WORD", value_delimiter = ',', requires = "tables")]
@@ -72,12 +78,23 @@ pub fn run(options: &Options) -> Result<()> {
         before,
         beside,
         best,
+        across,
         only,
     } = options;
     // Refused before what takes long.
-    let columns = table.as_deref().map(text::columns).transpose()?;
-    let mut gathered = summary::gather_some(dir)?;
-    if columns.is_none() && !best {
+    let figures = table.as_deref().map(grid::figures).transpose()?;
+    let columns = table
+        .as_deref()
+        .filter(|_| across.is_none())
+        .map(text::columns)
+        .transpose()?;
+    let tables = table.is_some() || *best;
+    let mut gathered = if tables {
+        summary::gather_shown(dir)?
+    } else {
+        summary::gather_some(dir)?
+    };
+    if !tables {
         summary::keep(dir, &gathered)?;
         say!("{}", html::write(dir)?.display());
         return Ok(());
@@ -99,8 +116,14 @@ pub fn run(options: &Options) -> Result<()> {
         let reference = Reference::new(&gathered, against.as_deref(), before)?;
         crate::say::text(&text::tables(&gathered, &columns, reference.as_ref()));
     }
+    if let (Some(figures), Some(across)) = (figures, across) {
+        crate::say::text(&grid::tables(&gathered, &figures, across)?);
+    }
     if *best {
-        crate::say::text(&text::standing(&gathered));
+        crate::say::text(&match across {
+            Some(across) => grid::standing(&gathered, across)?,
+            None => text::standing(&gathered),
+        });
     }
     Ok(())
 }

@@ -229,16 +229,26 @@ fn named(axis: &str, unit: &str) -> String {
 pub(super) fn place(scenario: &ScenarioSummary, axes: &[Coordinate]) -> String {
     let words: Vec<String> = axes
         .iter()
-        .map(|Coordinate { axis, value }| {
-            let unit = scenario
-                .axes
-                .iter()
-                .find(|swept| swept.axis == *axis)
-                .map_or("", |swept| swept.unit.as_str());
-            format!("{axis} {value} {unit}").trim_end().to_owned()
-        })
+        .map(|Coordinate { axis, value }| at_value(scenario, axis, value))
         .collect();
     words.join(", ")
+}
+
+/// One value of an axis: `owd 75 ms`.
+pub(super) fn at_value(scenario: &ScenarioSummary, axis: &str, value: &str) -> String {
+    format!("{axis} {value} {}", unit(scenario, axis))
+        .trim_end()
+        .to_owned()
+}
+
+/// An axis with its unit: `owd, ms`.
+pub(super) fn axis(scenario: &ScenarioSummary, axis: &str) -> String {
+    named(axis, unit(scenario, axis))
+}
+
+fn unit<'a>(scenario: &'a ScenarioSummary, axis: &str) -> &'a str {
+    let swept = scenario.axes.iter().find(|swept| swept.axis == axis);
+    swept.map_or("", |swept| swept.unit.as_str())
 }
 
 /// All combinations of the axes that were run, in the order of the cells.

@@ -34,7 +34,7 @@ const USUAL: [&str; 13] = [
 ];
 
 /// Stands for a figure that a cell does not have.
-const NONE: &str = "–";
+pub(super) const NONE: &str = "–";
 
 /// The columns of `names`, separated by commas; empty: the usual ones.
 pub(super) fn columns(names: &str) -> Result<Vec<&'static Metric>> {
@@ -71,7 +71,7 @@ pub(super) fn tables<'a>(
 }
 
 /// The heading, what made the figures, and what is missing.
-fn head(scenario: &ScenarioSummary) -> String {
+pub(super) fn head(scenario: &ScenarioSummary) -> String {
     let mut text = format!(
         "### {}: {}\n\n{}; mean ± half the 95 % interval (Student's t); {}\n",
         scenario.name,

@@ -210,6 +210,25 @@ pub fn gather_some(root: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
+/// Everything below `dir`, a results' directory, or of one scenario's directory in one.
+///
+/// # Errors
+/// It is neither.
+pub fn gather_shown(dir: &Path) -> Result<Summary> {
+    // Of `.` only the whole path has a parent.
+    let whole = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    if Store::is_series(&whole)
+        && let (Some(root), Some(name)) = (whole.parent(), whole.file_name())
+    {
+        let scenario = gather_one(root, &name.to_string_lossy())?;
+        return Ok(Summary {
+            format: FORMAT,
+            scenarios: scenario.into_iter().collect(),
+        });
+    }
+    gather_some(dir)
+}
+
 /// The results' directory that is near `wrong`, in words.
 fn meant(wrong: &Path) -> String {
     // Of `.` and `..` only the whole path has the parents.

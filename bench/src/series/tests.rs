@@ -222,6 +222,7 @@ fn a_report_of_a_directory_without_series_is_refused_and_writes_nothing() {
             dir: dir.to_owned(),
             table: table.map(str::to_owned),
             against: None,
+            across: None,
             before: None,
             beside: None,
             best: false,
@@ -231,9 +232,14 @@ fn a_report_of_a_directory_without_series_is_refused_and_writes_nothing() {
     let whole = root.canonicalize().expect("is there");
     let part = format!("it is a part of {}; give that", whole.display());
     let below = format!("in it that do: {}", root.display());
+    // Tables are of one scenario, too; its page would stand among its cells.
+    report(&root.join("t"), Some("")).expect("tables");
+    let error = report(&root.join("t"), None)
+        .expect_err("refused")
+        .to_string();
+    assert!(error.contains(&part), "{error}");
     for (dir, words) in [
         (empty.clone(), "what `run` or `restore` was given as --out"),
-        (root.join("t"), &part),
         (root.join("t/owd=5_pfifo-5"), &part),
         (directory.path().to_owned(), &below),
     ] {

@@ -192,6 +192,7 @@ pub(super) fn words(status: &io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match (status.code(), status.signal()) {
             // As tests/vm/run says; of 125 it has given the reason on standard error.
+            (Some(123), _) => "its kernel panicked".to_owned(),
             (Some(124), _) => "its time was over".to_owned(),
             (Some(125), _) => "without a status".to_owned(),
             (Some(code), _) => format!("status {code}"),

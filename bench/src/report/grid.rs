@@ -168,7 +168,9 @@ fn lay_out(
     across: &str,
     cell: impl Fn(&[Coordinate], &str) -> Option<String>,
 ) -> Result<String> {
-    let combinations = section::combinations(scenario);
+    let mut combinations = section::combinations(scenario);
+    // Cells of a queue that is told nothing come before those of others.
+    combinations.sort_by_key(|axes| section::order(scenario, axes));
     // The values of an axis that are shown, in their order.
     let values = |axis: &str| -> Vec<&str> {
         let all = scenario.axes.iter().filter(|swept| swept.axis == axis);
@@ -330,17 +332,20 @@ mod tests {
     fn a_queue_that_is_told_nothing_stands_beside_every_error() {
         let at = |error| [("rtt_error", error)];
         let cells = vec![
-            cell(&at("0"), OURS, &[90, 90]),
+            cell(&at("-0.5"), OURS, &[70, 70]),
             cell(&at("0"), "fq", &[30, 30]),
-            cell(&at("0.5"), OURS, &[80, 80]),
+            cell(&at("-0.2"), OURS, &[80, 80]),
+            cell(&at("0"), OURS, &[90, 90]),
         ];
-        let scenarios = vec![scenario(&["rtt_error"], cells)];
+        let mut scenarios = vec![scenario(&["rtt_error"], cells)];
+        scenarios[0].axes[0].values = ["-0.5", "-0.2", "0"].map(str::to_owned).into();
         let summary = Summary {
             format: FORMAT,
             scenarios,
         };
         let text = tables(&summary, &figures("frames %").unwrap(), "queue").unwrap();
-        assert!(text.contains("| 0.5 | 80.0 | 30.0 |"), "{text}");
+        let rows = "| -0.5 | 70.0 | 30.0 |\n| -0.2 | 80.0 | 30.0 |\n| 0 | 90.0 | 30.0 |";
+        assert!(text.contains(rows), "{text}");
     }
 
     #[test]

@@ -262,6 +262,16 @@ pub(super) fn combinations(scenario: &ScenarioSummary) -> Vec<&[Coordinate]> {
     seen
 }
 
+/// Where a combination stands in the order of the file: of each axis the number of its value.
+pub(super) fn order(scenario: &ScenarioSummary, axes: &[Coordinate]) -> Vec<usize> {
+    let number = |swept: &Swept| {
+        let value = axes.iter().find(|c| c.axis == swept.axis)?;
+        swept.values.iter().position(|known| *known == value.value)
+    };
+    let numbers = scenario.axes.iter().map(number);
+    numbers.map(|found| found.unwrap_or(usize::MAX)).collect()
+}
+
 /// All cells, those of one combination of the axes together.
 fn table(scenario: &ScenarioSummary) -> Markup {
     let columns: Vec<&Metric> = metric::COLUMNS

@@ -183,11 +183,6 @@ impl Papers {
         Ok(papers)
     }
 
-    /// The lab, with bestby's other programs beside it.
-    fn lab(&self) -> PathBuf {
-        self.directory.join("bestby-lab")
-    }
-
     fn share(&self, number: u32, runs: &[Name]) -> Result<PathBuf> {
         let file = self.directory.join(format!("share-{number}.json"));
         store::put(&file, &runs)?;
@@ -222,6 +217,11 @@ fn script() -> Result<PathBuf> {
     )
 }
 
+/// The lab in the guest, from the guest's own memory: a program on the share is read anew each
+/// time that it is started, to other pages, and all of it is then translated anew.
+const IN_MEMORY: &str =
+    r#"mkdir /tmp/lab && cp -p "$0"/best* /tmp/lab/ && exec /tmp/lab/bestby-lab "$@""#;
+
 fn command(
     options: &Options,
     papers: &Papers,
@@ -242,7 +242,8 @@ fn command(
         .args(["--icount", "--kernel", &options.kernel])
         .args(["--timeout", &GUEST_SECONDS.to_string()])
         .arg("--")
-        .arg(papers.lab())
+        .args(["sh", "-c", IN_MEMORY])
+        .arg(&papers.directory)
         .args(["run", "--if-changed"])
         .arg(match if_changed {
             IfChanged::Refuse => "refuse",
@@ -295,7 +296,7 @@ mod tests {
         let modified = |file: &Path| fs::metadata(file).and_then(|file| file.modified());
         let own = env::current_exe().expect("a program");
         assert_eq!(
-            modified(&papers.lab()).expect("the lab's copy"),
+            modified(&papers.directory.join("bestby-lab")).expect("the lab's copy"),
             modified(&own).expect("the lab")
         );
         drop(papers);

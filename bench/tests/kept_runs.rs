@@ -30,7 +30,7 @@ fn every_archive_is_restored_and_makes_its_table() {
     let columns = "audio %,frames %";
     has_a_table_of_each(&show(&["report", &all, "--table", columns]), &names);
 
-    // The queue of today beside the peers of before.
+    // Triage on TFRC beside the queues of an earlier commit.
     let names = restore(&kept.join("triage"), directory.path(), &triage);
     let tables = show(&["report", &triage, "--beside", &all, "--table", columns]);
     has_a_table_of_each(&tables, &names);

@@ -93,7 +93,7 @@ fn every_table_behind_a_command_is_what_it_prints() {
         );
     }
     // A command that does not begin its line any more would go unnoticed.
-    assert!(shown >= 19, "{shown} tables");
+    assert!(shown >= 22, "{shown} tables");
 }
 
 #[test]

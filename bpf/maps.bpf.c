@@ -22,6 +22,8 @@ const volatile union {
 	struct bb_rule_ref rule_ref;
 	struct bb_rule rule;
 	struct bb_iface iface;
+	struct bb_user_key user_key;
+	struct bb_rtx rtx;
 	struct bb_session_key session_key;
 	struct bb_session session;
 	struct bb_flow_key flow_key;

@@ -91,7 +91,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	     struct bpf_sk_buff_ptr *to_free)
 {
 	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
-	__u32 inst = bbq_instance_of(sch), session, rule, idx, list, qlen, adu, w0, w1;
+	__u32 inst = bbq_instance_of(sch), session, rule, idx, list, qlen, adu, w1, words[5];
 	__u32 priority, refuse = BB_REASONS;
 	__u64 bytes, now, deadline, rate;
 	struct bbq_instance *in = bbq_instance(inst);
@@ -107,17 +107,17 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	qlen = in->qlen;
 	bytes = in->bytes;
 
-	w0 = bbq_cb_word(cb, 0);
-	w1 = bbq_cb_word(cb, 1);
-	if ((w0 & 0xffff) == BB_CB_MAGIC) {
-		rule = w0 >> 16;
+	for (int i = 0; i < 5; i++)
+		words[i] = bbq_cb_word(cb, i);
+	w1 = words[1];
+	if ((words[0] & 0xffff) == bb_cb_check(words)) {
+		rule = words[0] >> 16;
 		session = w1 & 0xffff;
 		priority = (w1 >> 16) & (BB_PRIORITIES - 1);
-		adu = w1 >> 24 & BB_CB_ADU ? bbq_cb_word(cb, 2) : 0;
-		deadline = w1 >> 24 & BB_CB_DEADLINE ?
-				   bbq_cb_word(cb, 3) | (__u64)bbq_cb_word(cb, 4) << 32 :
-				   0;
+		adu = w1 >> 24 & BB_CB_ADU ? words[2] : 0;
+		deadline = w1 >> 24 & BB_CB_DEADLINE ? bb_cb_deadline(words[3], words[4], now) : 0;
 	} else {
+		bb_global_inc(BB_G_BAD_CB);
 		rule = 0;
 		session = 0;
 		priority = BB_PRIORITY_DEFAULT;

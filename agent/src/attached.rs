@@ -121,6 +121,9 @@ impl Attached {
             session_limit: self.limit(),
             // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
             limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),
+            segment_ifindex: 0,
+            plain_share: 20,
+            pad: [0; 3],
             counters: abi::bb_counters::default(),
             link_next: 0,
         }

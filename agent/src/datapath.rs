@@ -239,6 +239,9 @@ impl Datapath {
         let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
         (kernel.mark_magic, kernel.mark_magic_mask) = agent.mark_magic.bits();
         kernel.abi_version = abi::BB_ABI_VERSION;
+        if kernel.seed == 0 {
+            kernel.seed = crate::seed::random()?;
+        }
         kernel.events_per_s = agent.events_per_s;
         kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
         kernel.prio_table = agent.so_priority.to_bytes();

@@ -27,6 +27,7 @@ pub mod report;
 pub mod rtt;
 pub mod rules;
 pub mod ruleset;
+pub mod seed;
 pub mod store;
 pub mod takeover;
 pub mod tc;

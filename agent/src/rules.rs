@@ -146,7 +146,7 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
             .map_or(abi::BB_PRIORITY_DEFAULT as u8, |p| p.get()),
         treatment: treatment as u8,
         flags: flags as u8,
-        pad: [0; 5],
+        ..Default::default()
     }
 }
 
@@ -261,7 +261,9 @@ fn under(fields: &PacketFields, shape: &abi::bb_shape, index: u32, set: u8) -> a
         dscp: k.dscp & m.dscp,
         set,
         shape: index,
-        pad: 0,
+        ssrc: k.ssrc & m.ssrc,
+        rtp: k.rtp & m.rtp,
+        pad: [0; 7],
     }
 }
 

@@ -18,7 +18,7 @@
 
 #include <linux/types.h>
 
-#define BB_ABI_VERSION 3
+#define BB_ABI_VERSION 4
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -104,17 +104,27 @@ struct bb_so_peer {
 #define BB_CB_ADU 0x02 /* adu is valid: the packet shares its fate with others of this id */
 #define BB_CB_ADU_LAST 0x04 /* last packet of its ADU (RTP marker) */
 #define BB_CB_SOCK 0x08 /* the socket keeps counters in bb_sock_stats */
+#define BB_CB_REPAIR 0x10 /* a retransmission: when stale it goes only while nothing fresh waits */
 
+/*
+ * Other programs between the classifier and the qdisc may write to skb->cb. A
+ * block whose check (bb_cb_check in bb_core.h) does not fit its other words is
+ * no metadata.
+ */
 struct bb_cb {
-	__u16 magic;
+	__u16 check; /* BB_CB_MAGIC, folded with all that follows */
 	__u16 rule; /* index into bb_rule_stats; 0 = no rule */
 	__u16 session; /* index into bb_sessions */
 	__u8 class_; /* priority | treatment << 4 */
 	__u8 flags; /* BB_CB_* */
-	__u32 adu;
-	__u32 deadline_lo; /* two words: the control block is only 4-byte aligned */
-	__u32 deadline_hi;
+	__u32 adu; /* streams: index into bb_streams << 16 | number of the ADU */
+	__u32 deadline_lo; /* 56 bits of the deadline: the one nearest to now (bb_cb_deadline) */
+	__u8 deadline_hi[3];
+	__u8 rtp; /* BB_RTP | payload type; 0 = not RTP */
 };
+
+#define BB_RTP 0x80
+#define BB_PAYLOAD_TYPES 256 /* entries of bb_rtp_stats, by bb_cb.rtp */
 
 /* ---- counters ---- */
 
@@ -136,12 +146,16 @@ struct bb_counters {
 #define BB_MAX_RULE_KEYS 262144 /* two sets; a port range takes up to 16 keys */
 #define BB_MAX_SHAPES 128 /* distinct masks per set */
 #define BB_MAX_IFACES 64 /* attached at once */
+#define BB_MAX_USERS 4096 /* power of two */
 #define BB_MAX_SESSIONS 16384 /* power of two, at most 65536 */
 #define BB_SESSION_WAYS 8
 #define BB_FLOW_SETS 8192 /* power of two */
 #define BB_FLOW_WAYS 4
 #define BB_MAX_PEERS 16384
 #define BB_MAX_SOCK_PEERS 8192
+
+#define BB_CONFIG_FORWARDED_MARKS 0x01 /* marks count on forwarded packets, too */
+#define BB_CONFIG_RTP_RULES 0x02 /* a rule in force compares payload types or SSRCs */
 
 struct bb_config {
 	__u32 abi_version;
@@ -153,6 +167,9 @@ struct bb_config {
 	__u32 mark_magic_mask; /* bits of the mark that must equal mark_magic; 0: marks are not read */
 	__u32 events_per_s; /* drop notices beyond this are counted, not sent */
 	__u64 rtt_max_age_ns; /* an older RTT is not used */
+	__u64 seed; /* of all hashes of keys; random, made with the maps, never changed */
+	__u32 flags; /* BB_CONFIG_* */
+	__u32 pad;
 	__u8 prio_table[16]; /* SO_PRIORITY & 15 -> priority; 255 = says nothing */
 	__u8 dscp_table[64]; /* DSCP -> priority; 255 = says nothing */
 };
@@ -173,7 +190,9 @@ struct bb_rule_key {
 	__u8 dscp;
 	__u8 set;
 	__u32 shape; /* shapes never collide */
-	__u32 pad;
+	__u32 ssrc; /* RTP, host order */
+	__u8 rtp; /* BB_RTP | payload type; 0 = not RTP */
+	__u8 pad[7];
 };
 
 /* Which fields a shape compares. */
@@ -191,13 +210,26 @@ struct bb_rule_ref {
 #define BB_RULE_LIFETIME 0x01
 #define BB_RULE_PRIORITY 0x02
 
+#define BB_RULE_NO_FRAMES \
+	0x04 /* no ADU is found in RTP timestamps: each packet has a lifetime of its own */
+
+#define BB_RULE_RTX 4
+
+/* Packets of one payload type retransmit those of another (RFC 4588). */
+struct bb_rtx {
+	__u8 rtx; /* BB_RTP | payload type of the retransmissions */
+	__u8 original; /* BB_RTP | payload type of what they repeat; 0 = any */
+};
+
 struct bb_rule {
 	__u64 lifetime_ns;
 	__u64 owd_default_ns; /* used when no RTT is known */
 	__u8 priority;
 	__u8 treatment;
 	__u8 flags; /* BB_RULE_* */
-	__u8 pad[5];
+	__u8 rtx_n; /* entries of rtx */
+	struct bb_rtx rtx[BB_RULE_RTX];
+	__u8 pad[4];
 };
 
 /* ---- interfaces ---- */
@@ -233,9 +265,20 @@ struct bb_iface {
 	__u32 limit; /* packets queued on the interface (per transmit queue below mq) */
 	__u32 session_limit; /* packets queued in one session */
 	__u64 limit_bytes;
+	__u32 segment_ifindex; /* device that cuts GSO packets which hold the link for long; 0 = none */
+	__u8 plain_share; /* per cent of the rate that what is not media has at least */
+	__u8 pad[3];
 	/* From here on the data path writes. */
 	struct bb_counters counters; /* mode tc; in mode qdisc see bbq_instances */
 	__u64 link_next; /* mode qdisc: when the link is free again; all transmit queues share it */
+};
+
+/* ---- users: who shares what media leave ---- */
+
+struct bb_user_key {
+	__u8 addr[16]; /* source of forwarded traffic; 0 for local traffic */
+	__u32 ifindex;
+	__u32 user; /* 1 + uid of local traffic; 0 = forwarded */
 };
 
 /* ---- sessions: 8-way set associative table ---- */
@@ -246,8 +289,14 @@ struct bb_session_key {
 	__u32 hash; /* FLOW: hash of the 5-tuple; else 0 */
 	__u8 kind; /* enum bb_session_kind */
 	__u8 prefix;
-	__u16 pad;
-	__u32 user; /* 1 + uid, where rate and owd are what its sockets said, and of CONTROL; else 0 */
+	__u8 media; /* 1: the operator vouches for it (a rule, a mark), or it is the kernel's own */
+	__u8 pad;
+	/*
+	 * 1 + uid of local traffic that is not media, and of media whose rate or owd is
+	 * what its sockets said; else 0. Forwarded traffic that is not media has the
+	 * hash of its source in `hash`.
+	 */
+	__u32 user;
 };
 
 #define BB_SESSION_NONE 0 /* never a session's index */
@@ -263,7 +312,8 @@ struct bb_session {
 	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
 	__u16 sent_by; /* mode qdisc: 1 + the instance that sent its last packet; 0 = none did */
 	__u16 heir; /* mode qdisc: 1 + the instance whose turn is next; 0 = none was too late */
-	__u32 pad;
+	__u16 user; /* index into bb_users; 0 where key.media is set, and for what is nobody's */
+	__u16 pad;
 	struct bb_counters counters;
 };
 
@@ -402,7 +452,16 @@ enum bb_global_counter {
 	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
 	BB_G_PAST_DEADLINE = 6, /* stale already when classified */
 	BB_G_RULE_PROBES = 7, /* hash look-ups of rule searches: per new flow, one per shape */
-	BB_GLOBALS = 16,
+	BB_G_BAD_CB = 8, /* a control block that another program wrote to: sent as plain traffic */
+	BB_G_NO_CB =
+		9, /* packets that came to the queue unjudged: a tcx program before ours ended the chain */
+	BB_G_STREAMS_FULL = 10, /* no free way for a stream: its packet had a lifetime of its own */
+	BB_G_USERS_FULL =
+		11, /* no free way for a user: its traffic shares with the others of that kind */
+	BB_G_FORWARDED_MARK = 12, /* our magic in the mark of a forwarded packet: not believed */
+	BB_G_REFUSED = 13, /* the queue took a packet not even to count it: no slot, no interface */
+	BB_G_SEGMENTER_LOST = 14, /* a GSO packet did not come back from the segmenting device */
+	BB_GLOBALS = 32,
 };
 
 /* ---- drop notices (ring buffer bb_events) ---- */

@@ -129,6 +129,35 @@ bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 	return len + overhead * (segments ? segments : 1);
 }
 
+/* ---- the control block ---- */
+
+/*
+ * What bb_cb.check must be. Each word is turned by another angle, so that no two
+ * overwritten words make up for each other. `words` are the block's five.
+ */
+bb_inline __u16 bb_cb_check(const __u32 *words)
+{
+	__u32 x = words[0] >> 16;
+
+	x ^= words[1] * 0x9E3779B1U;
+	x ^= (words[2] ^ 0x5E55) * 0x85EBCA6BU;
+	x = (x << 7 | x >> 25) ^ words[3] * 0xC2B2AE35U;
+	x = (x << 7 | x >> 25) ^ (words[4] ^ 0xBB5A) * 0x27D4EB2FU;
+	return (x >> 16 ^ x) ^ BB_CB_MAGIC;
+}
+
+#define BB_CB_DEADLINE_BITS 56
+
+/* The one time whose lowest 56 bits are these that lies nearest to now: within 416 days. */
+bb_inline __u64 bb_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
+{
+	__u64 bits = lo | (__u64)(hi24 & 0xFFFFFF) << 32;
+	__s64 ahead = (__s64)((bits - now_ns) << (64 - BB_CB_DEADLINE_BITS)) >>
+		      (64 - BB_CB_DEADLINE_BITS);
+
+	return now_ns + ahead;
+}
+
 /* ---- hashing (not secret: a bad distribution costs time, never correctness) ---- */
 
 bb_inline __u32 bb_mix(__u32 hash, __u32 word)

@@ -121,7 +121,6 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 			key.cgroup = bpf_skb_ancestor_cgroup_id(skb, shape->cgroup_level);
 		key.set = config->rule_set ? 1 : 0;
 		key.shape = i;
-		key.pad = 0;
 		/* Not in a register: the verifier would follow each of its values. */
 		bb_add(*probed, 1);
 		found = bpf_map_lookup_elem(&bb_rule_keys, &key);

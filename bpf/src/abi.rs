@@ -1,7 +1,7 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
-pub const BB_ABI_VERSION: u32 = 3;
+pub const BB_ABI_VERSION: u32 = 4;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_MARK_TIME_BITS: u32 = 19;
@@ -20,18 +20,26 @@ pub const BB_CB_DEADLINE: u32 = 1;
 pub const BB_CB_ADU: u32 = 2;
 pub const BB_CB_ADU_LAST: u32 = 4;
 pub const BB_CB_SOCK: u32 = 8;
+pub const BB_CB_REPAIR: u32 = 16;
+pub const BB_RTP: u32 = 128;
+pub const BB_PAYLOAD_TYPES: u32 = 256;
 pub const BB_MAX_RULES: u32 = 16384;
 pub const BB_MAX_RULE_KEYS: u32 = 262144;
 pub const BB_MAX_SHAPES: u32 = 128;
 pub const BB_MAX_IFACES: u32 = 64;
+pub const BB_MAX_USERS: u32 = 4096;
 pub const BB_MAX_SESSIONS: u32 = 16384;
 pub const BB_SESSION_WAYS: u32 = 8;
 pub const BB_FLOW_SETS: u32 = 8192;
 pub const BB_FLOW_WAYS: u32 = 4;
 pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
+pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
+pub const BB_CONFIG_RTP_RULES: u32 = 2;
 pub const BB_RULE_LIFETIME: u32 = 1;
 pub const BB_RULE_PRIORITY: u32 = 2;
+pub const BB_RULE_NO_FRAMES: u32 = 4;
+pub const BB_RULE_RTX: u32 = 4;
 pub const BB_MODE_NONE: u32 = 0;
 pub const BB_MODE_QDISC: u32 = 1;
 pub const BB_MODE_TC: u32 = 2;
@@ -129,20 +137,21 @@ const _: () = {
     zerocopy :: KnownLayout,
 )]
 pub struct bb_cb {
-    pub magic: __u16,
+    pub check: __u16,
     pub rule: __u16,
     pub session: __u16,
     pub class_: __u8,
     pub flags: __u8,
     pub adu: __u32,
     pub deadline_lo: __u32,
-    pub deadline_hi: __u32,
+    pub deadline_hi: [__u8; 3usize],
+    pub rtp: __u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of bb_cb"][::std::mem::size_of::<bb_cb>() - 20usize];
     ["Alignment of bb_cb"][::std::mem::align_of::<bb_cb>() - 4usize];
-    ["Offset of field: bb_cb::magic"][::std::mem::offset_of!(bb_cb, magic) - 0usize];
+    ["Offset of field: bb_cb::check"][::std::mem::offset_of!(bb_cb, check) - 0usize];
     ["Offset of field: bb_cb::rule"][::std::mem::offset_of!(bb_cb, rule) - 2usize];
     ["Offset of field: bb_cb::session"][::std::mem::offset_of!(bb_cb, session) - 4usize];
     ["Offset of field: bb_cb::class_"][::std::mem::offset_of!(bb_cb, class_) - 6usize];
@@ -150,6 +159,7 @@ const _: () = {
     ["Offset of field: bb_cb::adu"][::std::mem::offset_of!(bb_cb, adu) - 8usize];
     ["Offset of field: bb_cb::deadline_lo"][::std::mem::offset_of!(bb_cb, deadline_lo) - 12usize];
     ["Offset of field: bb_cb::deadline_hi"][::std::mem::offset_of!(bb_cb, deadline_hi) - 16usize];
+    ["Offset of field: bb_cb::rtp"][::std::mem::offset_of!(bb_cb, rtp) - 19usize];
 };
 #[repr(C)]
 #[derive(
@@ -216,12 +226,15 @@ pub struct bb_config {
     pub mark_magic_mask: __u32,
     pub events_per_s: __u32,
     pub rtt_max_age_ns: __u64,
+    pub seed: __u64,
+    pub flags: __u32,
+    pub pad: __u32,
     pub prio_table: [__u8; 16usize],
     pub dscp_table: [__u8; 64usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_config"][::std::mem::size_of::<bb_config>() - 120usize];
+    ["Size of bb_config"][::std::mem::size_of::<bb_config>() - 136usize];
     ["Alignment of bb_config"][::std::mem::align_of::<bb_config>() - 8usize];
     ["Offset of field: bb_config::abi_version"]
         [::std::mem::offset_of!(bb_config, abi_version) - 0usize];
@@ -238,10 +251,13 @@ const _: () = {
         [::std::mem::offset_of!(bb_config, events_per_s) - 28usize];
     ["Offset of field: bb_config::rtt_max_age_ns"]
         [::std::mem::offset_of!(bb_config, rtt_max_age_ns) - 32usize];
+    ["Offset of field: bb_config::seed"][::std::mem::offset_of!(bb_config, seed) - 40usize];
+    ["Offset of field: bb_config::flags"][::std::mem::offset_of!(bb_config, flags) - 48usize];
+    ["Offset of field: bb_config::pad"][::std::mem::offset_of!(bb_config, pad) - 52usize];
     ["Offset of field: bb_config::prio_table"]
-        [::std::mem::offset_of!(bb_config, prio_table) - 40usize];
+        [::std::mem::offset_of!(bb_config, prio_table) - 56usize];
     ["Offset of field: bb_config::dscp_table"]
-        [::std::mem::offset_of!(bb_config, dscp_table) - 56usize];
+        [::std::mem::offset_of!(bb_config, dscp_table) - 72usize];
 };
 impl Default for bb_config {
     fn default() -> Self {
@@ -278,11 +294,13 @@ pub struct bb_rule_key {
     pub dscp: __u8,
     pub set: __u8,
     pub shape: __u32,
-    pub pad: __u32,
+    pub ssrc: __u32,
+    pub rtp: __u8,
+    pub pad: [__u8; 7usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_rule_key"][::std::mem::size_of::<bb_rule_key>() - 64usize];
+    ["Size of bb_rule_key"][::std::mem::size_of::<bb_rule_key>() - 72usize];
     ["Alignment of bb_rule_key"][::std::mem::align_of::<bb_rule_key>() - 8usize];
     ["Offset of field: bb_rule_key::src"][::std::mem::offset_of!(bb_rule_key, src) - 0usize];
     ["Offset of field: bb_rule_key::dst"][::std::mem::offset_of!(bb_rule_key, dst) - 16usize];
@@ -297,7 +315,9 @@ const _: () = {
     ["Offset of field: bb_rule_key::dscp"][::std::mem::offset_of!(bb_rule_key, dscp) - 54usize];
     ["Offset of field: bb_rule_key::set"][::std::mem::offset_of!(bb_rule_key, set) - 55usize];
     ["Offset of field: bb_rule_key::shape"][::std::mem::offset_of!(bb_rule_key, shape) - 56usize];
-    ["Offset of field: bb_rule_key::pad"][::std::mem::offset_of!(bb_rule_key, pad) - 60usize];
+    ["Offset of field: bb_rule_key::ssrc"][::std::mem::offset_of!(bb_rule_key, ssrc) - 60usize];
+    ["Offset of field: bb_rule_key::rtp"][::std::mem::offset_of!(bb_rule_key, rtp) - 64usize];
+    ["Offset of field: bb_rule_key::pad"][::std::mem::offset_of!(bb_rule_key, pad) - 65usize];
 };
 #[repr(C)]
 #[derive(
@@ -319,13 +339,13 @@ pub struct bb_shape {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_shape"][::std::mem::size_of::<bb_shape>() - 72usize];
+    ["Size of bb_shape"][::std::mem::size_of::<bb_shape>() - 80usize];
     ["Alignment of bb_shape"][::std::mem::align_of::<bb_shape>() - 8usize];
     ["Offset of field: bb_shape::mask"][::std::mem::offset_of!(bb_shape, mask) - 0usize];
     ["Offset of field: bb_shape::first_order"]
-        [::std::mem::offset_of!(bb_shape, first_order) - 64usize];
+        [::std::mem::offset_of!(bb_shape, first_order) - 72usize];
     ["Offset of field: bb_shape::cgroup_level"]
-        [::std::mem::offset_of!(bb_shape, cgroup_level) - 68usize];
+        [::std::mem::offset_of!(bb_shape, cgroup_level) - 76usize];
 };
 #[repr(C)]
 #[derive(
@@ -364,17 +384,43 @@ const _: () = {
     zerocopy :: Immutable,
     zerocopy :: KnownLayout,
 )]
+pub struct bb_rtx {
+    pub rtx: __u8,
+    pub original: __u8,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_rtx"][::std::mem::size_of::<bb_rtx>() - 2usize];
+    ["Alignment of bb_rtx"][::std::mem::align_of::<bb_rtx>() - 1usize];
+    ["Offset of field: bb_rtx::rtx"][::std::mem::offset_of!(bb_rtx, rtx) - 0usize];
+    ["Offset of field: bb_rtx::original"][::std::mem::offset_of!(bb_rtx, original) - 1usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
 pub struct bb_rule {
     pub lifetime_ns: __u64,
     pub owd_default_ns: __u64,
     pub priority: __u8,
     pub treatment: __u8,
     pub flags: __u8,
-    pub pad: [__u8; 5usize],
+    pub rtx_n: __u8,
+    pub rtx: [bb_rtx; 4usize],
+    pub pad: [__u8; 4usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_rule"][::std::mem::size_of::<bb_rule>() - 24usize];
+    ["Size of bb_rule"][::std::mem::size_of::<bb_rule>() - 32usize];
     ["Alignment of bb_rule"][::std::mem::align_of::<bb_rule>() - 8usize];
     ["Offset of field: bb_rule::lifetime_ns"]
         [::std::mem::offset_of!(bb_rule, lifetime_ns) - 0usize];
@@ -383,7 +429,9 @@ const _: () = {
     ["Offset of field: bb_rule::priority"][::std::mem::offset_of!(bb_rule, priority) - 16usize];
     ["Offset of field: bb_rule::treatment"][::std::mem::offset_of!(bb_rule, treatment) - 17usize];
     ["Offset of field: bb_rule::flags"][::std::mem::offset_of!(bb_rule, flags) - 18usize];
-    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 19usize];
+    ["Offset of field: bb_rule::rtx_n"][::std::mem::offset_of!(bb_rule, rtx_n) - 19usize];
+    ["Offset of field: bb_rule::rtx"][::std::mem::offset_of!(bb_rule, rtx) - 20usize];
+    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 28usize];
 };
 #[repr(C)]
 #[derive(
@@ -412,12 +460,15 @@ pub struct bb_iface {
     pub limit: __u32,
     pub session_limit: __u32,
     pub limit_bytes: __u64,
+    pub segment_ifindex: __u32,
+    pub plain_share: __u8,
+    pub pad: [__u8; 3usize],
     pub counters: bb_counters,
     pub link_next: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 176usize];
+    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 184usize];
     ["Alignment of bb_iface"][::std::mem::align_of::<bb_iface>() - 8usize];
     ["Offset of field: bb_iface::ifindex"][::std::mem::offset_of!(bb_iface, ifindex) - 0usize];
     ["Offset of field: bb_iface::mode"][::std::mem::offset_of!(bb_iface, mode) - 4usize];
@@ -435,9 +486,41 @@ const _: () = {
         [::std::mem::offset_of!(bb_iface, session_limit) - 28usize];
     ["Offset of field: bb_iface::limit_bytes"]
         [::std::mem::offset_of!(bb_iface, limit_bytes) - 32usize];
-    ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 40usize];
+    ["Offset of field: bb_iface::segment_ifindex"]
+        [::std::mem::offset_of!(bb_iface, segment_ifindex) - 40usize];
+    ["Offset of field: bb_iface::plain_share"]
+        [::std::mem::offset_of!(bb_iface, plain_share) - 44usize];
+    ["Offset of field: bb_iface::pad"][::std::mem::offset_of!(bb_iface, pad) - 45usize];
+    ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 48usize];
     ["Offset of field: bb_iface::link_next"]
-        [::std::mem::offset_of!(bb_iface, link_next) - 168usize];
+        [::std::mem::offset_of!(bb_iface, link_next) - 176usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_user_key {
+    pub addr: [__u8; 16usize],
+    pub ifindex: __u32,
+    pub user: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_user_key"][::std::mem::size_of::<bb_user_key>() - 24usize];
+    ["Alignment of bb_user_key"][::std::mem::align_of::<bb_user_key>() - 4usize];
+    ["Offset of field: bb_user_key::addr"][::std::mem::offset_of!(bb_user_key, addr) - 0usize];
+    ["Offset of field: bb_user_key::ifindex"]
+        [::std::mem::offset_of!(bb_user_key, ifindex) - 16usize];
+    ["Offset of field: bb_user_key::user"][::std::mem::offset_of!(bb_user_key, user) - 20usize];
 };
 #[repr(C)]
 #[derive(
@@ -458,7 +541,8 @@ pub struct bb_session_key {
     pub hash: __u32,
     pub kind: __u8,
     pub prefix: __u8,
-    pub pad: __u16,
+    pub media: __u8,
+    pub pad: __u8,
     pub user: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -475,7 +559,9 @@ const _: () = {
         [::std::mem::offset_of!(bb_session_key, kind) - 24usize];
     ["Offset of field: bb_session_key::prefix"]
         [::std::mem::offset_of!(bb_session_key, prefix) - 25usize];
-    ["Offset of field: bb_session_key::pad"][::std::mem::offset_of!(bb_session_key, pad) - 26usize];
+    ["Offset of field: bb_session_key::media"]
+        [::std::mem::offset_of!(bb_session_key, media) - 26usize];
+    ["Offset of field: bb_session_key::pad"][::std::mem::offset_of!(bb_session_key, pad) - 27usize];
     ["Offset of field: bb_session_key::user"]
         [::std::mem::offset_of!(bb_session_key, user) - 28usize];
 };
@@ -502,7 +588,8 @@ pub struct bb_session {
     pub next_ns: __u64,
     pub sent_by: __u16,
     pub heir: __u16,
-    pub pad: __u32,
+    pub user: __u16,
+    pub pad: __u16,
     pub counters: bb_counters,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -518,7 +605,8 @@ const _: () = {
     ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 64usize];
     ["Offset of field: bb_session::sent_by"][::std::mem::offset_of!(bb_session, sent_by) - 72usize];
     ["Offset of field: bb_session::heir"][::std::mem::offset_of!(bb_session, heir) - 74usize];
-    ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 76usize];
+    ["Offset of field: bb_session::user"][::std::mem::offset_of!(bb_session, user) - 76usize];
+    ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 78usize];
     ["Offset of field: bb_session::counters"]
         [::std::mem::offset_of!(bb_session, counters) - 80usize];
 };
@@ -893,7 +981,14 @@ pub const BB_G_SESSIONS_FULL: bb_global_counter = 4;
 pub const BB_G_EVENTS_LOST: bb_global_counter = 5;
 pub const BB_G_PAST_DEADLINE: bb_global_counter = 6;
 pub const BB_G_RULE_PROBES: bb_global_counter = 7;
-pub const BB_GLOBALS: bb_global_counter = 16;
+pub const BB_G_BAD_CB: bb_global_counter = 8;
+pub const BB_G_NO_CB: bb_global_counter = 9;
+pub const BB_G_STREAMS_FULL: bb_global_counter = 10;
+pub const BB_G_USERS_FULL: bb_global_counter = 11;
+pub const BB_G_FORWARDED_MARK: bb_global_counter = 12;
+pub const BB_G_REFUSED: bb_global_counter = 13;
+pub const BB_G_SEGMENTER_LOST: bb_global_counter = 14;
+pub const BB_GLOBALS: bb_global_counter = 32;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(

@@ -46,3 +46,13 @@ __u32 bbn_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 {
 	return bb_wire_bytes(len, segments, overhead);
 }
+
+__u16 bbn_cb_check(const __u32 *words)
+{
+	return bb_cb_check(words);
+}
+
+__u64 bbn_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
+{
+	return bb_cb_deadline(lo, hi24, now_ns);
+}

@@ -24,6 +24,9 @@ mod skeletons {
 }
 pub use skeletons::{maps, qdisc};
 
+mod control_block;
+pub use control_block::{deadline, seal, sealed};
+
 mod netns;
 pub use netns::netns_cookie;
 

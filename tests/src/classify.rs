@@ -23,7 +23,7 @@ pub fn lab() -> Lab {
 #[track_caller]
 pub fn assert_matched(what: &str, out: &Outcome) {
     assert_eq!(out.verdict, PASS, "{what}");
-    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
+    assert!(bestby_bpf::sealed(&out.cb), "{what}: no control block");
     assert_eq!(out.cb.rule, 1, "{what}: not matched");
     assert_eq!(out.priority(), 1, "{what}");
     assert!(out.has(BB_CB_DEADLINE), "{what}: no deadline");
@@ -33,7 +33,7 @@ pub fn assert_matched(what: &str, out: &Outcome) {
 #[track_caller]
 pub fn assert_plain(lab: &Lab, what: &str, out: &Outcome) {
     assert_eq!(out.verdict, PASS, "{what}");
-    assert_eq!(u32::from(out.cb.magic), BB_CB_MAGIC, "{what}");
+    assert!(bestby_bpf::sealed(&out.cb), "{what}: no control block");
     assert_eq!(
         (out.cb.rule, out.cb.flags, out.cb.adu, out.deadline()),
         (0, 0, 0, 0),

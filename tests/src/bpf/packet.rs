@@ -52,7 +52,11 @@ impl Outcome {
     /// 0 = none.
     #[must_use]
     pub fn deadline(&self) -> u64 {
-        u64::from(self.cb.deadline_lo) | u64::from(self.cb.deadline_hi) << 32
+        if self.has(bestby_bpf::abi::BB_CB_DEADLINE) {
+            bestby_bpf::deadline(&self.cb, crate::clock::now_ns())
+        } else {
+            0
+        }
     }
 
     /// 0..=7.

@@ -74,15 +74,14 @@ impl Packet {
             flags |= BB_CB_ADU;
         }
         let cb = bb_cb {
-            magic: u16::try_from(BB_CB_MAGIC).unwrap(),
             rule: self.rule,
             session: self.session,
             class_: self.priority | u8::try_from(self.treatment << 4).unwrap(),
             flags: u8::try_from(flags).unwrap(),
             adu: self.adu,
-            deadline_lo: self.deadline as u32,
-            deadline_hi: (self.deadline >> 32) as u32,
+            ..Default::default()
         };
+        let cb = bestby_bpf::seal(cb, self.deadline);
         let mut frame = vec![0xff; 6];
         frame.extend([2, 0, 0, 0, 0, 1]);
         frame.extend(ETHERTYPE.to_be_bytes());

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Loaded by libbpf through a generated skeleton.
-const SKELETONS: [&str; 2] = ["maps", "qdisc"];
+const SKELETONS: [&str; 3] = ["maps", "qdisc", "floor"];
 /// Loaded by Aya from the bytes of the object.
 const OBJECTS: [&str; 3] = ["classify", "sockopt", "rtt"];
 

@@ -3,6 +3,7 @@
 //!
 //! - [`abi`]: generated from `include/bb_abi.h` (`just gen`),
 //! - [`maps`], [`qdisc`]: libbpf skeletons,
+//! - [`floor`]: the least a BPF qdisc can do, for the lab,
 //! - [`CLASSIFY`], [`SOCKOPT`], [`RTT`]: objects for Aya.
 
 #[allow(clippy::undocumented_unsafe_blocks)]
@@ -18,11 +19,14 @@ mod skeletons {
     pub mod maps {
         include!(concat!(env!("OUT_DIR"), "/maps.skel.rs"));
     }
+    pub mod floor {
+        include!(concat!(env!("OUT_DIR"), "/floor.skel.rs"));
+    }
     pub mod qdisc {
         include!(concat!(env!("OUT_DIR"), "/qdisc.skel.rs"));
     }
 }
-pub use skeletons::{maps, qdisc};
+pub use skeletons::{floor, maps, qdisc};
 
 mod control_block;
 pub use control_block::{deadline, seal, sealed};

@@ -15,6 +15,7 @@
 //! The agent stands still (SIGSTOP) meanwhile: the data path does not need it, and
 //! its housekeeping is not a cost of packets.
 
+mod floor;
 mod standing;
 
 use std::{collections::BTreeMap, fs};
@@ -36,6 +37,8 @@ const BYTES: u64 = 214;
 /// many bytes they do not fit, and it is plain UDP. In the larger ones every packet is
 /// an ADU of its own, the most work a classifier can have with a packet.
 const PLAIN_BYTES: u64 = 100;
+/// What any BPF qdisc with any classifier costs.
+const FLOOR: &str = "floor (a BPF FIFO, a classifier that does nothing)";
 const FLOWS: u64 = 10_000;
 const RULES: usize = 100;
 const MANY_RULES: usize = 10_000;
@@ -220,6 +223,14 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
         }
     }
     bench.bare();
+    floor::with(&bench.ns, DEVICE, || {
+        bench.root("floor")?;
+        for (flows, bytes) in [(1, BYTES), (1, PLAIN_BYTES), (FLOWS, BYTES)] {
+            notes.note(FLOOR, flows, bytes, bench.pass(flows, bytes)?);
+        }
+        bench.bare();
+        Ok(())
+    })?;
     let shaped = "--mode qdisc --method triage --rate 10gbit";
     let all = [
         (1, BYTES),

@@ -45,13 +45,12 @@ char _license[] SEC("license") = "GPL";
 #define NET_XMIT_DROP 1
 #define TC_H_ROOT 0xFFFFFFFFU
 
-/* Instance of a Qdisc: 0 for the root, else its place below mq. */
+/* Instance of a Qdisc: 0 for the root, else its place below mq. bbq_init refuses what has none. */
 bb_inline __u32 bbq_instance_of(struct Qdisc *sch)
 {
 	__u32 parent = sch->parent;
-	__u32 inst = parent == TC_H_ROOT ? 0 : (parent & 0xffff) - 1;
 
-	return inst < bbq_instances_n ? inst : 0;
+	return parent == TC_H_ROOT ? 0 : (parent & 0xffff) - 1;
 }
 
 bb_inline struct qdisc_skb_cb *bbq_skb_cb(struct sk_buff *skb)
@@ -92,12 +91,14 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 {
 	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
 	__u32 inst = bbq_instance_of(sch), session, rule, idx, list, qlen, adu, w1, words[5];
+	__u32 user;
 	__u32 priority, refuse = BB_REASONS;
 	__u64 bytes, now, deadline, rate;
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	struct bb_counters *c;
 	struct bb_session *ses;
+	struct bbq_user *u;
 	struct bbq_queue *q;
 	struct bbq_slot *s;
 
@@ -129,8 +130,14 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		session = BB_SESSION_SHARED;
 	ses = bbq_session(session);
 	q = bbq_queue_at(inst, session);
+	if (!ses || !q)
+		goto out;
+	user = q->m.turn != BBQ_IDLE ? q->user : bbq_user_of(ses);
+	u = bbq_user_at(inst, user);
+	if (!u)
+		goto out;
 	s = bbq_slot_take(in, &idx);
-	if (!ses || !q || !s)
+	if (!s)
 		goto out;
 
 	s->deadline = deadline;
@@ -168,12 +175,11 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	in->qlen++;
 	in->bytes += s->pkt_len;
 
-	if (q->turn == BBQ_IDLE)
-		bbq_activate(inst, in, q, session);
+	if (q->m.turn == BBQ_IDLE)
+		bbq_activate(inst, in, q, session, u, user);
 	if (q->nonempty && (now - q->purged_ns > BBQ_PURGE_NS || bbq_full(in, iface, q)))
 		bbq_purge(inst, session, now, rate);
-	q->qlen++;
-	q->bytes += s->len;
+	bbq_held_more(in, q, u, s, now);
 
 	list = bbq_list_of(iface->method, priority, deadline, rate);
 
@@ -193,7 +199,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 			goto refused;
 	}
 	bbq_insert(q, s, idx, list);
-	bbq_grown(inst, in, iface, q, session);
+	bbq_grown(inst, in, iface, u, user, q, session);
 	if (iface->method == BB_TRIAGE && rate && deadline) {
 		q->unplanned = 1;
 		bbq_expect(q, s, ses->owd_ns, now);
@@ -212,10 +218,11 @@ out:
 	return NET_XMIT_DROP;
 }
 
-/* What goes next: a packet, its session and that session's queue. s = 0: nothing. */
+/* What goes next: a packet, its session and that session's queue and user. s = 0: nothing. */
 struct bbq_pick {
 	struct bbq_slot *s;
 	struct bbq_queue *q;
+	struct bbq_user *u;
 	struct bb_session *ses;
 	__u32 idx;
 	__u32 session;
@@ -226,6 +233,7 @@ bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
 	pick->s = bbq_slot_at(pick->idx);
 	pick->q = bbq_queue_at(inst, pick->session);
 	pick->ses = bbq_session(pick->session);
+	pick->u = pick->q ? bbq_user_at(inst, pick->q->user) : 0;
 }
 
 /*
@@ -233,17 +241,26 @@ bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
  * session whose turn it is, fresh, nobody waits to be released, and triage has
  * nothing to decide. Returns 0 where one must look closer (bbq_next).
  */
-bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, struct bb_iface *iface, __u64 now,
-			     struct bbq_pick *pick)
+bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
+			       struct bbq_user *media, __u64 now, struct bbq_pick *pick)
 {
-	pick->session = in->new_head ?: in->old_head;
-	if (!pick->session || (in->throttled && now >= in->wake_ns))
+	if (in->throttled && now >= in->wake_ns)
+		return 0;
+	if (media->sessions.members && (in->plain_credit <= 0 || !in->users.members)) {
+		pick->u = media;
+	} else {
+		pick->u = bbq_user_at(inst, bbq_ring_head(&in->users));
+		if (!pick->u || pick->u->m.deficit <= 0)
+			return 0;
+	}
+	pick->session = bbq_ring_head(&pick->u->sessions);
+	if (!pick->session)
 		return 0;
 	pick->q = bbq_queue_at(inst, pick->session);
 	pick->ses = bbq_session(pick->session);
 	if (!pick->q || !pick->ses)
 		return 0;
-	if (pick->q->deficit <= 0 || !pick->q->nonempty ||
+	if (pick->q->m.deficit <= 0 || !pick->q->nonempty ||
 	    (pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now))
 		return 0;
 	if (pick->q->nonempty & 1) {
@@ -266,26 +283,25 @@ bb_inline int bbq_next_plain(__u32 inst, struct bbq_instance *in, struct bb_ifac
 	return !bbq_hold(pick->q, pick->s, bbq_rate(iface, pick->ses), now);
 }
 
-/* Sessions that may be passed by in search of one that need not hold its packet back. */
+/* Sessions, or users, that may be passed by in search of one that need not hold its packet back. */
 #define BBQ_HOLDS 64
 
 /*
- * The session and packet to send now: session << 32 | slot, or 0. in->hold_ns is
- * then when a packet that is held back may go (0 = there is none).
+ * The session and packet to send now of one user, or of media: session << 32 | slot,
+ * or 0. in->hold_ns is then when a packet that is held back may go, if it was not 0
+ * and earlier already.
  */
-__noinline __u64 bbq_next(__u32 inst, __u64 now)
+__noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_user *u = bbq_user_at(inst, user);
 	struct bb_iface *iface = bbq_iface();
 	__u32 holds = bb_zero;
 
-	if (!in || !iface)
+	if (!in || !u || !iface)
 		return 0;
-	in->hold_ns = 0;
-	if (in->throttled && now >= in->wake_ns)
-		bbq_release(inst, now);
 	while (bb_can_loop) {
-		__u32 session = in->new_head ?: in->old_head, idx;
+		__u32 session = bbq_ring_head(&u->sessions), idx;
 		struct bb_session *ses;
 		struct bbq_queue *q;
 		struct bbq_slot *s;
@@ -297,16 +313,16 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 		ses = bbq_session(session);
 		if (!q || !ses)
 			return 0;
-		if (q->deficit <= 0) {
-			q->deficit += BBQ_QUANTUM;
-			if (q->turn == BBQ_NEW || q->next) {
-				bbq_turn_end(in, q);
-				bbq_old_append(inst, in, q, session);
+		if (q->m.deficit <= 0) {
+			q->m.deficit += BBQ_QUANTUM;
+			if (u->sessions.members > 1 || q->m.turn == BBQ_NEW) {
+				bbq_ring_take(&u->sessions, &q->m);
+				bbq_session_append(inst, u, q, session, BBQ_OLD);
 			}
 			continue;
 		}
 		if (ses->rate && bbq_allowed(ses, q, inst) > now && q->nonempty) {
-			bbq_turn_end(in, q);
+			bbq_ring_take(&u->sessions, &q->m);
 			bbq_throttle(inst, session, now);
 			continue;
 		}
@@ -316,7 +332,7 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 		idx = bbq_select(inst, session, now, rate);
 		s = bbq_slot_at(idx);
 		if (!s) {
-			bbq_turn_over(inst, in, q, session);
+			bbq_turn_over(inst, u, q, session);
 			continue;
 		}
 		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, rate, now) : 0;
@@ -324,12 +340,76 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 			return (__u64)session << 32 | idx;
 		if (!in->hold_ns || hold < in->hold_ns)
 			in->hold_ns = hold;
-		bbq_turn_end(in, q);
-		bbq_old_append(inst, in, q, session);
-		if (++holds == BBQ_HOLDS || holds >= in->active - in->throttled)
+		bbq_ring_take(&u->sessions, &q->m);
+		bbq_session_append(inst, u, q, session, BBQ_OLD);
+		if (++holds == BBQ_HOLDS || holds >= u->sessions.members)
 			return 0;
 	}
 	return 0;
+}
+
+/* The same of the user whose turn it is. */
+__noinline __u64 bbq_next_user(__u32 inst, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	__u32 holds = bb_zero;
+
+	if (!in)
+		return 0;
+	while (bb_can_loop) {
+		__u32 user = bbq_ring_head(&in->users);
+		struct bbq_user *u = bbq_user_at(inst, user);
+		__u64 next;
+
+		if (!user || !u)
+			return 0;
+		if (u->m.deficit <= 0) {
+			u->m.deficit += BBQ_QUANTUM;
+			if (in->users.members > 1 || u->m.turn == BBQ_NEW) {
+				bbq_ring_take(&in->users, &u->m);
+				bbq_user_append(inst, in, u, user, BBQ_OLD);
+			}
+			continue;
+		}
+		next = bbq_next_of(inst, user, now);
+		if (next)
+			return next;
+		if (!u->sessions.members) {
+			bbq_user_over(inst, in, u, user);
+			continue;
+		}
+		bbq_ring_take(&in->users, &u->m);
+		bbq_user_append(inst, in, u, user, BBQ_OLD);
+		if (++holds == BBQ_HOLDS || holds >= in->users.members)
+			return 0;
+	}
+	return 0;
+}
+
+/*
+ * The same of media or users, whoever may go first; the others go where those
+ * have nothing that may. in->hold_ns is then 0 or when a packet that is held
+ * back may go.
+ */
+__noinline __u64 bbq_next(__u32 inst, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	int users_first;
+	__u64 next;
+
+	if (!in)
+		return 0;
+	in->hold_ns = 0;
+	if (in->throttled && now >= in->wake_ns)
+		bbq_release(inst, now);
+	users_first = in->plain_credit > 0;
+	if (users_first) {
+		next = bbq_next_user(inst, now);
+		if (next)
+			return next;
+	}
+	next = bbq_next_of(inst, BBQ_MEDIA, now);
+	return next || users_first ? next : bbq_next_user(inst, now);
 }
 
 SEC("struct_ops/bestby_dequeue")
@@ -338,6 +418,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	__u32 inst = bbq_instance_of(sch), qlen, rule;
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_pick pick = {};
+	struct bbq_user *media, *u;
 	struct bb_iface *iface;
 	struct sk_buff *skb = 0;
 	struct bb_counters *c;
@@ -350,7 +431,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (!in || !in->qlen)
 		return 0;
 	iface = bbq_iface();
-	if (!iface)
+	media = bbq_user_at(inst, BBQ_MEDIA);
+	if (!iface || !media)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (iface->rate && iface->link_next > now) {
@@ -359,7 +441,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	}
 	qlen = in->qlen;
 	bytes = in->bytes;
-	if (!bbq_next_plain(inst, in, iface, now, &pick)) {
+	if (!bbq_next_at_once(inst, in, iface, media, now, &pick)) {
 		__u64 next = bbq_next(inst, now);
 
 		pick.idx = (__u32)next;
@@ -370,8 +452,9 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	}
 	s = pick.s;
 	q = pick.q;
+	u = pick.u;
 	ses = pick.ses;
-	if (!s || !q || !ses) {
+	if (!s || !q || !u || !ses) {
 		__u64 wake = in->throttled ? in->wake_ns : ~0ULL;
 
 		if (in->hold_ns && in->hold_ns < wake)
@@ -384,11 +467,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 
 	bbq_pop(q, s);
 	skb = bpf_kptr_xchg(&s->skb, 0);
-	q->qlen--;
-	q->bytes -= s->len;
-	q->deficit -= s->len;
-	in->qlen--;
-	in->bytes -= s->pkt_len;
+	bbq_held_less(in, q, u, s);
+	bbq_turn_sent(in, iface, u, q->user, media, q, s->len);
 	if (ses->rate)
 		bbq_take_turn(ses, pick.session, inst, now, s->len);
 	if (iface->rate)
@@ -406,8 +486,11 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 			bb_count_sent(c, s->pkt_len, stale);
 	}
 	bbq_slot_return(in, s, pick.idx);
-	if (!q->nonempty)
-		bbq_turn_over(inst, in, q, pick.session);
+	if (!q->nonempty) {
+		bbq_turn_over(inst, u, q, pick.session);
+		if (q->user != BBQ_MEDIA && !u->sessions.members)
+			bbq_user_over(inst, in, u, q->user);
+	}
 	bbq_tell(in, sch, qlen, bytes);
 	if (skb)
 		bpf_qdisc_bstats_update(sch, skb);
@@ -462,19 +545,24 @@ __noinline int bbq_clear(__u32 inst)
 	bpf_for(i, 0, BB_MAX_SESSIONS) {
 		struct bbq_queue *q = bbq_queue_at(inst, i);
 
-		if (q && (q->turn != BBQ_IDLE || q->nonempty))
+		if (q && (q->m.turn != BBQ_IDLE || q->nonempty))
 			__builtin_memset(q, 0, sizeof(*q));
+	}
+	bpf_for(i, 0, BBQ_USERS) {
+		struct bbq_user *u = bbq_user_at(inst, i);
+
+		if (u && (u->active || u->m.turn != BBQ_IDLE))
+			__builtin_memset(u, 0, sizeof(*u));
 	}
 	bpf_for(i, 0, BBQ_WHEEL_TICKS) {
 		w->bucket[i & (BBQ_WHEEL_TICKS - 1)] = BBQ_NONE;
 		w->word[(i >> 6) & (BBQ_WHEEL_TICKS / 64 - 1)] = 0;
 	}
 	w->words = 0;
-	in->new_head = 0;
-	in->old_head = 0;
-	in->active = 0;
+	__builtin_memset(&in->users, 0, sizeof(in->users));
+	in->plain_credit = 0;
 	in->throttled = 0;
-	in->fattest = BBQ_NONE;
+	in->largest = BBQ_NONE;
 	in->free = BBQ_NONE;
 	in->fresh = inst * bbq_slots_n + 1;
 	return 0;

@@ -207,8 +207,14 @@ pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
 
 /// Kernel memory of the pinned maps of an attached interface, bytes.
 pub fn memory(pins: &Path) -> u64 {
-    ["bbq_slots", "bbq_queues", "bbq_instances", "bbq_wheels"]
-        .iter()
+    [
+        "bbq_slots",
+        "bbq_queues",
+        "bbq_users",
+        "bbq_instances",
+        "bbq_wheels",
+    ]
+    .iter()
         .filter_map(|name| MapHandle::from_pinned_path(pins.join(name)).ok())
         .filter_map(|map| crate::maps::memory(&map))
         .sum()

@@ -113,6 +113,7 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	struct bb_counters *c, *sc = 0;
 	struct bb_session *ses;
 	struct bbq_queue *q;
+	struct bbq_user *u;
 	struct sk_buff *skb;
 	__u32 rule;
 
@@ -128,13 +129,10 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 		bb_count_drop(&ses->counters, reason);
 	bb_count_drop(&in->counters, reason);
 	in->dropped++;
-	in->qlen--;
-	in->bytes -= s->pkt_len;
 	q = bbq_queue_at(inst, s->session);
-	if (q) {
-		q->qlen--;
-		q->bytes -= s->len;
-	}
+	u = q ? bbq_user_at(inst, q->user) : 0;
+	if (q && u)
+		bbq_held_less(in, q, u, s);
 	skb = bpf_kptr_xchg(&s->skb, 0);
 	if (skb) {
 		if (s->flags & BBQ_F_SOCK)

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who pays when a limit is reached: the session that holds most. A receiver
- * that takes less than it is sent fills the queue by itself; what others are
- * sent must still find room.
+ * Who pays when a limit is reached: whoever holds most. A receiver that takes
+ * less than it is sent fills the queue by itself; what others are sent must
+ * still find room.
+ *
+ * It is asked in the order in which the link is shared. Users pay first while
+ * they hold more than their part of what is queued (bb_iface.plain_share), else
+ * media do. Among users it is the one that holds most, and in that one, as in
+ * media, the session that holds most. It may be the arriving packet's own
+ * session, and then the packet itself. Who holds nothing pays nothing.
  */
 #ifndef BBQ_ROOM_BPF_H
 #define BBQ_ROOM_BPF_H
@@ -10,10 +16,10 @@
 #include "bbq_method.bpf.h"
 #include "bbq_turns.bpf.h"
 
-/* Sessions looked at in the order of their turns, beside the one known to hold much ... */
-#define BBQ_FATTEST 8
-/* ... and, if none of those holds more, of those that wait for their rates. */
-#define BBQ_FATTEST_WAITING 64
+/* Looked at in the order of their turns, beside the one known to hold much ... */
+#define BBQ_LARGEST 8
+/* ... and, if none of those holds more, sessions that wait for their rates. */
+#define BBQ_LARGEST_WAITING 64
 
 /* A limit is exceeded, the arriving packet included. */
 bb_inline int bbq_full(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q)
@@ -23,47 +29,59 @@ bb_inline int bbq_full(struct bbq_instance *in, struct bb_iface *iface, struct b
 }
 
 /*
- * What a session holds of the two limits of its interface, packets and bytes:
- * the sum of both shares, times both limits. Below 2^63: 2^17 packets, 2^34 bytes.
+ * What so many packets and bytes are of the two limits of an interface: the sum
+ * of both shares, times both limits. Below 2^63: 2^17 packets, 2^34 bytes.
  */
-bb_inline __u64 bbq_share(struct bb_iface *iface, struct bbq_queue *q)
+bb_inline __u64 bbq_share(struct bb_iface *iface, __u32 packets, __u64 bytes)
 {
-	return q->bytes * iface->limit + q->qlen * iface->limit_bytes;
+	return bytes * iface->limit + packets * iface->limit_bytes;
 }
 
 /*
- * A packet came: does its session hold most now? Asked of arrivals only: one that
- * has stopped growing may be forgotten for another, whose queue then gets shorter
- * than its own. bbq_fattest looks for it again.
+ * A packet came: does its session, or its user, hold most now? Asked of arrivals
+ * only: one that has stopped growing may be forgotten for another, whose queue
+ * then gets shorter than its own. bbq_largest_* look for it again.
  */
 bb_inline void bbq_grown(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			 struct bbq_queue *q, __u32 session)
+			 struct bbq_user *u, __u32 user, struct bbq_queue *q, __u32 session)
 {
-	struct bbq_queue *most;
+	if (u->largest != session) {
+		struct bbq_queue *most = bbq_queue_at(inst, u->largest);
 
-	if (in->fattest == session)
-		return;
-	most = bbq_queue_at(inst, in->fattest);
-	if (!most || bbq_share(iface, q) > bbq_share(iface, most))
-		in->fattest = session;
+		if (!u->largest || !most ||
+		    bbq_share(iface, q->qlen, q->bytes) > bbq_share(iface, most->qlen, most->bytes))
+			u->largest = session;
+	}
+	if (user != BBQ_MEDIA && in->largest != user) {
+		struct bbq_user *most = bbq_user_at(inst, in->largest);
+
+		if (!in->largest || !most ||
+		    bbq_share(iface, u->qlen, u->bytes) > bbq_share(iface, most->qlen, most->bytes))
+			in->largest = user;
+	}
 }
 
 /*
- * Of the sessions in the wheel but this one, the one that holds most, and more than
- * `most`; 0 = none of those looked at. They have no turn, so the wheel is where they are.
+ * The same of the sessions in the wheel, and of their users: the one that holds
+ * most, and more than so much; 0 = none of those looked at. They have no turn, so
+ * the wheel is where they are.
  */
-__noinline __u32 bbq_fattest_waiting(__u32 inst, __u32 session, __u64 most)
+__noinline __u32 bbq_largest_waiting(__u32 inst)
 {
-	struct bbq_wheel *w = bbq_wheel(inst);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	__u32 at = 0, fattest = 0;
-	__u64 tick, share;
+	__u32 at = 0, largest = 0, id;
+	struct bbq_wheel *w = bbq_wheel(inst);
+	struct bbq_search *search;
+	__u64 tick, most, share;
 
-	if (!w || !iface)
+	if (!in || !w || !iface)
 		return 0;
+	search = &in->search;
+	most = search->most;
 	tick = w->tick;
-	for (__u32 n = bb_zero; n < BBQ_FATTEST_WAITING && bb_can_loop; n++) {
-		struct bbq_queue *o;
+	for (__u32 n = bb_zero; n < BBQ_LARGEST_WAITING && bb_can_loop; n++) {
+		struct bbq_queue *q;
 
 		if (!at) {
 			tick = bbq_wheel_first(w, tick);
@@ -72,55 +90,140 @@ __noinline __u32 bbq_fattest_waiting(__u32 inst, __u32 session, __u64 most)
 			at = w->bucket[tick & (BBQ_WHEEL_TICKS - 1)];
 			tick++;
 		}
-		o = bbq_queue_at(inst, at);
-		if (!o)
+		q = bbq_queue_at(inst, at);
+		if (!q)
 			break;
-		share = bbq_share(iface, o);
-		if (share > most && at != session) {
-			most = share;
-			fattest = at;
+		id = at;
+		at = q->m.next;
+		share = 0;
+		if (search->user) {
+			if (q->user == search->user)
+				share = bbq_share(iface, q->qlen, q->bytes);
+		} else if (q->user != BBQ_MEDIA) {
+			struct bbq_user *u;
+
+			id = q->user;
+			u = bbq_user_at(inst, id);
+			if (u)
+				share = bbq_share(iface, u->qlen, u->bytes);
 		}
-		at = o->next;
+		if (share > most && id != search->but) {
+			most = share;
+			largest = id;
+		}
 	}
-	return fattest;
+	return largest;
+}
+
+/* The user who holds more than `most`, but this one; 0 = none is known. */
+bb_inline __u32 bbq_largest_user(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
+				 __u32 but, __u64 most)
+{
+	__u32 next, largest = 0;
+
+	next = in->users.old_head ?: in->users.new_head;
+	for (__u32 n = bb_zero; n <= BBQ_LARGEST && bb_can_loop; n++) {
+		__u32 at = n ? next : in->largest;
+		struct bbq_user *u = bbq_user_at(inst, at);
+		__u64 share;
+
+		if (n && (!u || !at))
+			break;
+		if (!u)
+			continue;
+		share = bbq_share(iface, u->qlen, u->bytes);
+		if (share > most && at && at != but) {
+			most = share;
+			largest = at;
+		}
+		if (n)
+			next = u->m.next;
+	}
+	if (!largest && in->throttled) {
+		in->search.user = 0;
+		in->search.but = but;
+		in->search.most = most;
+		largest = bbq_largest_waiting(inst);
+		if (largest)
+			in->largest = largest;
+	}
+	return largest;
+}
+
+/* The session of this user that holds more than `most`, but this one; 0 = none is known. */
+__noinline __u32 bbq_largest_session(__u32 inst, __u32 user, __u32 but, __u64 most)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_user *u = bbq_user_at(inst, user);
+	struct bb_iface *iface = bbq_iface();
+	__u32 next, largest = 0;
+
+	if (!in || !u || !iface)
+		return 0;
+	next = u->sessions.old_head ?: u->sessions.new_head;
+	for (__u32 n = bb_zero; n <= BBQ_LARGEST && bb_can_loop; n++) {
+		__u32 at = n ? next : u->largest;
+		struct bbq_queue *q = bbq_queue_at(inst, at);
+		__u64 share;
+
+		if (n && (!q || !at))
+			break;
+		if (!q)
+			continue;
+		/* What is remembered may have become another user's since. */
+		share = q->user == user ? bbq_share(iface, q->qlen, q->bytes) : 0;
+		if (share > most && at && at != but) {
+			most = share;
+			largest = at;
+		}
+		if (n)
+			next = q->m.next;
+	}
+	if (!largest && in->throttled) {
+		in->search.user = user;
+		in->search.but = but;
+		in->search.most = most;
+		largest = bbq_largest_waiting(inst);
+		if (largest)
+			u->largest = largest;
+	}
+	return largest;
 }
 
 /*
- * The session that holds most, and more than this one held before a packet of so
- * many bytes came; 0 = none is known. With what came counted, sessions of one small
- * packet each could fill the queue, and nobody would pay for a larger one.
+ * The user who pays for an arriving packet that is counted already, or BBQ_MEDIA.
+ * What is compared is what its user and group held before it came: with it,
+ * sessions of one small packet each could fill the queue, and nobody would pay
+ * for a larger one.
  */
-bb_inline __u32 bbq_fattest(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			    __u32 session, struct bbq_queue *q, __u32 bytes)
+__noinline __u32 bbq_payer(__u32 inst, __u32 user, __u64 arriving)
 {
-	__u32 turn = in->old_head ?: in->new_head, fattest = 0;
-	__u64 most = bbq_share(iface, q) - (bytes * (__u64)iface->limit + iface->limit_bytes);
-	__u64 share;
+	struct bbq_user *media = bbq_user_at(inst, BBQ_MEDIA), *u = bbq_user_at(inst, user);
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+	__u64 users_hold, media_hold, most = 0;
+	__u32 payer, but = 0;
 
-	for (__u32 n = bb_zero; n <= BBQ_FATTEST && bb_can_loop; n++) {
-		__u32 at = n ? turn : in->fattest;
-		struct bbq_queue *o = bbq_queue_at(inst, at);
-
-		if (!o || (n && !at))
-			break;
-		share = bbq_share(iface, o);
-		if (share > most && at != session) {
-			most = share;
-			fattest = at;
-		}
-		if (n)
-			turn = o->next;
+	if (!media || !u || !in || !iface)
+		return user;
+	users_hold = bbq_share(iface, in->plain_qlen, in->plain_bytes);
+	media_hold = bbq_share(iface, media->qlen, media->bytes);
+	if (user == BBQ_MEDIA) {
+		media_hold -= arriving;
+	} else {
+		users_hold -= arriving;
+		most = bbq_share(iface, u->qlen, u->bytes) - arriving;
+		but = user;
 	}
-	if (!fattest && in->throttled) {
-		fattest = bbq_fattest_waiting(inst, session, most);
-		if (fattest)
-			in->fattest = fattest;
-	}
-	return fattest;
+	if (media_hold && (user == BBQ_MEDIA || iface->plain_share) &&
+	    users_hold <= (users_hold + media_hold) / 100 * iface->plain_share)
+		return BBQ_MEDIA;
+	payer = bbq_largest_user(inst, in, iface, but, most);
+	return payer ?: user;
 }
 
 /* The packet that a session gives up for another session's; 0 = it has none queued. */
-bb_inline __u32 bbq_tribute(__u32 inst, __u32 session)
+bb_inline __u32 bbq_victim_for_others(__u32 inst, __u32 session)
 {
 	__u32 victim = bbq_victim(inst, session, 0);
 	struct bbq_queue *q;
@@ -147,25 +250,35 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u32 by
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_queue *q = bbq_queue_at(inst, session), *o;
 	struct bb_iface *iface = bbq_iface();
-	__u32 fattest, victim;
+	__u32 payer, victim;
+	__u64 arriving;
 
 	if (!in || !q || !iface)
 		return 0;
+	arriving = bbq_share(iface, 1, bytes);
 	while (bbq_full(in, iface, q) && bb_can_loop) {
-		fattest = q->qlen > iface->session_limit ?
-				  0 :
-				  bbq_fattest(inst, in, iface, session, q, bytes);
-		o = bbq_queue_at(inst, fattest);
-		if (fattest && o && now - o->purged_ns > BBQ_PURGE_NS) {
-			struct bb_session *ses = bbq_session(fattest);
+		payer = 0; /* the session itself */
+		if (q->qlen <= iface->session_limit) {
+			__u32 user = bbq_payer(inst, q->user, arriving);
+
+			payer = user == q->user ?
+					bbq_largest_session(inst, user, session,
+							    bbq_share(iface, q->qlen, q->bytes) -
+								    arriving) :
+					bbq_largest_session(inst, user, 0, 0);
+		}
+		o = bbq_queue_at(inst, payer);
+		if (payer && o && now - o->purged_ns > BBQ_PURGE_NS) {
+			struct bb_session *ses = bbq_session(payer);
 
 			if (!ses)
 				return 0;
-			bbq_purge(inst, fattest, now, bbq_rate(iface, ses));
+			bbq_purge(inst, payer, now, bbq_rate(iface, ses));
 			o->purged_ns = now; /* also where it only watches */
 			continue;
 		}
-		victim = fattest ? bbq_tribute(inst, fattest) : bbq_victim(inst, session, priority);
+		victim = payer ? bbq_victim_for_others(inst, payer) :
+				 bbq_victim(inst, session, priority);
 		if (victim == BBQ_NONE)
 			return 0;
 		if (!bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now))

@@ -65,27 +65,44 @@ struct bbq_slot {
 #define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
 #define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent before */
 
-/* ---- the queue of one session ---- */
+/* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
 enum bbq_turn {
 	BBQ_IDLE = 0,
 	BBQ_NEW = 1,
 	BBQ_OLD = 2,
-	BBQ_THROTTLED = 3, /* in the wheel until the session may send */
+	BBQ_THROTTLED = 3, /* a session in the wheel until it may send */
 };
 
+/* A session among those of its user, or a user among all users. Comes first in both. */
+struct bbq_member {
+	__u32 next; /* of the ring's list, or of the wheel's bucket */
+	__s32 deficit; /* bytes it may still send in this turn */
+	__u8 turn; /* enum bbq_turn */
+	__u8 pad[3];
+};
+
+struct bbq_ring {
+	__u32 new_head;
+	__u32 new_tail;
+	__u32 old_head;
+	__u32 old_tail;
+	__u32 members; /* in the two lists */
+	__u32 new_bytes; /* how far new ones are ahead of their part, see bbq_ring_head */
+};
+
+/* ---- the queue of one session ---- */
 struct bbq_queue {
+	struct bbq_member m; /* first */
 	__u32 head[BBQ_LISTS];
 	__u32 tail[BBQ_LISTS];
 	__u32 finger[BBQ_FINGERS]; /* recent insertions: where the search for the next one starts */
 	__u64 finger_key[BBQ_FINGERS];
 	__u8 finger_list[BBQ_FINGERS];
 	__u32 qlen;
-	__u32 next; /* next session of the list (turn) or of the wheel's bucket */
-	__u64 bytes;
+	__u64 bytes; /* on the wire */
 	__u64 purged_ns; /* when the lists were looked through for stale packets last */
-	__s32 deficit;
 	__u16 nonempty; /* bit l: list l has packets */
-	__u8 turn;
+	__u16 user; /* BBQ_MEDIA or its user; fixed from activation until it is idle */
 	__u8 finger_next; /* which finger to reuse next */
 	/*
 	 * Triage: of the most important priority seen lately, when its last packet
@@ -107,6 +124,56 @@ struct bbq_queue {
 	__u8 unplanned; /* triage: a packet came since it was decided what is given up */
 };
 
+/* ---- one user of one transmit queue, and all media as if they were one ---- */
+
+/* Indices: 0 is none, index n of bb_users is 1 + n, media come last. */
+#define BBQ_USER(n) ((n) + 1)
+#define BBQ_MEDIA (BB_MAX_USERS + 1)
+#define BBQ_USERS (BB_MAX_USERS + 2)
+
+struct bbq_user {
+	struct bbq_member m; /* first; not used by media */
+	struct bbq_ring sessions;
+	__u64 bytes; /* queued, on the wire */
+	__u32 qlen;
+	__u32 active; /* sessions in the ring or the wheel */
+	__u32 largest; /* a session that held more than any that a packet came for since; 0 = none */
+	__u32 pad;
+};
+
+/* ---- what one operation reckons with: no room on the stack ---- */
+
+/* What a plan of one session reckons with. An inverse of 0: that rate is not known. */
+struct bbq_plan {
+	__u64 inv_link; /* of the interface's rate */
+	__u64 inv_session; /* of the session's own, where that is lower */
+	__u64 other_bytes; /* queued in the other sessions of its group (media, or users) */
+	__u64 round; /* bytes that they send while each of them has a turn */
+	__u64 group_bytes; /* queued in the other group; ~0 = more keeps coming */
+	__u64 group_part; /* bytes it sends per byte of this group, << BBQ_PART_SHIFT */
+	__u64 now;
+	__u64 owd; /* of the session */
+	__u32 used; /* bytes that the session has sent in its own turn */
+	__u32 inst;
+	__u32 session;
+};
+
+/* How far a walk over the ADUs of a session has come, and whom it would give up. */
+struct bbq_walk {
+	__u64 bytes; /* of the ADUs walked over */
+	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
+	__u32 at; /* the ADU that is next */
+	__u32 victim;
+	__u32 begun; /* some of the victim was sent */
+};
+
+/* What bbq_largest_waiting looks for. */
+struct bbq_search {
+	__u64 most; /* who pays must hold more than this */
+	__u32 user; /* of whose sessions; 0 = among users */
+	__u32 but; /* neither this session, or user */
+};
+
 /* ---- one transmit queue ---- */
 struct bbq_instance {
 	struct bb_counters counters; /* first: the agent reads these */
@@ -116,22 +183,26 @@ struct bbq_instance {
 	__u32 free; /* list of slots that were used before */
 	__u32 fresh; /* slots never used yet start here; 0 = not initialised ... */
 	__u32 slots_end; /* ... and end before this one */
-	__u32 new_head;
-	__u32 new_tail;
-	__u32 old_head;
-	__u32 old_tail;
-	__u32 active; /* sessions in the lists or the wheel */
-	__u32 throttled;
+	struct bbq_ring users; /* all but media */
+	__u32 plain_qlen; /* what users hold together */
+	__u64 plain_bytes; /* on the wire */
+	__u64 plain_from_ns; /* since when users have had something queued */
+	__u64 media_from_ns; /* since when media have */
+	__s32 plain_credit; /* bytes that users may send before media */
+	__u32 throttled; /* sessions in the wheel */
 	__u64 wake_ns; /* when the wheel has something to release; valid while throttled */
 	__u64 hold_ns; /* when a packet that was held back may go; 0 = none was */
 	__u32 event_credit; /* BBQ_EVENT for each drop notice that may be sent */
 	__u32 suppressed;
 	__u32 dropped; /* since the last operation that told the Qdisc */
-	__u32 fattest; /* a session that held more than any that a packet came for since; 0 = none */
+	__u32 largest; /* a user who held more than any that a packet came for since; 0 = none */
 	__u64 owner; /* address of the Qdisc in charge; 0 = none */
 	__u64 synced; /* address of the Qdisc whose qlen includes what it inherited */
 	__u64 inv; /* ns per byte (bbq_inverse) at ... */
 	__u64 inv_of; /* ... this rate of the interface */
+	struct bbq_plan plan;
+	struct bbq_walk walk;
+	struct bbq_search search;
 };
 
 /* ---- timing wheel of throttled sessions ---- */
@@ -145,7 +216,7 @@ struct bbq_wheel {
 	__u32 bucket[BBQ_WHEEL_TICKS];
 };
 
-/* max_entries of these four are set by the agent (bestby_bpf::qdisc_sizes). */
+/* max_entries of these five are set by the agent (bestby_bpf::qdisc_sizes). */
 #define BBQ_MAP(name_, value_)                    \
 	struct {                                  \
 		__uint(type, BPF_MAP_TYPE_ARRAY); \
@@ -156,6 +227,7 @@ struct bbq_wheel {
 
 BBQ_MAP(bbq_slots, struct bbq_slot);
 BBQ_MAP(bbq_queues, struct bbq_queue);
+BBQ_MAP(bbq_users, struct bbq_user);
 BBQ_MAP(bbq_instances, struct bbq_instance);
 BBQ_MAP(bbq_wheels, struct bbq_wheel);
 
@@ -176,6 +248,13 @@ bb_inline struct bbq_queue *bbq_queue_at(__u32 inst, __u32 session)
 	return bpf_map_lookup_elem(&bbq_queues, &key);
 }
 
+bb_inline struct bbq_user *bbq_user_at(__u32 inst, __u32 user)
+{
+	__u32 key = inst * BBQ_USERS + user;
+
+	return bpf_map_lookup_elem(&bbq_users, &key);
+}
+
 bb_inline struct bb_session *bbq_session(__u32 session)
 {
 	return bpf_map_lookup_elem(&bb_sessions, &session);
@@ -186,6 +265,12 @@ bb_inline struct bb_iface *bbq_iface(void)
 	__u32 key = bbq_slot;
 
 	return bpf_map_lookup_elem(&bb_ifaces, &key);
+}
+
+/* Whom the packets of a session are of: BBQ_MEDIA, or a user. */
+bb_inline __u32 bbq_user_of(struct bb_session *ses)
+{
+	return ses->key.media ? BBQ_MEDIA : BBQ_USER(ses->user & (BB_MAX_USERS - 1));
 }
 
 /* The rate that binds a session, bytes/s: the lower of its own and the interface's; 0 = none is known. */
@@ -252,6 +337,39 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 	/* Before next_ns moves: who sees that it did may become heir. */
 	ses->sent_by = inst + 1;
 	bbq_use(&ses->next_ns, now, bytes, rate);
+}
+
+/* A packet comes to an active queue: what that and its user hold (the instance counts before). */
+bb_inline void bbq_held_more(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
+			     struct bbq_slot *s, __u64 now)
+{
+	q->qlen++;
+	q->bytes += s->len;
+	if (q->user != BBQ_MEDIA) {
+		if (!in->plain_qlen++)
+			in->plain_from_ns = now;
+		in->plain_bytes += s->len;
+	} else if (!u->qlen) {
+		in->media_from_ns = now;
+	}
+	u->qlen++;
+	u->bytes += s->len;
+}
+
+/* A packet is sent or freed. */
+bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
+			     struct bbq_slot *s)
+{
+	q->qlen--;
+	q->bytes -= s->len;
+	u->qlen--;
+	u->bytes -= s->len;
+	if (q->user != BBQ_MEDIA) {
+		in->plain_qlen--;
+		in->plain_bytes -= s->len;
+	}
+	in->qlen--;
+	in->bytes -= s->pkt_len;
 }
 
 /* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */

@@ -27,23 +27,15 @@
 /* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
 #define BBQ_INV_SHIFT 10
 
+/* Bytes of the other group per byte of the own one, as a fixed-point number. */
+#define BBQ_PART_SHIFT 10
+/* A group that has had something queued for longer is taken to have so for good. */
+#define BBQ_STANDING_NS 20000000ULL
+
 bb_inline __u64 bbq_inverse(__u64 rate)
 {
 	return (BB_NSEC_PER_SEC << BBQ_INV_SHIFT) / (rate > 1000 ? rate : 1000);
 }
-
-/* What a plan of one session reckons with. An inverse of 0: that rate is not known. */
-struct bbq_plan {
-	__u64 inv_link; /* of the interface's rate */
-	__u64 inv_session; /* of the session's own, where that is lower */
-	__u64 other_bytes; /* queued in the other sessions */
-	__u64 round; /* bytes that they send while each of them has a turn */
-	__u64 now;
-	__u64 owd; /* of the session */
-	__u32 used; /* bytes that the session has sent in its own turn */
-	__u32 inst;
-	__u32 session;
-};
 
 /*
  * ns until `own` bytes of the session whose turn it is have left. Before each of
@@ -54,8 +46,11 @@ bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
 {
 	__u64 turns = (own + plan->used) / BBQ_QUANTUM * plan->round;
 	__u64 others = turns < plan->other_bytes ? turns : plan->other_bytes;
-	__u64 link = (own + others) * plan->inv_link, session = own * plan->inv_session;
+	__u64 before = own + others, group = before * plan->group_part >> BBQ_PART_SHIFT;
+	__u64 session = own * plan->inv_session, link;
 
+	before += group < plan->group_bytes ? group : plan->group_bytes;
+	link = before * plan->inv_link;
 	return (link > session ? link : session) >> BBQ_INV_SHIFT;
 }
 
@@ -96,10 +91,42 @@ bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
 	return bbq_spare(priority, deadline, owd, now) & ~0xFFFFFULL;
 }
 
+/*
+ * What the sessions of other groups and users cost. Media leave users their part;
+ * users are planned as if media took all the rest, and as if each of the session's
+ * turns waited for a turn of every other user.
+ */
+bb_inline void bbq_plan_others(struct bbq_plan *plan, struct bbq_instance *in,
+			       struct bb_iface *iface, struct bbq_queue *q, struct bbq_user *u)
+{
+	__u32 share = iface->plain_share < 99 ? iface->plain_share : 99, rest = 100 - share;
+	__u64 sessions = u->active ?: 1, from;
+
+	if (q->user == BBQ_MEDIA) {
+		plan->other_bytes = u->bytes - q->bytes;
+		plan->group_bytes = in->plain_bytes;
+		plan->group_part = (share << BBQ_PART_SHIFT) / rest;
+		from = in->plain_from_ns;
+	} else {
+		struct bbq_user *media = bbq_user_at(plan->inst, BBQ_MEDIA);
+
+		sessions *= in->users.members ?: 1;
+		plan->other_bytes = in->plain_bytes - q->bytes;
+		plan->group_bytes = media ? media->bytes : 0;
+		plan->group_part = (rest << BBQ_PART_SHIFT) / (share ?: 1);
+		from = in->media_from_ns;
+	}
+	plan->round = (sessions - 1) * BBQ_QUANTUM;
+	if (plan->group_bytes && plan->now - from > BBQ_STANDING_NS)
+		plan->group_bytes = ~0ULL;
+}
+
 bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struct bb_iface *iface,
-			   struct bbq_queue *q, struct bb_session *ses)
+			   struct bbq_queue *q, struct bbq_user *u, struct bb_session *ses)
 {
 	plan->owd = ses->owd_ns;
+	plan->inv_link = 0;
+	plan->inv_session = 0;
 	if (iface->rate) {
 		if (in->inv_of != iface->rate) {
 			in->inv_of = iface->rate;
@@ -109,10 +136,9 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
 	}
 	if (ses->rate && (!iface->rate || ses->rate < iface->rate))
 		plan->inv_session = bbq_inverse(ses->rate);
-	/* q->bytes has the overhead, in->bytes has not. */
-	plan->other_bytes = in->bytes > q->bytes ? in->bytes - q->bytes : 0;
-	plan->round = in->active > 1 ? (in->active - 1) * (__u64)BBQ_QUANTUM : 0;
-	plan->used = BBQ_QUANTUM - q->deficit; /* it is its turn: the deficit is 1 to BBQ_QUANTUM */
+	bbq_plan_others(plan, in, iface, q, u);
+	plan->used =
+		BBQ_QUANTUM - q->m.deficit; /* it is its turn: the deficit is 1 to BBQ_QUANTUM */
 }
 
 /*
@@ -187,15 +213,6 @@ bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_slot *s, __u64 owd,
 	return ((time < BBQ_LOAD_NS ? time : BBQ_LOAD_NS) * q->ahead_load) >> BBQ_LOAD_SHIFT;
 }
 
-/* How far a walk over the ADUs of a session has come, and whom it would give up. */
-struct bbq_walk {
-	__u64 bytes; /* of the ADUs walked over */
-	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
-	__u32 at; /* the ADU that is next */
-	__u32 victim;
-	__u32 begun; /* some of the victim was sent */
-};
-
 /*
  * One step of a walk: whether the ADU at walk->at would be late. Not inlined:
  * the verifier would follow all ways through one step into the next one.
@@ -269,25 +286,39 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	struct bb_session *ses = bbq_session(session);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	struct bbq_plan plan = { .inst = inst, .session = session, .now = now };
+	struct bbq_plan *plan;
+	struct bbq_walk *walk;
+	struct bbq_user *u;
 
 	if (!q || !ses || !in || !iface)
 		return 0;
-	bbq_plan_of(&plan, in, iface, q, ses);
+	u = bbq_user_at(inst, q->user);
+	if (!u)
+		return 0;
+	plan = &in->plan;
+	walk = &in->walk;
+	plan->inst = inst;
+	plan->session = session;
+	plan->now = now;
+	bbq_plan_of(plan, in, iface, q, u, ses);
 	q->unplanned = 0;
-	if (bbq_all_in_time(&plan, q, now + BBQ_TRIAGE_MARGIN_NS))
+	if (bbq_all_in_time(plan, q, now + BBQ_TRIAGE_MARGIN_NS))
 		return 0;
 
 	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
-		struct bbq_walk walk = { .at = q->head[0], .victim = BBQ_NONE };
 		int late = 0;
 
+		walk->bytes = 0;
+		walk->worst = 0;
+		walk->at = q->head[0];
+		walk->victim = BBQ_NONE;
+		walk->begun = 0;
 		for (__u32 n = bb_zero;
-		     n < BBQ_TRIAGE_WALK && walk.at != BBQ_NONE && !late && bb_can_loop; n++)
-			late = bbq_late(&plan, &walk);
-		if (!late || walk.victim == BBQ_NONE)
+		     n < BBQ_TRIAGE_WALK && walk->at != BBQ_NONE && !late && bb_can_loop; n++)
+			late = bbq_late(plan, walk);
+		if (!late || walk->victim == BBQ_NONE)
 			return 0;
-		bbq_drop_adu(inst, walk.victim, BB_DROP_ADU, now);
+		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);
 	}
 	q->unplanned = 1; /* the next packet's turn goes on */
 	return 0;

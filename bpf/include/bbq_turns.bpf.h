@@ -1,57 +1,111 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whose turn it is: deficit round robin over the sessions that may send, and
- * the timing wheel of those whose rate forbids it for now.
+ * Whose turn it is. Media and users share the link as two groups: media go
+ * first, users have a part of it at least (bb_iface.plain_share). Users take
+ * turns by deficit round robin, so many sessions gain a user nothing; in a
+ * user, and in media, sessions do. Sessions whose rate forbids them to send for
+ * now wait in a timing wheel.
  *
- * A session that becomes active goes to the list of new ones, which is served
- * first, and joins the old ones after its first turn (as in fq_codel): sparse
- * traffic (ARP, signalling, audio alone) does not wait for a round.
+ * Who becomes active goes to the list of new ones, which is served first, and
+ * joins the old ones after its first turn (as in fq_codel): sparse traffic
+ * (ARP, signalling, audio alone) does not wait for a round. New ones may be as
+ * many as anybody likes to make, so old ones keep a part of each round.
  */
 #ifndef BBQ_TURNS_BPF_H
 #define BBQ_TURNS_BPF_H
 
 #include "bbq_state.bpf.h"
 
-bb_inline void bbq_old_append(__u32 inst, struct bbq_instance *in, struct bbq_queue *q,
-			      __u32 session)
-{
-	struct bbq_queue *last;
+/* Of what a ring sends while both kinds wait, one byte in 1 + this is for old ones ... */
+#define BBQ_NEW_PART 4
+/* ... and new ones are ahead by so much at most. */
+#define BBQ_NEW_BYTES (BBQ_NEW_PART * BBQ_QUANTUM)
 
-	q->next = BBQ_NONE;
-	q->turn = BBQ_OLD;
-	last = in->old_head ? bbq_queue_at(inst, in->old_tail) : 0;
-	if (last)
-		last->next = session;
-	else
-		in->old_head = session;
-	in->old_tail = session;
+/* Who is next (0 = nobody). */
+bb_inline __u32 bbq_ring_head(const struct bbq_ring *r)
+{
+	if (r->new_head && (!r->old_head || r->new_bytes < BBQ_NEW_BYTES))
+		return r->new_head;
+	return r->old_head;
 }
 
-/* An idle session got a packet. */
-bb_inline void bbq_activate(__u32 inst, struct bbq_instance *in, struct bbq_queue *q, __u32 session)
+/* Appends member m, with number id, to one of the lists; `last` is the member at its end. */
+bb_inline void bbq_ring_append(struct bbq_ring *r, struct bbq_member *m, __u32 id,
+			       struct bbq_member *last, __u8 turn)
 {
-	struct bbq_queue *last;
-
-	in->active++;
-	q->next = BBQ_NONE;
-	q->turn = BBQ_NEW;
-	q->deficit = BBQ_QUANTUM;
-	last = in->new_head ? bbq_queue_at(inst, in->new_tail) : 0;
+	m->next = BBQ_NONE;
+	m->turn = turn;
+	r->members++;
 	if (last)
-		last->next = session;
-	else
-		in->new_head = session;
-	in->new_tail = session;
+		last->next = id;
+	if (turn == BBQ_NEW) {
+		if (!last)
+			r->new_head = id;
+		r->new_tail = id;
+	} else {
+		if (!last)
+			r->old_head = id;
+		r->old_tail = id;
+	}
 }
 
-/* Takes the head session, q, off its list. */
-bb_inline void bbq_turn_end(struct bbq_instance *in, struct bbq_queue *q)
+/* Takes m, the head of its list, off it. */
+bb_inline void bbq_ring_take(struct bbq_ring *r, struct bbq_member *m)
 {
-	if (q->turn == BBQ_NEW)
-		in->new_head = q->next;
+	if (m->turn == BBQ_NEW)
+		r->new_head = m->next;
 	else
-		in->old_head = q->next;
-	q->next = BBQ_NONE;
+		r->old_head = m->next;
+	m->next = BBQ_NONE;
+	r->members--;
+}
+
+/* m sent so many bytes. */
+bb_inline void bbq_ring_sent(struct bbq_ring *r, struct bbq_member *m, __u32 bytes)
+{
+	m->deficit -= bytes;
+	if (!r->old_head || !r->new_head)
+		r->new_bytes = 0;
+	else if (m->turn == BBQ_NEW)
+		r->new_bytes += bytes;
+	else
+		r->new_bytes = r->new_bytes > BBQ_NEW_PART * bytes ?
+				       r->new_bytes - BBQ_NEW_PART * bytes :
+				       0;
+}
+
+bb_inline void bbq_session_append(__u32 inst, struct bbq_user *u, struct bbq_queue *q,
+				  __u32 session, __u8 turn)
+{
+	__u32 head = turn == BBQ_NEW ? u->sessions.new_head : u->sessions.old_head;
+	__u32 tail = turn == BBQ_NEW ? u->sessions.new_tail : u->sessions.old_tail;
+	struct bbq_queue *last = head ? bbq_queue_at(inst, tail) : 0;
+
+	bbq_ring_append(&u->sessions, &q->m, session, last ? &last->m : 0, turn);
+}
+
+bb_inline void bbq_user_append(__u32 inst, struct bbq_instance *in, struct bbq_user *u, __u32 user,
+			       __u8 turn)
+{
+	__u32 head = turn == BBQ_NEW ? in->users.new_head : in->users.old_head;
+	__u32 tail = turn == BBQ_NEW ? in->users.new_tail : in->users.old_tail;
+	struct bbq_user *last = head ? bbq_user_at(inst, tail) : 0;
+
+	bbq_ring_append(&in->users, &u->m, user, last ? &last->m : 0, turn);
+}
+
+/* An idle session got a packet: it is of this user (or BBQ_MEDIA) until it is idle again. */
+bb_inline void bbq_activate(__u32 inst, struct bbq_instance *in, struct bbq_queue *q, __u32 session,
+			    struct bbq_user *u, __u32 user)
+{
+	q->user = user;
+	q->m.deficit = BBQ_QUANTUM;
+	u->active++;
+	bbq_session_append(inst, u, q, session, BBQ_NEW);
+	if (user != BBQ_MEDIA && u->m.turn == BBQ_IDLE) {
+		u->m.deficit = BBQ_QUANTUM;
+		bbq_user_append(inst, in, u, user, BBQ_NEW);
+	}
 }
 
 /*
@@ -59,17 +113,47 @@ bb_inline void bbq_turn_end(struct bbq_instance *in, struct bbq_queue *q)
  * old ones, if there are any: else it could come back as new at once, and
  * starve them.
  */
-bb_inline void bbq_turn_over(__u32 inst, struct bbq_instance *in, struct bbq_queue *q,
-			     __u32 session)
+bb_inline void bbq_turn_over(__u32 inst, struct bbq_user *u, struct bbq_queue *q, __u32 session)
 {
-	__u32 was_new = q->turn == BBQ_NEW;
+	__u32 was_new = q->m.turn == BBQ_NEW;
 
-	bbq_turn_end(in, q);
-	if (was_new && in->old_head) {
-		bbq_old_append(inst, in, q, session);
+	bbq_ring_take(&u->sessions, &q->m);
+	if (was_new && u->sessions.old_head) {
+		bbq_session_append(inst, u, q, session, BBQ_OLD);
 	} else {
-		q->turn = BBQ_IDLE;
-		in->active--;
+		q->m.turn = BBQ_IDLE;
+		u->active--;
+	}
+}
+
+/* The same for the head user. Who sent too much (a GSO packet) waits until others had as much. */
+bb_inline void bbq_user_over(__u32 inst, struct bbq_instance *in, struct bbq_user *u, __u32 user)
+{
+	__u32 was_new = u->m.turn == BBQ_NEW;
+
+	bbq_ring_take(&in->users, &u->m);
+	if ((was_new || u->m.deficit <= 0) && in->users.old_head)
+		bbq_user_append(inst, in, u, user, BBQ_OLD);
+	else
+		u->m.turn = BBQ_IDLE;
+}
+
+/* A packet of so many bytes leaves: what it means for the turns of its group and user. */
+bb_inline void bbq_turn_sent(struct bbq_instance *in, struct bb_iface *iface, struct bbq_user *u,
+			     __u32 user, struct bbq_user *media, struct bbq_queue *q, __u32 bytes)
+{
+	__u32 share = iface->plain_share < 99 ? iface->plain_share : 99;
+
+	bbq_ring_sent(&u->sessions, &q->m, bytes);
+	if (user != BBQ_MEDIA) {
+		bbq_ring_sent(&in->users, &u->m, bytes);
+		/* What media leave costs nothing. */
+		if (in->plain_credit > 0 && media->sessions.members)
+			in->plain_credit -= bytes;
+	} else if (in->plain_qlen && share) {
+		__s64 credit = in->plain_credit + (__u64)bytes * share / (100 - share);
+
+		in->plain_credit = credit < BBQ_QUANTUM ? credit : BBQ_QUANTUM;
 	}
 }
 
@@ -124,11 +208,11 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 	if (tick >= w->tick + BBQ_WHEEL_TICKS)
 		tick = w->tick + BBQ_WHEEL_TICKS - 1;
 	bucket = tick & (BBQ_WHEEL_TICKS - 1);
-	q->next = w->bucket[bucket];
+	q->m.next = w->bucket[bucket];
 	w->bucket[bucket] = session;
 	w->word[bucket >> 6] |= 1ULL << (bucket & 63);
 	w->words |= 1ULL << (bucket >> 6);
-	q->turn = BBQ_THROTTLED;
+	q->m.turn = BBQ_THROTTLED;
 	if (!in->throttled || tick << BBQ_WHEEL_SHIFT < in->wake_ns)
 		in->wake_ns = tick << BBQ_WHEEL_SHIFT;
 	in->throttled++;
@@ -164,6 +248,25 @@ bb_inline __u64 bbq_wheel_first(struct bbq_wheel *w, __u64 from)
 	return from + (at & (BBQ_WHEEL_TICKS - 1));
 }
 
+/* The rate of session q, which is next of the wheel's bucket, allows it to send again. */
+bb_inline void bbq_wake(__u32 inst, struct bbq_instance *in, struct bbq_queue *q, __u32 session)
+{
+	__u32 user = q->user;
+	struct bbq_user *u = bbq_user_at(inst, user);
+
+	in->throttled--;
+	if (!u)
+		return;
+	if (!q->qlen) {
+		q->m.turn = BBQ_IDLE;
+		u->active--;
+		return;
+	}
+	bbq_session_append(inst, u, q, session, BBQ_OLD);
+	if (user != BBQ_MEDIA && u->m.turn == BBQ_IDLE)
+		bbq_user_append(inst, in, u, user, BBQ_OLD);
+}
+
 /* Gives every session whose time has come its place among the old ones. */
 __noinline int bbq_release(__u32 inst, __u64 now)
 {
@@ -192,14 +295,8 @@ __noinline int bbq_release(__u32 inst, __u64 now)
 
 			if (!q)
 				break;
-			next = q->next;
-			in->throttled--;
-			if (q->qlen) {
-				bbq_old_append(inst, in, q, session);
-			} else {
-				q->turn = BBQ_IDLE;
-				in->active--;
-			}
+			next = q->m.next;
+			bbq_wake(inst, in, q, session);
 			session = next;
 		}
 	}

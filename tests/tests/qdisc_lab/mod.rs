@@ -187,6 +187,7 @@ pub(crate) fn load(
     for (map, size) in [
         &mut open.maps.bbq_slots,
         &mut open.maps.bbq_queues,
+        &mut open.maps.bbq_users,
         &mut open.maps.bbq_instances,
         &mut open.maps.bbq_wheels,
     ]

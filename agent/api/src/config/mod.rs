@@ -15,6 +15,10 @@
 //! lifetime = "200ms"
 //! priority = 0
 //!
+//! [rtp_profile]      # dynamic payload types that rtp_kind = "audio" or "video" matches
+//! audio = [111]
+//! video = [96, 98]
+//!
 //! [[peer]]
 //! addr = "192.0.2.7"
 //! rate = "2mbit"
@@ -38,7 +42,7 @@ pub use budget::{MAX_COMBINATIONS, MAX_KEYS};
 pub use edit::Document;
 
 use crate::value::ValueError;
-use crate::{AttachRequest, Dscp, FlowRule, MarkMask, Owd, Priority, Rate, Span};
+use crate::{AttachRequest, Dscp, FlowRule, MarkMask, Owd, Priority, Rate, RtpProfile, Span};
 
 /// Most flow rules (the kernel side numbers them from 1 to 16383).
 pub(crate) const MAX_FLOWS: usize = 16383;
@@ -75,6 +79,8 @@ pub struct Config {
     /// `[[flow]]`, in the order in which they are tried.
     #[serde(rename = "flow")]
     pub flows: Vec<FlowRule>,
+    /// `[rtp_profile]`.
+    pub rtp_profile: RtpProfile,
     /// `[[peer]]`.
     #[serde(rename = "peer")]
     pub peers: Vec<PeerConfig>,

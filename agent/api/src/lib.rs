@@ -47,7 +47,8 @@ pub use stats::{Counters, Drops, Event, GlobalCounters, Reason, Stats};
 pub use time::{Lifetime, Owd, Span};
 pub use value::ValueError;
 pub use words::{
-    CgroupPath, DevName, FlowName, Limit, Method, Mode, Overhead, Priority, SessionKey, Treatment,
+    CgroupPath, DevName, FlowName, Limit, Method, Mode, Overhead, PlainShare, Priority, SessionKey,
+    Treatment,
 };
 
 /// Where `bestbyd` listens and `bestby` connects unless told otherwise.

@@ -250,6 +250,12 @@ fn agent(agent: &AgentConfig) -> Table {
         agent.rtt_max_age.to_string(),
         default.rtt_max_age.to_string(),
     );
+    if agent.forwarded_marks {
+        table.insert("forwarded_marks", value(true));
+    }
+    if agent.plain_share != default.plain_share {
+        table.insert("plain_share", value(i64::from(agent.plain_share.get())));
+    }
     if agent.events_per_s != default.events_per_s {
         table.insert("events_per_s", value(i64::from(agent.events_per_s)));
     }

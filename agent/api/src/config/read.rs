@@ -11,6 +11,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::nearest::nearest;
 use super::{
     AgentConfig, Config, ConfigError, MAX_FLOWS, MAX_INTERFACES, MAX_PEERS, MAX_SOCKET_PATH,
     PeerConfig, PriorityTable, SoPriority, budget,
@@ -144,6 +145,10 @@ impl<'t> Reader<'t> {
         }
         if let Some(magic) = t.value("mark_magic") {
             agent.mark_magic = magic;
+        }
+        agent.forwarded_marks = t.boolean("forwarded_marks");
+        if let Some(share) = t.value("plain_share") {
+            agent.plain_share = share;
         }
         if let Some(age) = t.value("rtt_max_age") {
             agent.rtt_max_age = age;
@@ -550,33 +555,4 @@ fn scalar_text(value: &DeValue<'_>) -> Option<String> {
         DeValue::Float(f) => Some(f.as_str().to_string()),
         _ => None,
     }
-}
-
-/// The known word that differs by at most two letters.
-fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    known
-        .iter()
-        .map(|k| (distance(word, k), *k))
-        .filter(|(d, k)| *d <= 2 && *d < k.len())
-        .min()
-        .map(|(_, k)| k)
-}
-
-/// Levenshtein distance; the words are keys, a long one is not near to anything.
-fn distance(a: &str, b: &str) -> usize {
-    if a.len() > 40 {
-        return usize::MAX;
-    }
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

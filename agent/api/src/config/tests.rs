@@ -13,6 +13,8 @@ const GOOD: &str = r#"
 rtt_max_age = "10s"
 mark_magic = "0xa0000000/0xf0000000"
 events_per_s = 50
+forwarded_marks = true
+plain_share = 35
 
 [agent.dscp]
 ef = 1
@@ -67,6 +69,9 @@ fn reads_a_good_file() {
     let c = Config::parse(GOOD, "f").unwrap();
     assert_eq!(c.agent.rtt_max_age.to_string(), "10s");
     assert_eq!(c.agent.mark_magic.bits(), (0xa000_0000, 0xf000_0000));
+    assert!(c.agent.forwarded_marks && !AgentConfig::default().forwarded_marks);
+    assert_eq!(c.agent.plain_share.get(), 35);
+    assert_eq!(AgentConfig::default().plain_share.get(), 20);
     assert_eq!(c.agent.dscp.get(46).map(Priority::get), Some(1));
     assert_eq!(c.agent.dscp.get(8), None);
     assert_eq!(c.agent.dscp.get(34), DscpTable::default().get(34));
@@ -182,6 +187,10 @@ fn messages_say_what_would_be_right() {
         ),
         ("[agent]\nsocket = \"run\"", 2, "absolute path"),
         ("[agent]\nevents_per_s = 99999999999", 2, "0 to 1000000"),
+        ("[agent]\nplain_share = 0", 2, "per cent from 1 to 90"),
+        ("[agent]\nplain_share = 91", 2, "per cent from 1 to 90"),
+        ("[agent]\nplain_share = \"20%\"", 2, "not a whole number"),
+        ("[agent]\nforwarded_marks = 1", 2, "neither true nor false"),
         ("[agent.dscp]\nef = 1\n46 = 2", 3, "means the same as ef"),
         ("[agent.dscp]\nef = 9", 2, "from 0 (sent first) to 7"),
         (
@@ -393,10 +402,13 @@ prop_compose! {
     fn any_config()(
         flows in prop::collection::vec(any_flow(), 0..6), interfaces in prop::collection::vec(any_interface(), 0..3),
         peers in prop::collection::vec((any::<IpAddr>(), 125u64..100_000, optional(0u64..1_000_000)), 0..4),
-        events in 0u32..=1_000_000, magic in 0u32..16, audio in optional(35u8..64), dscp in prop::collection::vec((0usize..64, optional(0u64..8)), 0..5),
+        events in 0u32..=1_000_000, magic in 0u32..16, audio in optional(35u8..64), share in 1u64..=90,
+        forwarded: bool, dscp in prop::collection::vec((0usize..64, optional(0u64..8)), 0..5),
     ) -> Config {
         let mut config = Config { flows, interfaces, ..Config::default() };
         config.agent.events_per_s = events;
+        config.agent.forwarded_marks = forwarded;
+        config.agent.plain_share = crate::PlainShare::try_from(share).unwrap();
         config.rtp_profile.audio = audio.and_then(PayloadTypes::one);
         config.agent.mark_magic = MarkMask::new(magic << 28, 0xf000_0000).map_or(MarkMagic::Ignore, MarkMagic::Bits);
         for (i, p) in dscp {

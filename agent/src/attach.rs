@@ -133,6 +133,57 @@ pub fn lock_directory(path: &Path) -> io::Result<nix::fcntl::Flock<File>> {
         .map_err(|(_, e)| e.into())
 }
 
+/// The BTF of an object that is not loaded yet.
+pub fn object_btf(object: &libbpf_rs::OpenObject) -> Option<Vec<u8>> {
+    use libbpf_rs::AsRawLibbpf as _;
+    let mut size = 0;
+    // SAFETY: the object is borrowed for the whole call, and so is the BTF that it owns; libbpf gives a pointer to
+    // `size` bytes, or null, and the bytes are copied before the borrow ends.
+    unsafe {
+        let btf = libbpf_sys::bpf_object__btf(object.as_libbpf_object().as_ptr());
+        let bytes = libbpf_sys::btf__raw_data(std::ptr::NonNull::new(btf)?.as_ptr(), &raw mut size);
+        let bytes = std::ptr::NonNull::new(bytes.cast_mut())?.cast::<u8>();
+        Some(std::slice::from_raw_parts(bytes.as_ptr(), size as usize).to_vec())
+    }
+}
+
+/// The BTF that a map was made with, and the ids of its key's and its value's types; `None`: it has no types.
+///
+/// # Errors
+/// `EPERM`: the kernel shows BTF to CAP_SYS_ADMIN only.
+pub fn map_btf(map: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, u32, u32)>> {
+    let mut info = libbpf_sys::bpf_map_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: `info` is plain data of `length` bytes, which the kernel fills at most.
+    result(unsafe {
+        libbpf_sys::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length)
+    })?;
+    if info.btf_id == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the call takes a number and makes a descriptor.
+    let fd = result(unsafe { libbpf_sys::bpf_btf_get_fd_by_id(info.btf_id) })?;
+    // SAFETY: the call made this descriptor for us, and nobody else owns it.
+    let btf = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut bytes: Vec<u8> = Vec::new();
+    // The first call says how many bytes there are.
+    for _ in 0..2 {
+        let mut about = libbpf_sys::bpf_btf_info {
+            btf: bytes.as_mut_ptr() as u64,
+            btf_size: bytes.len() as u32,
+            ..Default::default()
+        };
+        let mut length = size_of_val(&about) as u32;
+        // SAFETY: `about` is plain data of `length` bytes, and names a buffer of ours of `btf_size` bytes, which the
+        // kernel fills at most.
+        result(unsafe {
+            libbpf_sys::bpf_btf_get_info_by_fd(btf.as_raw_fd(), &raw mut about, &raw mut length)
+        })?;
+        bytes.resize(about.btf_size as usize, 0);
+    }
+    Ok(Some((bytes, info.btf_key_type_id, info.btf_value_type_id)))
+}
+
 /// Whether a path lies on a bpffs.
 pub fn is_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC)

@@ -1,6 +1,6 @@
 //! What an attached interface is: remembered across restarts, and as the kernel side reads it.
 
-use bestby_api::{AttachRequest, DevName, Method, Mode, Rate, SessionKey};
+use bestby_api::{AttachRequest, DevName, Method, Mode, PlainShare, Rate, SessionKey};
 use bestby_bpf::abi;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ impl Attached {
     }
 
     /// What the kernel side reads; the counters are not part of it.
-    pub(crate) fn kernel(&self) -> abi::bb_iface {
+    pub(crate) fn kernel(&self, plain_share: PlainShare) -> abi::bb_iface {
         let (kind, bits) = match self.request.session {
             SessionKey::Dst => (abi::BB_SESSION_DST, 128),
             SessionKey::Flow => (abi::BB_SESSION_FLOW, 128),
@@ -118,11 +118,11 @@ impl Attached {
             overhead: self.request.overhead.map_or(0, |o| u32::from(o.get())),
             rate,
             limit: self.limit(),
+            plain_share: plain_share.get(),
             session_limit: self.limit(),
             // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
             limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),
             segment_ifindex: 0,
-            plain_share: 20,
             pad: [0; 3],
             counters: abi::bb_counters::default(),
             link_next: 0,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{CgroupPath, Config, DevName, PeerConfig};
+use bestby_api::{CgroupPath, Config, DevName, PeerConfig, PlainShare, RtpProfile};
 use bestby_bpf::abi;
 
 use crate::attach::{self, IfaceTable};
@@ -61,6 +61,10 @@ pub struct Datapath {
     pub(crate) book: Book,
     pub(crate) kept_rules: Store<Kept>,
     pub(crate) ruleset: RuleSet,
+    /// What the rules were compiled with.
+    pub(crate) rtp_profile: RtpProfile,
+    /// Per cent of each link for what is not media.
+    pub(crate) plain_share: PlainShare,
     /// The host's names as they were when the rules were compiled.
     pub(crate) names: Names,
     /// What the cgroups that rules name were when the rules were compiled.
@@ -174,7 +178,8 @@ impl Datapath {
         takeover::same_namespace(&kept_ifaces.all(), netns, &dir)?;
         let book = Book::adopt(kept_rules.all());
         // Only to see whether it can be: from here on, what runs is changed.
-        flows::compile_list(&book.merged(&config.flows, Merge::Adopt), &names)?;
+        let list = book.merged(&config.flows, Merge::Adopt);
+        flows::compile_list(&list, config.rtp_profile, &names)?;
         let classifier = Classifier::open(&dir)?;
         if let Some(cgroup) = &cgroup
             && let Err(e) = hooks::attach_cgroup(&dir, cgroup)
@@ -201,6 +206,8 @@ impl Datapath {
             book,
             kept_rules,
             ruleset,
+            rtp_profile: config.rtp_profile,
+            plain_share: config.agent.plain_share,
             names,
             cgroups: HashMap::new(),
             waiting: Vec::new(),
@@ -242,11 +249,20 @@ impl Datapath {
         if kernel.seed == 0 {
             kernel.seed = crate::seed::random()?;
         }
+        kernel.flags &= !abi::BB_CONFIG_FORWARDED_MARKS;
+        if agent.forwarded_marks {
+            kernel.flags |= abi::BB_CONFIG_FORWARDED_MARKS;
+        }
         kernel.events_per_s = agent.events_per_s;
         kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
         kernel.prio_table = agent.so_priority.to_bytes();
         kernel.dscp_table = agent.dscp.to_bytes();
-        self.shared.config.set(&0, &kernel)
+        self.shared.config.set(&0, &kernel)?;
+        self.plain_share = agent.plain_share;
+        for (slot, attached) in &self.attached {
+            self.table.write(*slot, &attached.kernel(self.plain_share));
+        }
+        Ok(())
     }
 
     /// Sets the peers of the file, and forgets those that an earlier file had.
@@ -323,7 +339,9 @@ impl Datapath {
     pub fn reload(&mut self) -> Result<()> {
         let mut config = self.paths.config.read()?;
         let list = self.book.merged(&config.flows, Merge::Reload);
-        self.put_rules(list)?;
+        let earlier = std::mem::replace(&mut self.rtp_profile, config.rtp_profile);
+        self.put_rules(list)
+            .inspect_err(|_| self.rtp_profile = earlier)?;
         self.configure(&config)?;
         self.set_peers(&config.peers)?;
         self.needs_restart(&mut config);

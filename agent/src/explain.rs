@@ -127,6 +127,8 @@ impl Datapath {
             family: if p.dst.is_ipv4() { 4 } else { 6 },
             proto: p.proto.number(),
             dscp: p.dscp.get(),
+            rtp: p.rtp.map_or(0, |pt| abi::BB_RTP as u8 | pt),
+            ssrc: p.ssrc.map_or(0, |s| s.get()),
             ..Default::default()
         };
         PacketFields { key, cgroups }
@@ -168,7 +170,7 @@ impl Datapath {
             let because = if Some(index) == winner {
                 String::new()
             } else {
-                waits.or_else(|| entry.rule.matches(&request.dev, packet).err()).unwrap_or_else(|| {
+                waits.or_else(|| entry.rule.matches(&request.dev, packet, self.rtp_profile).err()).unwrap_or_else(|| {
                     "its fields match as far as they were given, but the packet's description leaves some open".into()
                 })
             };

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bestby_api::{CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet};
+use bestby_api::{
+    CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet, RtpProfile,
+};
 use bestby_bpf::abi;
 
 use crate::book::{Entry, Kept, fingerprint};
@@ -14,9 +16,9 @@ use crate::names::Names;
 use crate::rules::{Compiled, Resolve as _, compile};
 
 /// Compiles a list; entries without an id yet can be judged, too.
-pub(crate) fn compile_list(list: &[Entry], names: &Names) -> Result<Compiled> {
+pub(crate) fn compile_list(list: &[Entry], profile: RtpProfile, names: &Names) -> Result<Compiled> {
     let list: Vec<(u16, &FlowRule)> = list.iter().map(|e| (e.id, &e.rule)).collect();
-    compile(&list, names)
+    compile(&list, profile, names)
 }
 
 /// What the cgroups that rules name are now. One that was made again has another id under the same name.
@@ -40,7 +42,7 @@ impl Datapath {
     }
 
     fn compiled(&self, list: &[Entry]) -> Result<Compiled> {
-        compile_list(list, &self.names)
+        compile_list(list, self.rtp_profile, &self.names)
     }
 
     /// Puts a list in force: kernel first, then memory; entries with id 0 get one.

@@ -236,7 +236,9 @@ impl Datapath {
         // Left by a device of the same index that is gone.
         let _ = std::fs::remove_dir_all(&pins);
         hooks::directory(&pins)?;
-        self.shared.ifaces.set(&slot, &attached.kernel())?;
+        self.shared
+            .ifaces
+            .set(&slot, &attached.kernel(self.plain_share))?;
         // Remembered before anything is placed: only the record knows what is to be restored.
         let done = self
             .kept_ifaces
@@ -360,7 +362,7 @@ impl Datapath {
                 None => self.tc.restore(link, old.earlier.as_ref())?,
             }
         }
-        self.table.write(slot, &new.kernel());
+        self.table.write(slot, &new.kernel(self.plain_share));
         let warnings = new.notes.clone();
         self.keep(slot, new)?;
         ruleset::forget_flows(&self.shared)?;
@@ -489,7 +491,7 @@ impl Datapath {
                     "the classifier is gone, its packets are not judged: attach again".into(),
                 );
             }
-            let kernel = a.kernel();
+            let kernel = a.kernel(self.plain_share);
             all.push(InterfaceInfo {
                 dev: a.dev.clone(),
                 ifindex: a.ifindex,

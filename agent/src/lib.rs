@@ -7,6 +7,7 @@
 pub mod attach;
 pub mod attached;
 pub mod book;
+pub mod btf;
 pub mod config;
 pub mod control;
 pub mod datapath;
@@ -18,6 +19,7 @@ pub mod flows;
 pub mod hooks;
 pub mod htb;
 pub mod ifaces;
+pub mod layouts;
 pub mod maps;
 pub mod metrics;
 pub mod names;

@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Error, Result, Tried as _};
+use crate::layouts::Layouts;
 
 /// A map with keys `K` and values `V`.
 pub struct Map<K, V> {
@@ -138,9 +139,44 @@ impl<K: IntoBytes + Immutable + FromBytes, V: IntoBytes + Immutable + FromBytes>
 
 fn layout(path: &Path, why: &str) -> Error {
     let dir = path.parent().unwrap_or(path);
-    Error::conflict(format!("the pinned map {} is not from this version of bestby: {why}", path.display())).hint(format!(
-        "detach the interfaces with the bestby that made it, or remove {} (packets are then sent untouched until the next attach)",
+    let text = format!(
+        "the pinned map {} is not from this version of bestby: {why}",
+        path.display()
+    );
+    Error::conflict(text).hint(format!(
+        "nothing was changed, packets are handled as before. To upgrade: detach every interface with the bestbyd that made \
+         the map (`bestby iface detach DEV`), stop it, remove {0} (rm -r {0}), start this one and attach again. Without that \
+         bestbyd: `tc qdisc del dev DEV root` and rm -r {0}; packets are then sent untouched until the next attach",
         dir.display()
+    ))
+}
+
+/// Refuses the maps of another ABI version, whatever their sizes.
+fn version(dir: &Path) -> Result<()> {
+    let path = dir.join("bb_config");
+    if !path.exists() {
+        return Ok(());
+    }
+    let map = MapHandle::from_pinned_path(&path)
+        .tried(|| format!("opening the pinned map {}", path.display()))?;
+    let value = map
+        .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .tried(|| format!("reading {}", path.display()))?;
+    // The version comes first in every version.
+    let version = value
+        .as_deref()
+        .and_then(|v| v.first_chunk())
+        .map_or(0, |v| u32::from_ne_bytes(*v));
+    // 0: created by an agent that was killed before it wrote anything.
+    if version == 0 || version == abi::BB_ABI_VERSION {
+        return Ok(());
+    }
+    Err(layout(
+        &path,
+        &format!(
+            "it says ABI version {version}, this bestbyd has {}",
+            abi::BB_ABI_VERSION
+        ),
     ))
 }
 
@@ -180,6 +216,14 @@ impl Shared {
         let open = builder
             .open(&mut storage)
             .tried(|| "opening the maps object".into())?;
+        version(dir)?;
+        let layouts = Layouts::new(open.open_object(), dir)?;
+        let names: Vec<String> = open
+            .open_object()
+            .maps()
+            .map(|map| map.name().to_string_lossy().into_owned())
+            .filter(|name| name.starts_with("bb_"))
+            .collect();
         let mut adopted = false;
         for map in open.open_object().maps() {
             let name = map.name().to_string_lossy().into_owned();
@@ -211,21 +255,8 @@ impl Shared {
                     &format!("it is {is}, this bestbyd wants {wants}"),
                 ));
             }
-        }
-        let config = dir.join("bb_config");
-        if config.exists() {
-            let version = Map::<u32, abi::bb_config>::open(&config)?
-                .get(&0)?
-                .map_or(0, |c| c.abi_version);
-            // 0: created by an agent that was killed before it wrote anything.
-            if version != 0 && version != abi::BB_ABI_VERSION {
-                return Err(layout(
-                    &config,
-                    &format!(
-                        "it says ABI version {version}, this bestbyd has {}",
-                        abi::BB_ABI_VERSION
-                    ),
-                ));
+            if let Some(why) = layouts.misfit(&name, &pinned)? {
+                return Err(layout(&path, &why));
             }
         }
         let loaded = open
@@ -236,6 +267,7 @@ impl Shared {
             .filter_map(|m| memory(&m))
             .sum();
         drop(loaded);
+        layouts.keep(names.iter().map(String::as_str))?;
         let path = |name: &str| -> PathBuf { dir.join(name) };
         Ok(Self {
             config: Map::open(&path("bb_config"))?,

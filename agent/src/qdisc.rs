@@ -11,6 +11,7 @@ use libbpf_rs::{MapCore as _, MapHandle};
 
 use crate::attach;
 use crate::error::{Error, Result, Tried as _};
+use crate::layouts::Layouts;
 use crate::tc::{Link, Tc, handle};
 
 /// Whether this kernel has qdiscs in BPF (6.16 with CONFIG_NET_SCH_BPF).
@@ -82,6 +83,7 @@ impl Queue<'_> {
             *to = libc::c_char::try_from(from).unwrap_or(0);
         }
 
+        let layouts = Layouts::new(open.open_object(), self.pins)?;
         let sizes = bestby_bpf::qdisc_sizes(self.limit, self.instances);
         for mut map in open.open_object_mut().maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
@@ -94,10 +96,16 @@ impl Queue<'_> {
             if pin.exists() {
                 let old = MapHandle::from_pinned_path(&pin)
                     .tried(|| failed("opening the earlier queue"))?;
-                if old.max_entries() != *entries || old.value_size() != map.value_size() {
-                    return Err(Error::conflict(failed(
-                        "the earlier queue has another size or layout",
-                    ))
+                let misfit =
+                    if old.max_entries() != *entries || old.value_size() != map.value_size() {
+                        Some("it is of another size".to_string())
+                    } else {
+                        layouts.misfit(&name, &old)?
+                    };
+                if let Some(why) = misfit {
+                    return Err(Error::conflict(failed(&format!(
+                        "the earlier queue is of another layout: map {name}: {why}"
+                    )))
                     .hint(format!(
                         "the earlier queue goes on as it was; `bestby iface detach {0}` and \
                          `bestby iface attach {0}` replace it and lose what waits in it",
@@ -123,6 +131,7 @@ impl Queue<'_> {
                 }
             }
         }
+        layouts.keep(sizes.iter().map(|(name, _)| *name))?;
         let ops = loaded
             .maps
             .bestby_ops

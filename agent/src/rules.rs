@@ -2,12 +2,15 @@
 //!
 //! Every rule becomes one or more masked keys. Rules that compare the same bits share a *shape* (a mask);
 //! the classifier masks a packet with every shape and looks the result up, so its cost depends on the
-//! number of shapes, not of rules. A port range is split into prefixes, each a shape of its own.
+//! number of shapes, not of rules. A port range is split into prefixes, each a shape of its own; each payload
+//! type is a key of its own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use bestby_api::{CgroupPath, DevName, FlowName, FlowRule, PortRange, Prefix, Treatment};
+use bestby_api::{
+    CgroupPath, DevName, FlowName, FlowRule, Frames, PortRange, Prefix, RtpProfile, Treatment,
+};
 use bestby_bpf::abi;
 use zerocopy::IntoBytes;
 
@@ -17,6 +20,7 @@ use crate::error::{Error, Result};
 const _: () = assert!(
     bestby_api::MAX_COMBINATIONS == abi::BB_MAX_SHAPES as usize
         && bestby_api::MAX_KEYS == abi::BB_MAX_RULE_KEYS as usize / 2
+        && bestby_api::MAX_RTX == abi::BB_RULE_RTX as usize
 );
 
 /// Names that only the running host can turn into numbers.
@@ -48,6 +52,8 @@ pub struct Compiled {
     pub rules: Vec<(u16, abi::bb_rule)>,
     /// Union of the marks that rules compare.
     pub flow_mark_mask: u32,
+    /// Whether a rule compares payload types or SSRCs.
+    pub rtp: bool,
     /// Rules that match nothing yet, and why.
     pub waiting: Vec<(FlowName, String)>,
 }
@@ -78,7 +84,22 @@ fn prefix_bytes(prefix: Prefix) -> ([u8; 16], [u8; 16]) {
     (value.to_be_bytes(), mask.to_be_bytes())
 }
 
-/// Value and mask of one rule without its ports, and the level of its cgroup; or why it waits.
+/// The kernel's form of a payload type.
+const fn rtp(payload_type: u8) -> u8 {
+    abi::BB_RTP as u8 | payload_type
+}
+
+/// Values and mask of `bb_rule_key.rtp` for one rule.
+fn payload_types(rule: &FlowRule, profile: RtpProfile) -> (Vec<u8>, u8) {
+    match rule.payload_types(profile) {
+        Some(types) => (types.iter().map(rtp).collect(), 0xff),
+        // What is not RTP has SSRC 0 in the kernel's key.
+        None if rule.ssrc.is_some() => (vec![rtp(0)], rtp(0)),
+        None => (vec![0], 0),
+    }
+}
+
+/// Value and mask of one rule without its ports and payload types, and the level of its cgroup; or why it waits.
 fn masked(
     rule: &FlowRule,
     resolve: &dyn Resolve,
@@ -103,6 +124,9 @@ fn masked(
     }
     if let Some(mark) = rule.mark {
         (key.mark, mask.mark) = (mark.value(), mark.mask());
+    }
+    if let Some(ssrc) = rule.ssrc {
+        (key.ssrc, mask.ssrc) = (ssrc.get(), u32::MAX);
     }
     if let Some(dev) = &rule.dev {
         key.ifindex = resolve
@@ -133,6 +157,15 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
     if rule.priority.is_some() {
         flags |= abi::BB_RULE_PRIORITY;
     }
+    if rule.frames == Some(Frames::None) {
+        flags |= abi::BB_RULE_NO_FRAMES;
+    }
+    let mut rtx = [abi::bb_rtx::default(); abi::BB_RULE_RTX as usize];
+    let pairs = rule.rtx.as_ref().map_or(&[][..], |r| r.pairs());
+    for (entry, (repeats, original)) in rtx.iter_mut().zip(pairs) {
+        entry.rtx = rtp(*repeats);
+        entry.original = original.map_or(0, rtp);
+    }
     let treatment = match rule.treatment {
         None => abi::BB_TREAT_DEFAULT,
         Some(Treatment::Forward) => abi::BB_TREAT_FORWARD,
@@ -146,6 +179,8 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
             .map_or(abi::BB_PRIORITY_DEFAULT as u8, |p| p.get()),
         treatment: treatment as u8,
         flags: flags as u8,
+        rtx_n: pairs.len().min(rtx.len()) as u8,
+        rtx,
         ..Default::default()
     }
 }
@@ -154,7 +189,11 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
 ///
 /// # Errors
 /// The list needs more shapes or keys than the kernel's maps hold; names the rule where that happens.
-pub fn compile(list: &[(u16, &FlowRule)], resolve: &dyn Resolve) -> Result<Compiled> {
+pub fn compile(
+    list: &[(u16, &FlowRule)],
+    profile: RtpProfile,
+    resolve: &dyn Resolve,
+) -> Result<Compiled> {
     let max_keys = abi::BB_MAX_RULE_KEYS as usize / 2;
     let mut out = Compiled::default();
     let mut shapes: HashMap<Vec<u8>, u32> = HashMap::new();
@@ -163,13 +202,16 @@ pub fn compile(list: &[(u16, &FlowRule)], resolve: &dyn Resolve) -> Result<Compi
         let order = u32::try_from(order).unwrap_or(u32::MAX);
         out.rules.push((*id, kernel_rule(rule)));
         out.flow_mark_mask |= rule.mark.map_or(0, |m| m.mask());
-        let (key, mask, level) = match masked(rule, resolve) {
+        out.rtp |= rule.compares_rtp();
+        let (key, mut mask, level) = match masked(rule, resolve) {
             Ok(parts) => parts,
             Err(why) => {
                 out.waiting.push((rule.name.clone(), why));
                 continue;
             }
         };
+        let types;
+        (types, mask.rtp) = payload_types(rule, profile);
         let any = || vec![(0, 0)];
         let sports = rule.sport.map_or_else(any, PortRange::prefixes);
         let dports = rule.dport.map_or_else(any, PortRange::prefixes);
@@ -188,7 +230,10 @@ pub fn compile(list: &[(u16, &FlowRule)], resolve: &dyn Resolve) -> Result<Compi
                     .or_insert(u32::try_from(next).unwrap_or(u32::MAX));
                 if shape as usize == next {
                     if next == abi::BB_MAX_SHAPES as usize {
-                        return Err(too_many_shapes(rule, sports.len() * dports.len()));
+                        return Err(too_many_shapes(
+                            rule,
+                            sports.len() * dports.len() * types.len(),
+                        ));
                     }
                     // Rules come in order, so shapes are born sorted by their first rule.
                     out.shapes.push(abi::bb_shape {
@@ -197,21 +242,24 @@ pub fn compile(list: &[(u16, &FlowRule)], resolve: &dyn Resolve) -> Result<Compi
                         cgroup_level: level,
                     });
                 }
-                let key = abi::bb_rule_key {
-                    sport: *sport,
-                    dport: *dport,
-                    shape,
-                    ..key
-                };
-                // The same key again: the earlier rule wins, as everywhere.
-                if taken.insert(key.as_bytes().to_vec(), ()).is_none() {
-                    out.keys.push((
-                        key,
-                        abi::bb_rule_ref {
-                            order,
-                            rule: u32::from(*id),
-                        },
-                    ));
+                for rtp in &types {
+                    let key = abi::bb_rule_key {
+                        sport: *sport,
+                        dport: *dport,
+                        rtp: *rtp,
+                        shape,
+                        ..key
+                    };
+                    // The same key again: the earlier rule wins, as everywhere.
+                    if taken.insert(key.as_bytes().to_vec(), ()).is_none() {
+                        out.keys.push((
+                            key,
+                            abi::bb_rule_ref {
+                                order,
+                                rule: u32::from(*id),
+                            },
+                        ));
+                    }
                 }
             }
         }

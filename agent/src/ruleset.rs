@@ -72,6 +72,10 @@ impl RuleSet {
         let shapes = u32::try_from(compiled.shapes.len()).unwrap_or(0);
         config.shapes = config.shapes.max(shapes);
         config.flow_mark_mask |= compiled.flow_mark_mask;
+        // While either set may be read, both find the fields that they compare.
+        if compiled.rtp {
+            config.flags |= abi::BB_CONFIG_RTP_RULES;
+        }
         shared.config.set(&0, &config)?;
         std::thread::sleep(SETTLE);
         config.rule_set = idle;
@@ -81,6 +85,9 @@ impl RuleSet {
         config.rule_gen = config.rule_gen.wrapping_add(1);
         config.shapes = shapes;
         config.flow_mark_mask = compiled.flow_mark_mask;
+        if !compiled.rtp {
+            config.flags &= !abi::BB_CONFIG_RTP_RULES;
+        }
         shared.config.set(&0, &config)
     }
 

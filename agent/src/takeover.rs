@@ -81,7 +81,7 @@ impl Datapath {
         let pin = pins.join("classify");
         attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
         // Fields that this version reads and the earlier one may not have written.
-        self.table.write(slot, &attached.kernel());
+        self.table.write(slot, &attached.kernel(self.plain_share));
         let root = self.tc.root(link.ifindex)?;
         if attached.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
             let is = root.map_or("gone".to_string(), |q| q.kind);

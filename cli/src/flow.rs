@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use bestby_api::{
     CgroupPath, Counters, DevName, Dscp, FlowAdd, FlowInfo, FlowName, FlowPatch, FlowRule, FlowSet,
-    Lifetime, MarkMask, Owd, PortRange, Prefix, Priority, Proto, Treatment, path,
+    Frames, Lifetime, MarkMask, Owd, PayloadTypes, PortRange, Prefix, Priority, Proto,
+    Retransmissions, RtpKind, Ssrc, Treatment, path,
 };
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -88,6 +89,15 @@ pub(crate) struct Fields {
     /// Bits of the packet mark
     #[arg(long, value_name = "M/MASK", help_heading = "Match", value_parser = setting::<MarkMask>)]
     mark: Option<Setting<MarkMask>>,
+    /// RTP payload types, e.g. 111 or 96,98
+    #[arg(long, value_name = "PT[,PT...]", help_heading = "Match", allow_hyphen_values = true, value_parser = setting::<PayloadTypes>)]
+    rtp_pt: Option<Setting<PayloadTypes>>,
+    /// RTP payload types that RFC 3551 or [rtp_profile] of the configuration file calls audio or video
+    #[arg(long, value_name = "audio|video", help_heading = "Match", value_parser = setting::<RtpKind>)]
+    rtp_kind: Option<Setting<RtpKind>>,
+    /// RTP synchronization source, decimal or 0x and hexadecimal
+    #[arg(long, value_name = "N", help_heading = "Match", allow_hyphen_values = true, value_parser = setting::<Ssrc>)]
+    ssrc: Option<Setting<Ssrc>>,
     /// cgroup of the sending socket, or one above it
     #[arg(long, value_name = "PATH", help_heading = "Match", value_parser = setting::<CgroupPath>)]
     cgroup: Option<Setting<CgroupPath>>,
@@ -106,11 +116,40 @@ pub(crate) struct Fields {
     /// One-way delay to reckon with where none was measured or set
     #[arg(long, value_name = "TIME", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Owd>)]
     owd: Option<Setting<Owd>>,
+    /// Whether packets of one RTP timestamp are one frame, or each has a lifetime of its own [default: auto]
+    #[arg(long, value_name = "auto|none", help_heading = "Worth", value_parser = value::<Frames>)]
+    frames: Option<Frames>,
+    /// Payload type of retransmissions and of what they repeat (RFC 4588), at most 4; the rule matches them, too
+    #[arg(long, value_name = "PT[:PT]", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Retransmissions>)]
+    rtx: Vec<Setting<Retransmissions>>,
 }
 
-impl From<Fields> for FlowPatch {
-    fn from(f: Fields) -> Self {
-        Self {
+/// The option may be repeated: together it says one list.
+fn retransmissions(
+    given: Vec<Setting<Retransmissions>>,
+) -> Result<Option<Option<Retransmissions>>, String> {
+    let mut all = None;
+    for one in given {
+        all = Some(match (all, one.0) {
+            (None, one) => one,
+            (Some(Some(all)), Some(one)) => Some(Retransmissions::join(all, &one)?),
+            (Some(_), _) => return Err("none and a payload type are both given".into()),
+        });
+    }
+    Ok(all)
+}
+
+impl TryFrom<Fields> for FlowPatch {
+    type Error = Failure;
+
+    fn try_from(f: Fields) -> Result<Self, Failure> {
+        Ok(Self {
+            rtp_pt: change(f.rtp_pt),
+            rtp_kind: change(f.rtp_kind),
+            ssrc: change(f.ssrc),
+            // For this field `none` is a value: `auto` takes it away.
+            frames: f.frames.map(|v| (v != Frames::Auto).then_some(v)),
+            rtx: retransmissions(f.rtx).map_err(|e| Failure::Usage(format!("--rtx: {e}")))?,
             proto: change(f.proto),
             src: change(f.src),
             dst: change(f.dst),
@@ -124,7 +163,7 @@ impl From<Fields> for FlowPatch {
             priority: change(f.priority),
             treatment: change(f.treatment),
             owd: change(f.owd),
-        }
+        })
     }
 }
 
@@ -136,14 +175,14 @@ pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
             before,
             save,
         } => {
-            let flow = FlowPatch::from(fields)
+            let flow = FlowPatch::try_from(fields)?
                 .apply(&FlowRule::new(name))
                 .map_err(Failure::Usage)?;
             let request = FlowAdd { flow, before, save };
             output.done(&client.send(Method::POST, path::FLOWS, &request).await?)?;
         }
         Verb::Set { name, fields, save } => {
-            let change = FlowPatch::from(fields);
+            let change = FlowPatch::try_from(fields)?;
             if change.is_empty() && !save {
                 return Err(Failure::Usage(format!(
                     "flow set {name}: nothing to change was given"
@@ -178,7 +217,7 @@ fn flow_path(name: &FlowName) -> String {
 
 /// What a rule matches, as it would be typed.
 fn matches(flow: &FlowRule) -> String {
-    const WORTH: &[&str] = &["lifetime", "priority", "treatment", "owd"];
+    const WORTH: &[&str] = &["lifetime", "priority", "treatment", "owd", "frames"];
     let fields: Vec<String> = flow
         .given()
         .into_iter()

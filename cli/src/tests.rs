@@ -35,6 +35,10 @@ fn grammar_of_the_manual_is_understood() {
         "bestby flow add v --lifetime 1.5s --treatment forward --owd 20ms --before audio",
         "bestby flow add p --lifetime none --priority 1",
         "bestby flow set audio --lifetime 150ms --dport none --save",
+        "bestby flow add v --lifetime 1s --rtp-pt 96,98 --rtx 97:96 --rtx 99:98 --frames none",
+        "bestby flow add v --lifetime 1s --rtp-kind video --ssrc 0x12345678 --frames auto",
+        "bestby flow set v --rtp-pt none --rtx none --ssrc none",
+        "bestby explain eth0 udp 10.0.0.1:5004 to 10.0.0.2:6000 rtp 111 ssrc 0x12345678",
         "bestby flow rm audio",
         "bestby flow rm audio --save",
         "bestby flow ls",
@@ -129,6 +133,30 @@ fn wrong_usage_says_what_is_allowed() {
             "bestby flow add a --lifetime 1s --dst 10.0.0.1/8",
             "10.0.0.0/8",
         ),
+        (
+            "bestby flow add a --lifetime 1s --rtp-pt 200",
+            "payload type 200 is not 0..127",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --rtp-pt -1",
+            "is not a payload type",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --rtp-kind text",
+            "audio or video",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --ssrc 0x123456789",
+            "not a 32-bit number",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --rtx 1,2,3,4,5",
+            "more than 4 entries",
+        ),
+        (
+            "bestby flow add a --lifetime 1s --frames some",
+            "auto or none",
+        ),
         ("bestby session set host --rate 1mbit", "invalid IP address"),
         ("bestby explain eth0", "PACKET-DESCRIPTION"),
         ("bestby flow ls extra", "unexpected argument"),
@@ -149,8 +177,39 @@ fn fields_become_a_patch() {
         panic!("not a set")
     };
     assert!(!save);
-    let json = serde_json::to_string(&FlowPatch::from(fields)).unwrap();
+    let json = serde_json::to_string(&FlowPatch::try_from(fields).unwrap()).unwrap();
     assert_eq!(json, r#"{"dport":null,"lifetime":"150ms","priority":0}"#);
+}
+
+#[test]
+fn frames_and_rtx_become_a_patch_or_are_refused() {
+    let patch = |line: &str| {
+        let Command::Flow(verb) = parse(line).unwrap().command else {
+            panic!("not a flow")
+        };
+        let flow::Verb::Set { fields, .. } = *verb else {
+            panic!("not a set")
+        };
+        FlowPatch::try_from(fields)
+    };
+    for (line, json) in [
+        (
+            "--frames none --rtx 97:96 --rtx 99:98",
+            r#"{"frames":"none","rtx":"97:96,99:98"}"#,
+        ),
+        ("--frames auto --rtx none", r#"{"frames":null,"rtx":null}"#),
+    ] {
+        let patch = patch(&format!("bestby flow set a {line}")).unwrap();
+        assert_eq!(serde_json::to_string(&patch).unwrap(), json);
+    }
+    for (line, why) in [
+        ("--rtx 97:96 --rtx 97:98", "97 is there twice"),
+        ("--rtx none --rtx 97", "both given"),
+        ("--rtx 1,2,3 --rtx 4,5", "more than 4"),
+    ] {
+        let failure = patch(&format!("bestby flow set a {line}")).unwrap_err();
+        assert!(format!("{failure:?}").contains(why), "{line}: {failure:?}");
+    }
 }
 
 /// The text without colours, as it is seen through a pipe.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::packet::PacketDescription;
 use crate::{
-    CgroupPath, Counters, DevName, Dscp, FlowName, Lifetime, MarkMask, Owd, PortRange, Prefix,
-    Priority, Proto, Treatment,
+    CgroupPath, Counters, DevName, Dscp, FlowName, Frames, Lifetime, MarkMask, Owd, PayloadTypes,
+    PortRange, Prefix, Priority, Proto, Retransmissions, RtpKind, RtpProfile, Ssrc, Treatment,
 };
 
 /// For patches: absent stays `None`, null becomes `Some(None)`.
@@ -35,6 +35,12 @@ macro_rules! with_flow_fields {
             dscp: Dscp,
             /// Bits of the packet mark.
             mark: MarkMask,
+            /// RTP payload types.
+            rtp_pt: PayloadTypes,
+            /// What RTP payload types carry, as RFC 3551 or the profile of the configuration says.
+            rtp_kind: RtpKind,
+            /// RTP's synchronization source.
+            ssrc: Ssrc,
             /// cgroup of the sending socket, or one above it.
             cgroup: CgroupPath,
             /// Interface the packet leaves by.
@@ -48,6 +54,10 @@ macro_rules! with_flow_fields {
             treatment: Treatment,
             /// One-way delay to assume where none was measured or set.
             owd: Owd,
+            /// Whether packets of one RTP timestamp are one frame; absent: auto.
+            frames: Frames,
+            /// Payload types of retransmissions, which the rule matches, too.
+            rtx: Retransmissions,
         }
     };
 }
@@ -134,14 +144,75 @@ impl FlowRule {
                 self.name
             ));
         }
+        self.check_rtp()
+            .map_err(|problem| format!("flow rule \"{}\" {problem}", self.name))
+    }
+
+    /// The part of [`Self::check`] that RTP needs.
+    fn check_rtp(&self) -> Result<(), String> {
+        let compared = [
+            ("rtp_pt", self.rtp_pt.is_some()),
+            ("rtp_kind", self.rtp_kind.is_some()),
+            ("ssrc", self.ssrc.is_some()),
+            ("rtx", self.rtx.is_some()),
+            ("frames", self.frames.is_some()),
+        ];
+        if self.proto == Some(Proto::Tcp)
+            && let Some((field, _)) = compared.iter().find(|(_, given)| *given)
+        {
+            return Err(format!(
+                "gives {field} and proto tcp: RTP is looked for in UDP packets only"
+            ));
+        }
+        if self.rtp_pt.is_some() && self.rtp_kind.is_some() {
+            return Err("gives rtp_pt and rtp_kind: give one of them".into());
+        }
+        let Some(rtx) = &self.rtx else { return Ok(()) };
+        if self.ssrc.is_some() {
+            return Err(
+                "gives rtx and ssrc: retransmissions have an SSRC of their own (RFC 4588)".into(),
+            );
+        }
+        if let Some(types) = self.rtp_pt
+            && let Some((rtx, original)) = rtx
+                .pairs()
+                .iter()
+                .filter_map(|(rtx, original)| Some((rtx, (*original)?)))
+                .find(|(_, original)| !types.contains(*original))
+        {
+            return Err(format!(
+                "gives rtx {rtx}:{original}, but rtp_pt {types} does not match payload type {original}"
+            ));
+        }
         Ok(())
+    }
+
+    /// The payload types that the rule matches, retransmissions included; `None` = it does not compare them.
+    pub fn payload_types(&self, profile: RtpProfile) -> Option<PayloadTypes> {
+        let types = self
+            .rtp_pt
+            .or_else(|| self.rtp_kind.map(|kind| profile.of(kind)))?;
+        Some(match &self.rtx {
+            None => types,
+            Some(rtx) => types.with(rtx.payload_types()),
+        })
+    }
+
+    /// Whether the rule matches RTP packets only.
+    pub const fn compares_rtp(&self) -> bool {
+        self.rtp_pt.is_some() || self.rtp_kind.is_some() || self.ssrc.is_some()
     }
 
     /// Whether a packet leaving by `dev` matches.
     ///
     /// # Errors
     /// The first field that does not match, and why, for `bestby explain`.
-    pub fn matches(&self, dev: &DevName, packet: &PacketDescription) -> Result<(), String> {
+    pub fn matches(
+        &self,
+        dev: &DevName,
+        packet: &PacketDescription,
+        profile: RtpProfile,
+    ) -> Result<(), String> {
         fn need<T, U>(
             field: &str,
             wanted: Option<&T>,
@@ -181,6 +252,11 @@ impl FlowRule {
         {
             return Err(format!("mark is {:#x}, not {mark}", packet.mark));
         }
+        let types = self.payload_types(profile);
+        need("RTP payload type", types.as_ref(), packet.rtp, |a, b| {
+            a.contains(*b)
+        })?;
+        need("ssrc", self.ssrc.as_ref(), packet.ssrc, |a, b| a == b)?;
         need(
             "cgroup",
             self.cgroup.as_ref(),
@@ -210,10 +286,26 @@ impl FlowRule {
             && all(self.mark.as_ref(), other.mark.as_ref(), |a, b| {
                 a.mask() & !b.mask() == 0 && b.value() & a.mask() == a.value()
             })
+            && self.covers_rtp(other)
             && all(self.cgroup.as_ref(), other.cgroup.as_ref(), |a, b| {
                 b.is_below(a)
             })
             && all(self.dev.as_ref(), other.dev.as_ref(), |a, b| a == b)
+    }
+
+    /// The part of [`Self::covers`] about RTP, whatever the profile says.
+    fn covers_rtp(&self, other: &Self) -> bool {
+        let fixed = RtpProfile::default();
+        let types = match (self.payload_types(fixed), other.payload_types(fixed)) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(a), Some(b)) => {
+                // A kind may hold more than the static types.
+                let open = other.rtp_kind.is_some() && self.rtp_kind != other.rtp_kind;
+                !open && b.within(a)
+            }
+        };
+        types && (self.ssrc.is_none() || self.ssrc == other.ssrc)
     }
 }
 
@@ -311,8 +403,11 @@ mod tests {
         let packet: PacketDescription =
             "udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef".parse().unwrap();
         assert_eq!(
-            rule(r#"{"name":"a","dst":"10.0.0.0/8","dport":"6000-6001","dscp":"ef"}"#)
-                .matches(&dev, &packet),
+            rule(r#"{"name":"a","dst":"10.0.0.0/8","dport":"6000-6001","dscp":"ef"}"#).matches(
+                &dev,
+                &packet,
+                RtpProfile::default()
+            ),
             Ok(())
         );
         for (json, why) in [
@@ -331,7 +426,10 @@ mod tests {
                 "cgroup of the packet was not given, the rule wants /a",
             ),
         ] {
-            assert_eq!(rule(json).matches(&dev, &packet), Err(why.to_string()));
+            assert_eq!(
+                rule(json).matches(&dev, &packet, RtpProfile::default()),
+                Err(why.to_string())
+            );
         }
     }
 
@@ -350,5 +448,106 @@ mod tests {
             !rule(r#"{"name":"m","mark":"0x1/0x1"}"#)
                 .covers(&rule(r#"{"name":"m","mark":"0x2/0xf"}"#))
         );
+    }
+
+    #[test]
+    fn rtp_fields_that_contradict_each_other_are_refused() {
+        for (json, why) in [
+            (r#""proto":"tcp","rtp_pt":111"#, "rtp_pt and proto tcp"),
+            (r#""proto":"tcp","frames":"none""#, "frames and proto tcp"),
+            (r#""rtp_pt":111,"rtp_kind":"audio""#, "give one of them"),
+            (r#""ssrc":7,"rtx":"97:96""#, "SSRC of their own"),
+            (
+                r#""rtp_pt":111,"rtx":"97:96""#,
+                "does not match payload type 96",
+            ),
+            (
+                r#""rtp_pt":98,"rtx":"99:98,97:96""#,
+                "does not match payload type 96",
+            ),
+        ] {
+            let error = rule(&format!(r#"{{"name":"a","lifetime":"1s",{json}}}"#))
+                .check()
+                .unwrap_err();
+            assert!(
+                error.contains(why) && error.contains("\"a\""),
+                "{json}: {error}"
+            );
+        }
+        for json in [
+            r#""rtp_pt":"96,98","rtx":"97:96,99""#,
+            r#""ssrc":7,"rtp_kind":"video""#,
+            r#""rtx":"97:96""#,
+        ] {
+            rule(&format!(r#"{{"name":"a","lifetime":"1s",{json}}}"#))
+                .check()
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn rtp_fields_match_with_the_profile() {
+        let dev: DevName = "eth0".parse().unwrap();
+        let packet: PacketDescription = "udp 10.0.0.2:6000 rtp 111 ssrc 7".parse().unwrap();
+        let profile = RtpProfile {
+            audio: "111".parse().ok(),
+            video: None,
+        };
+        let audio = rule(r#"{"name":"a","rtp_kind":"audio"}"#);
+        assert_eq!(audio.matches(&dev, &packet, profile), Ok(()));
+        let error = audio
+            .matches(&dev, &packet, RtpProfile::default())
+            .unwrap_err();
+        assert!(
+            error.starts_with("RTP payload type is 111, not 0,3,4"),
+            "{error}"
+        );
+        for (json, why) in [
+            (
+                r#"{"name":"a","rtp_pt":"96"}"#,
+                "RTP payload type is 111, not 96",
+            ),
+            (
+                r#"{"name":"a","ssrc":8}"#,
+                "ssrc is 0x00000007, not 0x00000008",
+            ),
+        ] {
+            assert_eq!(rule(json).matches(&dev, &packet, profile), Err(why.into()));
+        }
+        let repeats = rule(r#"{"name":"a","rtp_pt":96,"rtx":"111:96"}"#);
+        assert_eq!(repeats.matches(&dev, &packet, profile), Ok(()));
+        let plain: PacketDescription = "udp 10.0.0.2:6000".parse().unwrap();
+        assert!(
+            audio
+                .matches(&dev, &plain, profile)
+                .unwrap_err()
+                .contains("was not given")
+        );
+    }
+
+    #[test]
+    fn a_rule_covers_another_of_fewer_payload_types() {
+        let covers = |a: &str, b: &str| {
+            rule(&format!(r#"{{"name":"a"{a}}}"#)).covers(&rule(&format!(r#"{{"name":"b"{b}}}"#)))
+        };
+        assert!(covers("", r#","rtp_pt":96"#));
+        assert!(covers(r#","rtp_pt":"96,98""#, r#","rtp_pt":96"#));
+        assert!(covers(
+            r#","rtp_kind":"audio""#,
+            r#","rtp_kind":"audio","ssrc":1"#
+        ));
+        assert!(covers(r#","rtp_kind":"audio""#, r#","rtp_pt":0"#));
+        assert!(covers(r#","rtp_pt":96,"rtx":"97:96""#, r#","rtp_pt":97"#));
+        assert!(!covers(r#","rtp_pt":96"#, ""));
+        assert!(!covers(r#","rtp_pt":96"#, r#","rtp_pt":96,"rtx":"97:96""#));
+        assert!(!covers(r#","rtp_kind":"audio""#, r#","rtp_kind":"video""#));
+        assert!(!covers(r#","rtp_kind":"audio""#, r#","rtp_pt":111"#));
+        let fixed = "0,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18";
+        assert!(!covers(
+            &format!(r#","rtp_pt":"{fixed}""#),
+            r#","rtp_kind":"audio""#
+        ));
+        assert!(!covers(r#","ssrc":1"#, r#","ssrc":2"#));
+        assert!(!covers(r#","ssrc":1"#, ""));
     }
 }

@@ -23,6 +23,7 @@ mod net;
 mod number;
 mod packet;
 mod rate;
+mod rtp;
 mod session;
 mod stats;
 mod time;
@@ -40,12 +41,14 @@ pub use iface::{AttachRequest, InterfaceInfo};
 pub use net::{Dscp, MarkMask, PortRange, Prefix, Proto};
 pub use packet::PacketDescription;
 pub use rate::Rate;
+pub use rtp::{Frames, MAX_RTX, PayloadTypes, Retransmissions, RtpKind, RtpProfile, Ssrc};
 pub use session::{PeerInfo, RttInfo, SessionInfo, SessionList, SessionSet};
 pub use stats::{Counters, Drops, Event, GlobalCounters, Reason, Stats};
 pub use time::{Lifetime, Owd, Span};
 pub use value::ValueError;
 pub use words::{
-    CgroupPath, DevName, FlowName, Limit, Method, Mode, Overhead, Priority, SessionKey, Treatment,
+    CgroupPath, DevName, FlowName, Limit, Method, Mode, Overhead, PlainShare, Priority, SessionKey,
+    Treatment,
 };
 
 /// Where `bestbyd` listens and `bestby` connects unless told otherwise.

@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::net::{parse_port, parse_u32};
+use crate::rtp::{parse_payload, parse_payload_type};
 use crate::value::ValueError;
-use crate::{CgroupPath, Dscp, Priority, Proto};
+use crate::{CgroupPath, Dscp, Priority, Proto, Ssrc};
 
-const ALLOWED: &str = "udp|tcp [SRC[:PORT] to] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES], \
+const ALLOWED: &str = "udp|tcp [SRC[:PORT] to] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES] \
+     [rtp PAYLOAD-TYPE] [ssrc N] [payload HEX], \
      for example: udp 10.0.0.1:5004 to 10.0.0.2:6000 dscp ef (a > must be quoted from the shell); IPv6 with a port in brackets: [2001:db8::1]:5004";
 
 /// A packet as far as the classifier would look at it.
@@ -34,6 +36,10 @@ pub struct PacketDescription {
     pub cgroup: Option<CgroupPath>,
     /// Length of the IP packet, bytes; 1000 unless said.
     pub len: u32,
+    /// RTP payload type, if said.
+    pub rtp: Option<u8>,
+    /// RTP's synchronization source, if said.
+    pub ssrc: Option<Ssrc>,
 }
 
 fn endpoint(s: &str) -> Result<(IpAddr, Option<u16>), String> {
@@ -99,6 +105,8 @@ fn read(s: &str) -> Result<PacketDescription, String> {
         priority: None,
         cgroup: None,
         len: 1000,
+        rtp: None,
+        ssrc: None,
     };
     let mut seen = Vec::new();
     while let Some(word) = words.next() {
@@ -134,8 +142,25 @@ fn read(s: &str) -> Result<PacketDescription, String> {
                         )
                     })?;
             }
+            "rtp" if packet.rtp.is_none() => packet.rtp = Some(parse_payload_type(value()?)?),
+            "ssrc" if packet.ssrc.is_none() => {
+                packet.ssrc = Some(value()?.parse().map_err(|e: ValueError| e.full())?);
+            }
+            "payload" if packet.rtp.is_none() && packet.ssrc.is_none() => {
+                let (rtp, ssrc) = parse_payload(value()?)?;
+                (packet.rtp, packet.ssrc) = (Some(rtp), Some(ssrc));
+            }
+            "rtp" | "ssrc" | "payload" => {
+                return Err("gives rtp or ssrc and a payload, which says both".into());
+            }
             _ => return Err(format!("has an unknown word \"{}\"", word.escape_debug())),
         }
+    }
+    if packet.rtp.is_none() && packet.ssrc.is_some() {
+        return Err("gives an ssrc and no rtp: give both, or the payload".into());
+    }
+    if packet.proto == Proto::Tcp && packet.rtp.is_some() {
+        return Err("gives RTP in tcp: the classifier looks for RTP in UDP packets only".into());
     }
     Ok(packet)
 }
@@ -168,6 +193,12 @@ impl fmt::Display for PacketDescription {
         }
         if self.len != 1000 {
             write!(f, " len {}", self.len)?;
+        }
+        if let Some(rtp) = self.rtp {
+            write!(f, " rtp {rtp}")?;
+        }
+        if let Some(ssrc) = self.ssrc {
+            write!(f, " ssrc {ssrc}")?;
         }
         Ok(())
     }
@@ -211,6 +242,10 @@ mod tests {
             "udp 10.0.0.2".parse::<PacketDescription>().unwrap().src,
             None
         );
+        let read: PacketDescription = "udp 10.0.0.2 payload 80ef0001000000a012345678"
+            .parse()
+            .unwrap();
+        assert_eq!(read.to_string(), "udp 10.0.0.2 rtp 111 ssrc 0x12345678");
     }
 
     #[test]
@@ -230,6 +265,15 @@ mod tests {
             ("udp 10.0.0.1 mark 1 mark 2", "twice"),
             ("udp 10.0.0.1 colour red", "unknown word"),
             ("udp 10.0.0.1 len 0", "20 to 65575"),
+            ("udp 10.0.0.1 rtp 200", "payload type 200 is not 0..127"),
+            ("udp 10.0.0.1 ssrc x", "not a 32-bit number"),
+            ("udp 10.0.0.1 payload 16", "shorter"),
+            (
+                "udp 10.0.0.1 rtp 111 payload 80ef0001000000a012345678",
+                "says both",
+            ),
+            ("udp 10.0.0.1 ssrc 7", "no rtp"),
+            ("tcp 10.0.0.1 rtp 111", "in UDP packets only"),
         ] {
             let error = text.parse::<PacketDescription>().unwrap_err();
             assert!(error.problem.contains(reason), "{text}: {error}");
@@ -239,13 +283,14 @@ mod tests {
     proptest! {
         #[test]
         fn round_trip(src: Option<std::net::Ipv6Addr>, dst: std::net::Ipv6Addr, sport in 1u16.., dport in proptest::option::of(1u16..),
-                      dscp in 0u8..64, mark: u32, priority in proptest::option::of(0u64..8), len in 20u32..=65_575) {
+                      dscp in 0u8..64, mark: u32, priority in proptest::option::of(0u64..8), len in 20u32..=65_575,
+                      rtp in proptest::option::of((0u8..128, any::<u32>()))) {
             let canonical = |a: std::net::Ipv6Addr| IpAddr::V6(a).to_canonical();
             let dst = canonical(dst);
             let src = src.map(canonical).filter(|s| s.is_ipv4() == dst.is_ipv4());
             let p = PacketDescription {
                 proto: Proto::Udp, src, sport: src.map(|_| sport), dst, dport, dscp: Dscp::new(dscp).unwrap(), mark,
-                priority: priority.map(|p| Priority::try_from(p).unwrap()), cgroup: None, len,
+                priority: priority.map(|p| Priority::try_from(p).unwrap()), cgroup: None, len, rtp: rtp.map(|r| r.0), ssrc: rtp.map(|r| Ssrc::new(r.1)),
             };
             prop_assert_eq!(p.to_string().parse::<PacketDescription>().unwrap(), p);
         }

@@ -26,6 +26,17 @@ ranged_number!(
     Overhead(u16), "overhead", 0, 256, "a whole number of bytes from 0 to 256"
 );
 
+ranged_number!(
+    /// Per cent of the link that all traffic that is not media has at least.
+    PlainShare(u8), "plain_share", 1, 90, "a whole number of per cent from 1 to 90"
+);
+
+impl Default for PlainShare {
+    fn default() -> Self {
+        Self(20)
+    }
+}
+
 words!(
     /// What happens to a stale packet.
     Treatment, "treatment", "forward or discard", {

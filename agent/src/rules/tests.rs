@@ -1,11 +1,18 @@
 use std::collections::HashMap;
 
-use bestby_api::{Dscp, MarkMask, PacketDescription, Proto};
+use bestby_api::{Dscp, MarkMask, PacketDescription, PayloadTypes, Proto, RtpKind, Ssrc};
 use proptest::prelude::*;
 
 use super::*;
 
 struct Host;
+
+fn profile() -> RtpProfile {
+    RtpProfile {
+        audio: "2,111".parse().ok(),
+        video: "96,98".parse().ok(),
+    }
+}
 
 impl Resolve for Host {
     fn ifindex(&self, dev: &DevName) -> Option<u32> {
@@ -43,6 +50,8 @@ fn fields(dev: &DevName, packet: &PacketDescription) -> PacketFields {
         family: if packet.dst.is_ipv4() { 4 } else { 6 },
         proto: packet.proto.number(),
         dscp: packet.dscp.get(),
+        rtp: packet.rtp.map_or(0, rtp),
+        ssrc: packet.ssrc.map_or(0, |s| s.get()),
         ..Default::default()
     };
     PacketFields { key, cgroups }
@@ -120,6 +129,10 @@ prop_compose! {
         mark in prop::option::weighted(0.3, (0u32..8, 1u32..8)),
         cgroup in prop::option::weighted(0.2, cgroup()),
         dev in prop::option::weighted(0.2, 1u8..3),
+        types in prop::option::weighted(0.3, prop::collection::vec(0u8..4, 1..3)),
+        kind in prop::option::weighted(0.2, prop::sample::select(RtpKind::ALL)),
+        ssrc in prop::option::weighted(0.2, 0u32..2),
+        rtx in prop::option::weighted(0.2, 4u8..6),
     ) -> FlowRule {
         let mut rule = FlowRule::new("x".parse().unwrap());
         rule.proto = proto;
@@ -131,6 +144,10 @@ prop_compose! {
         rule.mark = mark.and_then(|(v, m)| MarkMask::new(v & m, m));
         rule.cgroup = cgroup;
         rule.dev = dev.map(|n| format!("eth{n}").parse().unwrap());
+        rule.rtp_pt = types.and_then(|t| t.into_iter().filter_map(PayloadTypes::one).reduce(PayloadTypes::with));
+        rule.rtp_kind = kind.filter(|_| rule.rtp_pt.is_none());
+        rule.ssrc = ssrc.map(Ssrc::new);
+        rule.rtx = rtx.map(|pt| pt.to_string().parse().unwrap());
         rule
     }
 }
@@ -139,10 +156,11 @@ prop_compose! {
     fn packet()(v6 in any::<bool>())(
         proto in proto(), src in ip(v6), dst in ip(v6), sport in 1u16..25, dport in 1u16..25,
         dscp in 0u8..3, mark in 0u32..8, cgroup in prop::option::of(cgroup()),
+        rtp in prop::option::of((prop_oneof![0u8..6, 25u8..27], 0u32..2)),
     ) -> PacketDescription {
         PacketDescription {
             proto, src: Some(src), sport: Some(sport), dst, dport: Some(dport), dscp: Dscp::new(dscp).unwrap(),
-            mark, priority: None, cgroup, len: 1000,
+            mark, priority: None, cgroup, len: 1000, rtp: rtp.map(|r| r.0), ssrc: rtp.map(|r| Ssrc::new(r.1)),
         }
     }
 }
@@ -159,7 +177,7 @@ proptest! {
     ) {
         let dev: DevName = format!("eth{dev}").parse().unwrap();
         let list: Vec<(u16, &FlowRule)> = rules.iter().enumerate().map(|(i, r)| (u16::try_from(i + 1).unwrap(), r)).collect();
-        let Ok(compiled) = compile(&list, &Host) else {
+        let Ok(compiled) = compile(&list, profile(), &Host) else {
             return Err(TestCaseError::reject("too many shapes"));
         };
         prop_assert!(compiled.shapes.is_sorted_by_key(|s| s.first_order));
@@ -170,7 +188,7 @@ proptest! {
                 if r.cgroup.as_ref().is_some_and(|c| c.as_str() == "/") {
                     r.cgroup = None;
                 }
-                r.matches(&dev, packet).is_ok()
+                r.matches(&dev, packet, profile()).is_ok()
             }).map(|(id, _)| *id);
             prop_assert_eq!(find(&compiled, &fields(&dev, packet)), naive, "{}", packet);
         }
@@ -201,7 +219,7 @@ fn too_many_shapes_are_refused_with_an_explanation() {
     let mut rule = FlowRule::new("wide".parse().unwrap());
     rule.sport = PortRange::new(1, 65534);
     rule.dport = PortRange::new(1, 65534);
-    let error = compile(&[(1, &rule)], &Host).unwrap_err();
+    let error = compile(&[(1, &rule)], profile(), &Host).unwrap_err();
     assert!(
         error.message.contains("\"wide\"") && error.hint.contains("power of two"),
         "{error}"
@@ -212,7 +230,7 @@ fn too_many_shapes_are_refused_with_an_explanation() {
 fn a_rule_for_what_does_not_exist_waits() {
     let mut rule = FlowRule::new("later".parse().unwrap());
     rule.dev = Some("wlan0".parse().unwrap());
-    let compiled = compile(&[(7, &rule)], &Host).unwrap();
+    let compiled = compile(&[(7, &rule)], profile(), &Host).unwrap();
     assert!(compiled.keys.is_empty());
     assert_eq!(
         compiled.waiting,
@@ -234,6 +252,48 @@ fn ten_thousand_rules_of_one_shape_have_one_shape() {
         .enumerate()
         .map(|(i, r)| (u16::try_from(i + 1).unwrap(), r))
         .collect();
-    let compiled = compile(&list, &Host).unwrap();
+    let compiled = compile(&list, profile(), &Host).unwrap();
     assert_eq!((compiled.shapes.len(), compiled.keys.len()), (1, 10_000));
+}
+
+#[test]
+fn payload_types_are_keys_of_one_shape() {
+    let rule: FlowRule = serde_json::from_str(
+        r#"{"name":"v","rtp_kind":"video","rtx":"97:96,99","frames":"none","lifetime":"1s"}"#,
+    )
+    .unwrap();
+    let compiled = compile(&[(1, &rule)], profile(), &Host).unwrap();
+    assert_eq!(compiled.shapes.len(), 1);
+    assert_eq!(compiled.shapes[0].mask.rtp, 0xff);
+    let types: Vec<u8> = compiled.keys.iter().map(|(k, _)| k.rtp & 0x7f).collect();
+    assert_eq!(types, [25, 26, 28, 31, 32, 33, 34, 96, 97, 98, 99]);
+    assert!(compiled.keys.iter().all(|(k, _)| k.rtp & 0x80 != 0));
+    assert!(compiled.rtp);
+    let kernel = compiled.rules[0].1;
+    assert_eq!(kernel.rtx_n, 2);
+    assert_eq!(
+        (kernel.rtx[0].rtx, kernel.rtx[0].original),
+        (0x80 | 97, 0x80 | 96)
+    );
+    assert_eq!((kernel.rtx[1].rtx, kernel.rtx[1].original), (0x80 | 99, 0));
+    assert_ne!(u32::from(kernel.flags) & abi::BB_RULE_NO_FRAMES, 0);
+}
+
+#[test]
+fn an_ssrc_of_zero_matches_rtp_packets_only() {
+    let rule: FlowRule = serde_json::from_str(r#"{"name":"s","ssrc":0,"lifetime":"1s"}"#).unwrap();
+    let compiled = compile(&[(1, &rule)], profile(), &Host).unwrap();
+    let dev = "eth0".parse().unwrap();
+    let found = |text: &str| find(&compiled, &fields(&dev, &text.parse().unwrap()));
+    assert_eq!(found("udp 10.0.0.1:1 > 10.0.0.2:2 rtp 5 ssrc 0"), Some(1));
+    assert_eq!(found("udp 10.0.0.1:1 > 10.0.0.2:2 rtp 5 ssrc 1"), None);
+    assert_eq!(found("udp 10.0.0.1:1 > 10.0.0.2:2"), None);
+}
+
+#[test]
+fn rules_without_rtp_fields_leave_the_classifier_its_short_way() {
+    let rule: FlowRule =
+        serde_json::from_str(r#"{"name":"s","dport":5,"rtx":"97:96","lifetime":"1s"}"#).unwrap();
+    let compiled = compile(&[(1, &rule)], profile(), &Host).unwrap();
+    assert!(!compiled.rtp && compiled.shapes[0].mask.rtp == 0);
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use crate::{CgroupPath, FlowRule, PortRange, Prefix};
+use crate::{CgroupPath, FlowRule, PortRange, Prefix, RtpProfile};
 
 /// Most different combinations (the kernel side's `BB_MAX_SHAPES`).
 pub const MAX_COMBINATIONS: usize = 128;
@@ -44,11 +44,16 @@ fn level(path: &CgroupPath) -> usize {
 }
 
 /// Finds the first rule that has no room.
-pub(super) fn check<'r>(rules: impl Iterator<Item = &'r FlowRule>) -> Result<(), TooMuch> {
+pub(super) fn check<'r>(
+    rules: impl Iterator<Item = &'r FlowRule>,
+    profile: RtpProfile,
+) -> Result<(), TooMuch> {
     let mut combinations = HashSet::new();
     let mut keys = HashSet::new();
     for (rule, r) in rules.enumerate() {
+        let types = r.payload_types(profile);
         let compared = (
+            (types.is_some(), r.ssrc.is_some()),
             (bits(r.src), bits(r.dst), r.src.is_some() || r.dst.is_some()),
             (r.proto.is_some(), r.dscp.is_some(), r.dev.is_some()),
             (
@@ -58,7 +63,10 @@ pub(super) fn check<'r>(rules: impl Iterator<Item = &'r FlowRule>) -> Result<(),
         );
         let values = format!(
             "{:?}",
-            (r.src, r.dst, r.proto, r.dscp, r.mark, &r.dev, &r.cgroup)
+            (
+                (r.src, r.dst, r.proto, r.dscp),
+                (r.mark, &r.dev, &r.cgroup, r.ssrc)
+            )
         );
         // One number for each rule's values: with many ports they would be copied often.
         let mut hasher = std::hash::DefaultHasher::new();
@@ -67,7 +75,8 @@ pub(super) fn check<'r>(rules: impl Iterator<Item = &'r FlowRule>) -> Result<(),
         let any = || vec![(0, 0)];
         let sports = r.sport.map_or_else(any, PortRange::prefixes);
         let dports = r.dport.map_or_else(any, PortRange::prefixes);
-        let blocks = sports.len() * dports.len();
+        let types: Vec<u8> = types.map_or_else(|| vec![0], |types| types.iter().collect());
+        let blocks = sports.len() * dports.len() * types.len();
         for sport in &sports {
             for dport in &dports {
                 combinations.insert((compared, sport.1, dport.1));
@@ -82,7 +91,7 @@ pub(super) fn check<'r>(rules: impl Iterator<Item = &'r FlowRule>) -> Result<(),
                                use fewer prefix lengths, and port ranges that begin and end at multiples of a power of two",
                     });
                 }
-                keys.insert((values, *sport, *dport));
+                keys.extend(types.iter().map(|pt| (values, *sport, *dport, *pt)));
             }
         }
         if keys.len() > MAX_KEYS {

@@ -3,7 +3,7 @@
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{AgentConfig, Config, ConfigError, PriorityTable, SoPriority};
-use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority};
+use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority, RtpProfile};
 
 /// A configuration file that is being changed.
 #[derive(Debug, Clone)]
@@ -156,7 +156,7 @@ fn update(table: &mut Table, old: &[(&'static str, String)], new: &[(&'static st
 /// Priorities are numbers, everything else is a string.
 fn typed(key: &str, text: &str) -> Value {
     match (key, text.parse::<i64>()) {
-        ("priority" | "limit" | "overhead", Ok(n)) => n.into(),
+        ("priority" | "limit" | "overhead" | "rtp_pt" | "rtx", Ok(n)) => n.into(),
         _ => text.into(),
     }
 }
@@ -167,6 +167,16 @@ pub(super) fn write(config: &Config) -> String {
     let agent = agent(&config.agent);
     if !agent.is_empty() {
         toml.insert("agent", Item::Table(agent));
+    }
+    if config.rtp_profile != RtpProfile::default() {
+        let mut table = Table::new();
+        let RtpProfile { audio, video } = config.rtp_profile;
+        for (key, types) in [("audio", audio), ("video", video)] {
+            if let Some(types) = types {
+                table.insert(key, value(types.to_string()));
+            }
+        }
+        toml.insert("rtp_profile", Item::Table(table));
     }
     let mut put = |key: &str, tables: Vec<Table>| {
         if !tables.is_empty() {
@@ -240,6 +250,12 @@ fn agent(agent: &AgentConfig) -> Table {
         agent.rtt_max_age.to_string(),
         default.rtt_max_age.to_string(),
     );
+    if agent.forwarded_marks {
+        table.insert("forwarded_marks", value(true));
+    }
+    if agent.plain_share != default.plain_share {
+        table.insert("plain_share", value(i64::from(agent.plain_share.get())));
+    }
     if agent.events_per_s != default.events_per_s {
         table.insert("events_per_s", value(i64::from(agent.events_per_s)));
     }

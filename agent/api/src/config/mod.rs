@@ -15,6 +15,10 @@
 //! lifetime = "200ms"
 //! priority = 0
 //!
+//! [rtp_profile]      # dynamic payload types that rtp_kind = "audio" or "video" matches
+//! audio = [111]
+//! video = [96, 98]
+//!
 //! [[peer]]
 //! addr = "192.0.2.7"
 //! rate = "2mbit"
@@ -23,6 +27,7 @@
 
 mod budget;
 mod edit;
+mod nearest;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -38,7 +43,9 @@ pub use budget::{MAX_COMBINATIONS, MAX_KEYS};
 pub use edit::Document;
 
 use crate::value::ValueError;
-use crate::{AttachRequest, Dscp, FlowRule, MarkMask, Owd, Priority, Rate, Span};
+use crate::{
+    AttachRequest, Dscp, FlowRule, MarkMask, Owd, PlainShare, Priority, Rate, RtpProfile, Span,
+};
 
 /// Most flow rules (the kernel side numbers them from 1 to 16383).
 pub(crate) const MAX_FLOWS: usize = 16383;
@@ -75,6 +82,8 @@ pub struct Config {
     /// `[[flow]]`, in the order in which they are tried.
     #[serde(rename = "flow")]
     pub flows: Vec<FlowRule>,
+    /// `[rtp_profile]`.
+    pub rtp_profile: RtpProfile,
     /// `[[peer]]`.
     #[serde(rename = "peer")]
     pub peers: Vec<PeerConfig>,
@@ -91,6 +100,10 @@ pub struct AgentConfig {
     pub metrics: Option<SocketAddr>,
     /// Which packet marks are bestby's.
     pub mark_magic: MarkMagic,
+    /// Whether marks count on forwarded packets, too: whoever sends through this host can then set them.
+    pub forwarded_marks: bool,
+    /// Per cent of each link that traffic that is not media has at least.
+    pub plain_share: PlainShare,
     /// An RTT measured longer ago is not used.
     pub rtt_max_age: Span,
     /// Drop notices per second; more are counted, not sent. 0 to 1000000.
@@ -108,6 +121,8 @@ impl Default for AgentConfig {
             socket: crate::DEFAULT_SOCKET.into(),
             metrics: None,
             mark_magic: MarkMagic::default(),
+            forwarded_marks: false,
+            plain_share: PlainShare::default(),
             rtt_max_age: Span::from_ns(30_000_000_000).unwrap_or(Span::MIN),
             events_per_s: 1000,
             so_priority: SoPriorityTable::default(),

@@ -11,12 +11,13 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::nearest::nearest;
 use super::{
     AgentConfig, Config, ConfigError, MAX_FLOWS, MAX_INTERFACES, MAX_PEERS, MAX_SOCKET_PATH,
     PeerConfig, PriorityTable, SoPriority, budget,
 };
 use crate::value::ValueError;
-use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority};
+use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority, RtpProfile};
 
 /// Collects errors while the file is read.
 struct Reader<'t> {
@@ -96,12 +97,15 @@ impl<'t> Reader<'t> {
         let interfaces = root.array("interface", MAX_INTERFACES);
         config.interfaces = interfaces.iter().filter_map(Self::interface).collect();
         self.unique("interface", &interfaces, "dev");
+        if let Some(profile) = root.subtable("rtp_profile", "[rtp_profile]") {
+            config.rtp_profile = Self::rtp_profile(&profile);
+        }
         let flows = root.array("flow", MAX_FLOWS);
         config.flows = flows.iter().filter_map(Self::flow).collect();
         self.unique("flow", &flows, "name");
         // With broken rules left out, the sum would be wrong.
         if self.errors.borrow().is_empty()
-            && let Err(much) = budget::check(config.flows.iter())
+            && let Err(much) = budget::check(config.flows.iter(), config.rtp_profile)
             && let Some(table) = flows.get(much.rule)
         {
             let message = format!("{}: {}", table.name, much.message);
@@ -141,6 +145,10 @@ impl<'t> Reader<'t> {
         }
         if let Some(magic) = t.value("mark_magic") {
             agent.mark_magic = magic;
+        }
+        agent.forwarded_marks = t.boolean("forwarded_marks");
+        if let Some(share) = t.value("plain_share") {
+            agent.plain_share = share;
         }
         if let Some(age) = t.value("rtt_max_age") {
             agent.rtt_max_age = age;
@@ -193,12 +201,17 @@ impl<'t> Reader<'t> {
             dport: t.value("dport"),
             dscp: t.value("dscp"),
             mark: t.value("mark"),
+            rtp_pt: t.list("rtp_pt"),
+            rtp_kind: t.value("rtp_kind"),
+            ssrc: t.value("ssrc"),
             cgroup: t.value("cgroup"),
             dev: t.value("dev"),
             lifetime: t.value("lifetime"),
             priority: t.value("priority"),
             treatment: t.value("treatment"),
             owd: t.value("owd"),
+            frames: t.value("frames"),
+            rtx: t.list("rtx"),
             // The stand-in never leaves this function.
             ..FlowRule::new(name.clone().or_else(|| "x".parse().ok())?)
         };
@@ -211,6 +224,19 @@ impl<'t> Reader<'t> {
             t.reader.error(&t.span, message, "");
         }
         Some(rule)
+    }
+
+    fn rtp_profile(t: &Table<'t>) -> RtpProfile {
+        let profile = RtpProfile {
+            audio: t.list("audio"),
+            video: t.list("video"),
+        };
+        t.finish();
+        if let Err(message) = profile.check() {
+            t.reader
+                .error(&t.span, format!("{}: {message}", t.name), "");
+        }
+        profile
     }
 
     fn peer(t: &Table<'t>) -> Option<PeerConfig> {
@@ -314,6 +340,35 @@ impl<'t> Table<'t> {
 
     fn value<T: FromStr<Err = ValueError>>(&self, key: &'static str) -> Option<T> {
         let (text, span) = self.scalar(key)?;
+        self.parsed(key, &text, span)
+    }
+
+    /// A list, written as TOML's or as on the command line, separated by commas.
+    fn list<T: FromStr<Err = ValueError>>(&self, key: &'static str) -> Option<T> {
+        let Some(DeValue::Array(items)) = self.entries.get(key).map(Spanned::get_ref) else {
+            return self.value(key);
+        };
+        self.known.borrow_mut().push(key);
+        let span = self.entries.get(key)?.span();
+        let texts: Option<Vec<String>> = items.iter().map(|i| scalar_text(i.get_ref())).collect();
+        let Some(texts) = texts else {
+            self.error(
+                &span,
+                key,
+                "is not a list of numbers or strings",
+                "for example [96, 98]",
+            );
+            return None;
+        };
+        self.parsed(key, &texts.join(","), span)
+    }
+
+    fn parsed<T: FromStr<Err = ValueError>>(
+        &self,
+        key: &'static str,
+        text: &str,
+        span: Range<usize>,
+    ) -> Option<T> {
         match text.parse() {
             Ok(value) => Some(value),
             Err(error) => {
@@ -500,33 +555,4 @@ fn scalar_text(value: &DeValue<'_>) -> Option<String> {
         DeValue::Float(f) => Some(f.as_str().to_string()),
         _ => None,
     }
-}
-
-/// The known word that differs by at most two letters.
-fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    known
-        .iter()
-        .map(|k| (distance(word, k), *k))
-        .filter(|(d, k)| *d <= 2 && *d < k.len())
-        .min()
-        .map(|(_, k)| k)
-}
-
-/// Levenshtein distance; the words are keys, a long one is not near to anything.
-fn distance(a: &str, b: &str) -> usize {
-    if a.len() > 40 {
-        return usize::MAX;
-    }
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -3,13 +3,18 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{FlowName, Lifetime, Method, Mode, PortRange, Prefix, Proto, SessionKey, Treatment};
+use crate::{
+    FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange, Prefix, Proto, RtpKind,
+    SessionKey, Ssrc, Treatment,
+};
 
 const GOOD: &str = r#"
 [agent]
 rtt_max_age = "10s"
 mark_magic = "0xa0000000/0xf0000000"
 events_per_s = 50
+forwarded_marks = true
+plain_share = 35
 
 [agent.dscp]
 ef = 1
@@ -38,6 +43,13 @@ proto = "udp"
 dport = "5006-5010"
 lifetime = "0.4s"
 treatment = "forward"
+rtp_pt = [96, 98]
+rtx = ["97:96", 99]
+frames = "none"
+
+[rtp_profile]
+audio = [111]
+video = "96,98"
 
 [[peer]]
 addr = "192.0.2.7"
@@ -57,6 +69,9 @@ fn reads_a_good_file() {
     let c = Config::parse(GOOD, "f").unwrap();
     assert_eq!(c.agent.rtt_max_age.to_string(), "10s");
     assert_eq!(c.agent.mark_magic.bits(), (0xa000_0000, 0xf000_0000));
+    assert!(c.agent.forwarded_marks && !AgentConfig::default().forwarded_marks);
+    assert_eq!(c.agent.plain_share.get(), 35);
+    assert_eq!(AgentConfig::default().plain_share.get(), 20);
     assert_eq!(c.agent.dscp.get(46).map(Priority::get), Some(1));
     assert_eq!(c.agent.dscp.get(8), None);
     assert_eq!(c.agent.dscp.get(34), DscpTable::default().get(34));
@@ -66,6 +81,16 @@ fn reads_a_good_file() {
     assert_eq!(c.flows[0].mark, MarkMask::new(0x10, u32::MAX));
     assert_eq!(c.flows[1].treatment, Some(Treatment::Forward));
     assert_eq!(c.flows[1].lifetime.map(Lifetime::as_ns), Some(400_000_000));
+    let video = &c.flows[1];
+    assert_eq!(
+        video.rtp_pt.map(|t| t.to_string()).as_deref(),
+        Some("96,98")
+    );
+    assert_eq!(
+        video.rtx.as_ref().map(ToString::to_string).as_deref(),
+        Some("97:96,99")
+    );
+    assert!(c.rtp_profile.of(RtpKind::Audio).contains(111));
     assert_eq!(c.peers[0].owd.map(Owd::as_ns), Some(40_000_000));
     assert_eq!(Config::parse("", "f").unwrap(), Config::default());
     assert!(c.warnings().is_empty());
@@ -162,8 +187,44 @@ fn messages_say_what_would_be_right() {
         ),
         ("[agent]\nsocket = \"run\"", 2, "absolute path"),
         ("[agent]\nevents_per_s = 99999999999", 2, "0 to 1000000"),
+        ("[agent]\nplain_share = 0", 2, "per cent from 1 to 90"),
+        ("[agent]\nplain_share = 91", 2, "per cent from 1 to 90"),
+        ("[agent]\nplain_share = \"20%\"", 2, "not a whole number"),
+        ("[agent]\nforwarded_marks = 1", 2, "neither true nor false"),
         ("[agent.dscp]\nef = 1\n46 = 2", 3, "means the same as ef"),
         ("[agent.dscp]\nef = 9", 2, "from 0 (sent first) to 7"),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nrtp_pt = 200",
+            4,
+            "payload type 200 is not 0..127",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nrtp_pt = [[1]]",
+            4,
+            "is not a list of numbers or strings",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nrtp_kind = \"text\"",
+            4,
+            "audio or video",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nproto = \"tcp\"\nssrc = 1",
+            1,
+            "in UDP packets only",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nframes = \"sometimes\"",
+            4,
+            "auto or none",
+        ),
+        (
+            "[rtp_profile]\naudio = [111]\nvideo = [111]",
+            1,
+            "111 is named as audio and as video",
+        ),
+        ("[rtp_profile]\naudio = []", 2, "is not a payload type"),
+        ("[rtp_profile]\nvide = [96]", 2, "did you mean video?"),
         ("flow = 3", 1, "is not a list of tables"),
         ("[agnt]", 1, "did you mean agent?"),
         ("a = ", 1, "bestby.toml:1: "),
@@ -289,10 +350,18 @@ prop_compose! {
         port in optional((1u16..1000, 1000u16..)), dst in optional(any::<u32>()), dscp in optional(0u8..64),
         mark in optional((any::<u32>(), 1u32..)), lifetime in 1_000u64..=131_000_000_000, priority in optional(0u64..8),
         treatment in optional(prop::sample::select(Treatment::ALL)), owd in optional(0u64..10_000_000_000),
+        rtp in optional((0u8..127, 0u8..128, any::<u32>(), prop::sample::select(Frames::ALL))),
         cgroup in optional("/[a-zé \"\\\\]{1,8}"), dev in optional("[a-z]{1,8}"),
     ) -> FlowRule {
         FlowRule {
-            proto,
+            // RTP over TCP is refused.
+            proto: proto.filter(|_| rtp.is_none()),
+            rtp_pt: rtp.and_then(|r| Some(PayloadTypes::one(r.0)?.with(PayloadTypes::one(r.1)?))),
+            ssrc: rtp.filter(|r| r.0 % 2 == 0).map(|r| Ssrc::new(r.2)),
+            rtx: rtp
+                .filter(|r| r.0 % 2 == 1)
+                .and_then(|r| format!("{}:{}", r.0 + 1, r.0).parse().ok()),
+            frames: rtp.map(|r| r.3),
             dport: port.and_then(|(a, b)| PortRange::new(a, b)),
             sport: port.and_then(|(a, _)| PortRange::new(a, a)),
             dst: dst.and_then(|a| Prefix::new(std::net::Ipv4Addr::from(a).into(), 32)),
@@ -333,10 +402,14 @@ prop_compose! {
     fn any_config()(
         flows in prop::collection::vec(any_flow(), 0..6), interfaces in prop::collection::vec(any_interface(), 0..3),
         peers in prop::collection::vec((any::<IpAddr>(), 125u64..100_000, optional(0u64..1_000_000)), 0..4),
-        events in 0u32..=1_000_000, magic in 0u32..16, dscp in prop::collection::vec((0usize..64, optional(0u64..8)), 0..5),
+        events in 0u32..=1_000_000, magic in 0u32..16, audio in optional(35u8..64), share in 1u64..=90,
+        forwarded: bool, dscp in prop::collection::vec((0usize..64, optional(0u64..8)), 0..5),
     ) -> Config {
         let mut config = Config { flows, interfaces, ..Config::default() };
         config.agent.events_per_s = events;
+        config.agent.forwarded_marks = forwarded;
+        config.agent.plain_share = crate::PlainShare::try_from(share).unwrap();
+        config.rtp_profile.audio = audio.and_then(PayloadTypes::one);
         config.agent.mark_magic = MarkMask::new(magic << 28, 0xf000_0000).map_or(MarkMagic::Ignore, MarkMagic::Bits);
         for (i, p) in dscp {
             config.agent.dscp.set(i, p.and_then(|p| Priority::try_from(p).ok()));

@@ -1,0 +1,179 @@
+//! An agent that finds maps of another layout refuses them, says what to do, and leaves what runs alone.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code, reason = "other test programs use more of it")]
+mod cli_lab;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use bestby_tests::program::binary;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder};
+
+use cli_lab::{Lab, lab};
+
+/// What an agent says that does not start.
+#[track_caller]
+fn refusal(lab: &Lab) -> String {
+    let mut command = Command::new(binary("bestbyd"));
+    command
+        .arg("--config")
+        .arg(lab.path("bestby.toml"))
+        .arg("--socket")
+        .arg(lab.path("sock"))
+        .arg("--bpffs")
+        .arg(lab.path("bpf"))
+        .stdin(Stdio::null());
+    bestby_tests::agent::start_refused(command)
+}
+
+/// Ids of all pinned maps: whoever replaces one changes its id.
+fn ids(dir: &Path) -> Vec<(String, u32)> {
+    let mut ids: Vec<(String, u32)> = fs::read_dir(dir)
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let map = MapHandle::from_pinned_path(entry.path()).ok()?;
+            Some((name, map.info().ok()?.info.id))
+        })
+        .collect();
+    ids.sort();
+    ids
+}
+
+/// Sends packets and says how many more the interface's counters have then.
+fn counted(pins: &Path) -> u64 {
+    let map = MapHandle::from_pinned_path(pins.join("bb_rule_stats")).unwrap();
+    let count = || {
+        let value = map
+            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+            .unwrap()
+            .unwrap();
+        u64::from_ne_bytes(*value.first_chunk().unwrap())
+    };
+    let before = count();
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    for _ in 0..5 {
+        socket.send_to(&[0; 100], ("10.9.0.2", 9)).unwrap();
+    }
+    count() - before
+}
+
+/// The maps object of a build in which two fields of a session, both of 8 bytes, are swapped.
+fn other_build() -> Vec<u8> {
+    let mut object = bestby_bpf::MAPS.to_vec();
+    // Behind the header of the BTF section: debugging sections have the same strings.
+    let after = |from: usize, what: &[u8]| {
+        from + object[from..]
+            .windows(what.len())
+            .position(|w| w == what)
+            .unwrap()
+    };
+    let btf = after(0, &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0]);
+    let place = |name: &[u8]| after(btf, name);
+    let (used, next) = (place(b"\0used_ns\0"), place(b"\0next_ns\0"));
+    object[used..used + 9].copy_from_slice(b"\0next_ns\0");
+    object[next..next + 9].copy_from_slice(b"\0used_ns\0");
+    object
+}
+
+#[test]
+fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
+    lab("", |lab| {
+        let pins = lab.path("bpf");
+        lab.ok("iface attach v0 --mode tc --rate 20mbit");
+        lab.stop();
+        assert_eq!(counted(&pins), 5);
+
+        // In the place of our map, one of the other build.
+        let other = pins.join("other");
+        fs::create_dir(&other).unwrap();
+        let mut builder = ObjectBuilder::default();
+        builder.pin_root_path(&other).unwrap();
+        let object = builder.open_memory(&other_build()).unwrap().load().unwrap();
+        fs::rename(pins.join("bb_sessions"), other.join("ours")).unwrap();
+        fs::rename(other.join("bb_sessions"), pins.join("bb_sessions")).unwrap();
+        drop(object);
+
+        let before = ids(&pins);
+        let said = refusal(lab);
+        for part in [
+            "bb_sessions is not from this version",
+            "value.next_ns (8 bytes at byte",
+            "wants value.used_ns",
+            "iface detach",
+            "nothing was changed",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(ids(&pins), before);
+        assert_eq!(counted(&pins), 5);
+
+        // With ours back, the agent takes over what runs.
+        fs::rename(other.join("ours"), pins.join("bb_sessions")).unwrap();
+        fs::remove_dir_all(&other).unwrap();
+        lab.start();
+        assert_eq!(lab.json("status")["adopted"], true);
+        assert_eq!(lab.json("iface ls")[0]["dev"], "v0");
+        lab.ok("iface detach v0");
+    });
+}
+
+#[test]
+fn maps_of_the_release_before_are_refused_with_the_steps_to_take() {
+    lab("", |lab| {
+        let pins = lab.path("bpf");
+        lab.ok("iface attach v0 --mode tc");
+        lab.stop();
+        // Version 3 had no seed and no flags.
+        let size = u32::try_from(size_of::<bestby_bpf::abi::bb_config>()).unwrap() - 16;
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+            ..Default::default()
+        };
+        let mut old =
+            MapHandle::create(MapType::Array, Some("bb_config"), 4, size, 1, &options).unwrap();
+        let mut value = vec![0; size as usize];
+        value[..4].copy_from_slice(&3_u32.to_ne_bytes());
+        old.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY)
+            .unwrap();
+        fs::remove_file(pins.join("bb_config")).unwrap();
+        old.pin(pins.join("bb_config")).unwrap();
+
+        let before = ids(&pins);
+        let said = refusal(lab);
+        for part in [
+            "it says ABI version 3, this bestbyd has",
+            "iface detach",
+            "rm -r",
+            "attach again",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(ids(&pins), before);
+        assert_eq!(counted(&pins), 5);
+
+        // The steps that were named, with no bestbyd of that version at hand.
+        for entry in fs::read_dir(&pins).unwrap().flatten() {
+            let path = entry.path();
+            // The kernel's own: a bpffs is mounted right here.
+            if path.extension().is_some_and(|e| e == "debug") {
+                continue;
+            }
+            if path.is_dir() {
+                fs::remove_dir_all(path)
+            } else {
+                fs::remove_file(path)
+            }
+            .unwrap();
+        }
+        lab.start();
+        lab.ok("iface attach v0 --mode tc");
+        assert_eq!(counted(&pins), 5);
+        lab.ok("iface detach v0");
+    });
+}

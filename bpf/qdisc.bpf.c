@@ -38,6 +38,7 @@
 #include <bpf/bpf_core_read.h>
 #include "bbq_turns.bpf.h"
 #include "bbq_room.bpf.h"
+#include "bbq_sojourn.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -474,6 +475,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (iface->rate)
 		bbq_use(&iface->link_next, now, s->len, iface->rate);
 
+	bbq_note_sojourn(ses, s, now);
 	rule = s->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Round trip times of this host's TCP connections, by destination: bb_rtts.
- * The classifier takes half of it as the one-way delay of whatever else goes
+ * The classifier takes half of the path's as the one-way delay of whatever else goes
  * to the same address. "This host" is the network namespace of the agent: in
  * others, which any user may make, an address is somebody else's.
  *
+ * Each acknowledgement brings a sample (the RTT callback): the RTT of the segment
+ * sent last. bb_rtt.h says how samples of several connections, which may have
+ * waited in our own queue, become one estimate of the path. How long they waited
+ * says the session that the classifier noted at the socket (bb_tcp_paths). A socket
+ * without one sends through an interface that is not ours.
+ *
  * Sees connections established after it was attached; the agent feeds the
- * older ones from sock_diag. Several connections to one address: the one that
- * had the last sample counts.
+ * older ones from sock_diag.
  *
  * By hand: bpftool cgroup attach CGROUP cgroup_sock_ops pinned /sys/fs/bpf/x multi
  */
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
+#include "bb_rtt.h"
 #include <bpf/bpf_endian.h>
 
 #define BB_AF_INET 2
@@ -21,13 +27,34 @@
 /* Set by the agent before load: the cookie of its network namespace. */
 const volatile __u64 bb_netns = 0;
 
-static __always_inline void bb_store_rtt(struct bpf_sock_ops *ops)
+/* Not above the sample: nothing is known of the path then. */
+#define BB_WAIT_UNKNOWN (~0ULL)
+
+/* How long packets of this socket waited in our queue lately. */
+static __always_inline __u64 bb_own_wait(struct bpf_sock *sk, __u64 now)
+{
+	struct bb_tcp_path *path = bpf_sk_storage_get(&bb_tcp_paths, sk, 0, 0);
+	struct bb_session *session;
+	__u32 index;
+
+	if (!path)
+		return 0;
+	index = path->session;
+	session = bpf_map_lookup_elem(&bb_sessions, &index);
+	if (!session || session->gen != path->gen)
+		return BB_WAIT_UNKNOWN;
+	return bb_wait_lately(session, now);
+}
+
+static __always_inline void bb_add_sample(struct bpf_sock_ops *ops)
 {
 	struct bb_addr addr __attribute__((aligned(8))) = {};
-	struct bb_rtt rtt = {}, *known;
-	__u32 *words = (__u32 *)addr.addr, rttvar_us = 0, ip4;
+	struct bb_rtt fresh, *rtt;
+	__u32 *words = (__u32 *)addr.addr, sample_us = 0, rttvar_us = 0, ip4;
 	volatile __u32 *remote = ops->remote_ip6;
+	struct tcp_sock *tcp;
 	struct bpf_sock *sk;
+	__u64 now;
 
 	/* Volatile, before any branch: merged ones would read the context at a variable offset. */
 	ip4 = *(volatile __u32 *)&ops->remote_ip4;
@@ -42,26 +69,33 @@ static __always_inline void bb_store_rtt(struct bpf_sock_ops *ops)
 	} else if (ops->family != BB_AF_INET6) {
 		return;
 	}
-	if (!ops->is_fullsock || !ops->srtt_us)
+	sk = ops->sk;
+	if (!ops->is_fullsock || !ops->srtt_us || !sk)
+		return;
+	tcp = bb_untyped(sk);
+	bpf_core_read(&sample_us, sizeof(sample_us), &tcp->rack.rtt_us);
+	if (!sample_us)
 		return;
 	/*
 	 * The kernel's own RTO before backoff is srtt + rttvar_us (__tcp_set_rto:
 	 * rttvar_us is four times the mean deviation, and at least tcp_rto_min).
 	 */
-	sk = ops->sk;
-	if (sk)
-		bpf_core_read(&rttvar_us, sizeof(rttvar_us),
-			      &((struct tcp_sock *)bb_untyped(sk))->rttvar_us);
-	rtt.srtt_ns = (__u64)(ops->srtt_us >> 3) * 1000;
-	rtt.min_rtt_ns = (__u64)ops->rtt_min * 1000;
-	rtt.rto_ns = rtt.srtt_ns + (__u64)rttvar_us * 1000;
-	rtt.updated_ns = bpf_ktime_get_ns();
+	bpf_core_read(&rttvar_us, sizeof(rttvar_us), &tcp->rttvar_us);
 
-	known = bpf_map_lookup_elem(&bb_rtts, &addr);
-	if (known)
-		*known = rtt;
-	else
-		bpf_map_update_elem(&bb_rtts, &addr, &rtt, BPF_ANY);
+	rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
+	if (!rtt) {
+		__builtin_memset(&fresh, 0, sizeof(fresh));
+		bb_rtt_init(&fresh);
+		bpf_map_update_elem(&bb_rtts, &addr, &fresh, BPF_NOEXIST);
+		rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
+		if (!rtt)
+			return;
+	}
+	now = bpf_ktime_get_ns();
+	bb_rtt_add(rtt, (__u64)sample_us * 1000, bb_own_wait(sk, now), now);
+	rtt->srtt_ns = (__u64)(ops->srtt_us >> 3) * 1000;
+	rtt->rto_ns = rtt->srtt_ns + (__u64)rttvar_us * 1000;
+	rtt->updated_ns = now;
 }
 
 SEC("sockops")
@@ -75,10 +109,15 @@ int bb_sockops(struct bpf_sock_ops *ops)
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		bpf_sock_ops_cb_flags_set(ops,
 					  ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG);
-		bb_store_rtt(ops); /* the handshake's own sample */
+		/*
+		 * The handshake's own sample. A SYN-ACK's is not taken: it had no socket that
+		 * knows where it waited.
+		 */
+		if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB)
+			bb_add_sample(ops);
 		break;
 	case BPF_SOCK_OPS_RTT_CB:
-		bb_store_rtt(ops);
+		bb_add_sample(ops);
 		break;
 	}
 	return 1;

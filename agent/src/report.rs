@@ -166,11 +166,11 @@ impl Datapath {
             return Ok((Some(peer.owd_ns), "set"));
         }
         if let Some(rtt) = self.shared.rtts.get(&key)?
-            && rtt.srtt_ns > 0
+            && rtt.min_rtt_ns > 0
             && monotonic_ns().saturating_sub(rtt.updated_ns)
                 <= self.config.agent.rtt_max_age.as_ns()
         {
-            return Ok((Some(rtt.srtt_ns / 2), "rtt"));
+            return Ok((Some(rtt.min_rtt_ns / 2), "rtt"));
         }
         Ok((None, "none"))
     }

@@ -1,4 +1,7 @@
 //! RTT of TCP connections that existed before the `sock_ops` program did: TCP_INFO through sock_diag.
+//!
+//! The kernel's minimum of a connection (of five minutes) stands for the path, never its smoothed RTT, which
+//! contains our own queue. It says less than samples do, so an address with samples is left to `rtt.bpf.c`.
 
 use std::time::Duration;
 
@@ -25,6 +28,9 @@ pub const PERIOD: Duration = Duration::from_secs(1);
 /// What the kernel writes where a minimum was never measured.
 const UNMEASURED_US: u32 = u32::MAX;
 
+/// Longer ago, an estimate says nothing of the path of today.
+const FORGET_NS: u64 = 60_000_000_000;
+
 /// Takes one socket's measurement; `None` if it says nothing (no RTT yet, loopback).
 fn measured(response: &InetResponse, now_ns: u64) -> Option<(abi::bb_addr, abi::bb_rtt)> {
     let peer = response.header.socket_id.destination_address.to_canonical();
@@ -39,22 +45,19 @@ fn measured(response: &InetResponse, now_ns: u64) -> Option<(abi::bb_addr, abi::
         _ => None,
     })?;
     // Without an acknowledged segment `rtt` is only the initial guess of 0.
-    if info.rtt == 0 {
+    if info.rtt == 0 || info.min_rtt == UNMEASURED_US || info.min_rtt == 0 {
         return None;
     }
     let ns = |us: u32| u64::from(us) * 1000;
-    let min = if info.min_rtt == UNMEASURED_US || info.min_rtt == 0 {
-        info.rtt
-    } else {
-        info.min_rtt
-    };
     Some((
         abi::bb_addr {
             addr: address_bytes(peer),
         },
         abi::bb_rtt {
+            min_rtt_ns: ns(info.min_rtt),
+            least_ns: [u64::MAX; 2],
+            window: 0, // none: no sample
             srtt_ns: ns(info.rtt),
-            min_rtt_ns: ns(min),
             rto_ns: ns(info.rto),
             updated_ns: now_ns - ns(info.last_ack_recv.saturating_mul(1000)).min(now_ns),
         },
@@ -124,7 +127,32 @@ fn understood(datagram: &[u8], all: &mut Vec<InetResponse>) -> std::io::Result<b
     Ok(false)
 }
 
-/// One round: every connection's RTT into the map, newer measurements only. Returns how many were written.
+/// What an address is known for after one socket's measurement; `None` if nothing changes.
+fn merged(old: Option<abi::bb_rtt>, new: abi::bb_rtt, now_ns: u64) -> Option<abi::bb_rtt> {
+    let Some(old) = old.filter(|old| now_ns.saturating_sub(old.updated_ns) < FORGET_NS) else {
+        return Some(new);
+    };
+    let window = now_ns >> abi::BB_RTT_WINDOW_SHIFT;
+    if old.window > 0 && old.window.saturating_add(1) >= window {
+        return None;
+    }
+    let newest = if new.updated_ns > old.updated_ns {
+        new
+    } else {
+        old
+    };
+    let min_rtt_ns = match old.min_rtt_ns {
+        0 => new.min_rtt_ns,
+        known => known.min(new.min_rtt_ns),
+    };
+    let merged = abi::bb_rtt {
+        min_rtt_ns,
+        ..newest
+    };
+    ((merged.min_rtt_ns, merged.updated_ns) != (old.min_rtt_ns, old.updated_ns)).then_some(merged)
+}
+
+/// One round: what every connection measured into the map. Returns how many were written.
 ///
 /// # Errors
 /// sock_diag does not answer, or the map refuses.
@@ -133,11 +161,9 @@ pub fn feed(rtts: &Map<abi::bb_addr, abi::bb_rtt>) -> Result<usize> {
     for family in [AF_INET, AF_INET6] {
         let sockets = dump(family)
             .map_err(|e| Error::failed(format!("reading TCP_INFO by sock_diag: {e}")))?;
-        for (peer, rtt) in sockets.iter().filter_map(|s| measured(s, monotonic_ns())) {
-            if rtts
-                .get(&peer)?
-                .is_none_or(|old| old.updated_ns < rtt.updated_ns)
-            {
+        let now = monotonic_ns();
+        for (peer, rtt) in sockets.iter().filter_map(|s| measured(s, now)) {
+            if let Some(rtt) = merged(rtts.get(&peer)?, rtt, now) {
                 rtts.set(&peer, &rtt)?;
                 written += 1;
             }
@@ -149,6 +175,52 @@ pub fn feed(rtts: &Map<abi::bb_addr, abi::bb_rtt>) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 1000 * SECOND;
+
+    fn rtt(min_ms: u64, age_s: u64) -> abi::bb_rtt {
+        abi::bb_rtt {
+            min_rtt_ns: min_ms * 1_000_000,
+            least_ns: [u64::MAX; 2],
+            window: 0,
+            srtt_ns: 900_000_000,
+            rto_ns: SECOND,
+            updated_ns: NOW - age_s * SECOND,
+        }
+    }
+
+    #[test]
+    fn several_sockets_count_as_their_minimum_and_their_newest() {
+        let one = merged(None, rtt(40, 3), NOW).expect("new");
+        let two = merged(Some(one), rtt(20, 5), NOW).expect("smaller");
+        assert_eq!(
+            (two.min_rtt_ns, two.updated_ns),
+            (20_000_000, one.updated_ns)
+        );
+        let three = merged(Some(two), rtt(700, 1), NOW).expect("newer");
+        assert_eq!(
+            (three.min_rtt_ns, three.updated_ns),
+            (20_000_000, NOW - SECOND)
+        );
+        assert_eq!(merged(Some(three), rtt(700, 1), NOW), None);
+        // What was measured a minute ago is no longer the path.
+        let later = merged(Some(rtt(20, 61)), rtt(50, 1), NOW).expect("forgotten");
+        assert_eq!(later.min_rtt_ns, 50_000_000);
+    }
+
+    #[test]
+    fn samples_go_before_sock_diag() {
+        let sampled = |windows_ago| abi::bb_rtt {
+            window: (NOW >> abi::BB_RTT_WINDOW_SHIFT) - windows_ago,
+            ..rtt(80, 9)
+        };
+        for windows_ago in [0, 1] {
+            assert_eq!(merged(Some(sampled(windows_ago)), rtt(20, 1), NOW), None);
+        }
+        let merged = merged(Some(sampled(2)), rtt(20, 1), NOW).expect("no samples lately");
+        assert_eq!(merged.min_rtt_ns, 20_000_000);
+    }
 
     #[test]
     fn an_error_is_not_the_end_of_a_dump() {

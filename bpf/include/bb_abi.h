@@ -314,6 +314,8 @@ struct bb_session {
 	__u16 heir; /* mode qdisc: 1 + the instance whose turn is next; 0 = none was too late */
 	__u16 user; /* index into bb_users; 0 where key.media is set, and for what is nobody's */
 	__u16 pad;
+	__u64 wait_from_ns; /* when the window of wait_ns[0] began (bb_rtt.h) */
+	__u64 wait_ns[2]; /* longest wait of a packet in our queue: this window, the one before */
 	struct bb_counters counters;
 };
 
@@ -349,6 +351,7 @@ struct bb_flow_adu {
 };
 
 #define BB_FLOW_RTP 0x01 /* carried RTP: first bytes 20..63 are DTLS here (RFC 7983) */
+#define BB_FLOW_MEASURED 0x02 /* owd_ns is half of a measured RTT: nobody vouches for it */
 
 struct bb_flow {
 	struct bb_flow_key key;
@@ -382,11 +385,23 @@ struct bb_addr {
 	__u8 addr[16];
 };
 
+#define BB_RTT_WINDOW_SHIFT 32 /* a window is 2^32 ns: two of them and a sample are below 10 s */
+
+/* The RTT of a path (bb_rtt.h says how it is estimated), and what TCP itself reckons with. */
 struct bb_rtt {
-	__u64 srtt_ns;
-	__u64 min_rtt_ns;
-	__u64 rto_ns;
-	__u64 updated_ns;
+	__u64 min_rtt_ns; /* of the path, without our own queue; 0 = not known yet */
+	__u64 least_ns
+		[2]; /* least of (sample - own wait): this window, the one before; ~0 = none */
+	__u64 window; /* number of this window: time >> BB_RTT_WINDOW_SHIFT; 0 = no sample yet */
+	__u64 srtt_ns; /* of the connection that had the last sample; contains our own queue */
+	__u64 rto_ns; /* of the same */
+	__u64 updated_ns; /* last sample */
+};
+
+/* sk storage: which session of ours holds the packets of a TCP socket. */
+struct bb_tcp_path {
+	__u32 session; /* index into bb_sessions */
+	__u32 gen;
 };
 
 #define BB_PEER_OWD 0x01

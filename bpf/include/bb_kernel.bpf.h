@@ -40,8 +40,13 @@ struct sock {
 	unsigned long sk_max_pacing_rate; /* bytes/s; ~0 = none set */
 } BB_CORE;
 
+struct tcp_rack {
+	__u32 rtt_us; /* of the segment sent last of those that are acknowledged */
+} BB_CORE;
+
 struct tcp_sock {
 	__u32 rttvar_us;
+	struct tcp_rack rack;
 } BB_CORE;
 
 /*

@@ -77,6 +77,7 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 		session->rate = 0;
 		session->next_ns = 0;
 		session->sent_by = 0;
+		session->wait_from_ns = 0;
 		session->heir = 0;
 		__builtin_memset(&session->counters, 0, sizeof(session->counters));
 		__builtin_memcpy(&session->key, key, sizeof(*key));
@@ -93,64 +94,6 @@ __noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
 	if (session)
 		session->used_ns = now;
 	return BB_SESSION_SHARED;
-}
-
-/*
- * What is known of the way to one address: owd (0 = not known) and rate
- * (bytes/s, 0 = not known). Order: what the operator said, what a socket of the
- * packet's user said, half of a fresh RTT, the rule's default.
- */
-struct bb_path {
-	__u64 owd_ns;
-	__u64 rate;
-	__u32 user; /* as in the key of a session: whose sockets said so; 0 = no socket did */
-	__u32 pad;
-};
-
-__noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now, __u32 rule,
-			    struct bb_path *path)
-{
-	struct bb_sock_peer_key key = {};
-	struct bb_config *config;
-	struct bb_rule *settings;
-	struct bb_peer *peer;
-	struct bb_addr addr;
-	struct bb_rtt *rtt;
-	__u32 zero = 0;
-
-	if (!to || !path)
-		return 0;
-	addr = *to; /* v6.2: before it a key had to be on the stack or in a map */
-	path->owd_ns = 0;
-	path->rate = 0;
-	path->user = 0;
-	peer = bpf_map_lookup_elem(&bb_peers, &addr);
-	if (!peer && skb->sk) {
-		__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
-		key.uid = bb_socket_uid(skb);
-		peer = bpf_map_lookup_elem(&bb_sock_peers, &key);
-		if (peer)
-			path->user = key.uid + 1;
-	}
-	if (peer) {
-		if (peer->flags & BB_PEER_RATE)
-			path->rate = peer->rate;
-		if (peer->flags & BB_PEER_OWD) {
-			path->owd_ns = peer->owd_ns;
-			return 0;
-		}
-	}
-	config = bpf_map_lookup_elem(&bb_config, &zero);
-	rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
-	/* A signed age: another CPU may have written it just after `now` was read. */
-	if (rtt && config && (__s64)(now - rtt->updated_ns) <= (__s64)config->rtt_max_age_ns) {
-		path->owd_ns = rtt->srtt_ns / 2;
-		return 0;
-	}
-	settings = bpf_map_lookup_elem(&bb_rules, &rule);
-	if (settings)
-		path->owd_ns = settings->owd_default_ns;
-	return 0;
 }
 
 /*

@@ -6,6 +6,8 @@
 #ifndef BB_SHARE_BPF_H
 #define BB_SHARE_BPF_H
 
+#include "bb_path.bpf.h"
+#include "bb_rtt.h"
 #include "bb_session.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -32,6 +34,18 @@ static __always_inline void bb_touch(struct bb_session *session, __u64 now)
 }
 
 /*
+ * A TCP socket is told its session every BB_REFRESH_NS, because a 5-tuple may be
+ * another connection's by now. What media of the same flow know of their path
+ * has the same clock, so flows that carried media are left out.
+ */
+static __always_inline int bb_tell_again(struct __sk_buff *skb, const struct bb_work *w,
+					 const struct bb_flow *flow)
+{
+	return w->packet.key.proto == BB_PROTO_TCP && skb->sk && flow->session == ~0U &&
+	       w->now - flow->refreshed_ns >= BB_REFRESH_NS;
+}
+
+/*
  * Plain and control sessions: no owd, no rate, found by key. `flow` (may be
  * NULL) remembers the plain one.
  *
@@ -51,6 +65,10 @@ static __always_inline void bb_simple_session(struct __sk_buff *skb, struct bb_w
 		if (session && !bb_look_again(flow, flow->plain_session, w->now)) {
 			w->session = flow->plain_session;
 			bb_touch(session, w->now);
+			if (bb_tell_again(skb, w, flow)) {
+				bb_note_tcp_path(skb, w->session, session->gen);
+				flow->refreshed_ns = w->now;
+			}
 			return;
 		}
 	}
@@ -66,6 +84,10 @@ static __always_inline void bb_simple_session(struct __sk_buff *skb, struct bb_w
 		return;
 	bb_touch(session, w->now);
 	if (kind == BB_SESSION_PLAIN && flow) {
+		/* Before a full socket was told, no packet of the flow may pass without a look. */
+		if (w->packet.key.proto == BB_PROTO_TCP &&
+		    !bb_note_tcp_path(skb, w->session, session->gen))
+			return;
 		flow->plain_session = w->session;
 		flow->plain_gen = session->gen;
 		flow->refreshed_ns = w->now;
@@ -100,6 +122,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	struct bb_session_key key __attribute__((aligned(8))) = {};
 	struct bb_session *session;
 	struct bb_path path;
+	__u32 measured;
 	int shared;
 	__u8 kind;
 
@@ -114,6 +137,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 
 	bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
 	flow->owd_ns = path.owd_ns;
+	measured = path.measured;
 	key.ifindex = w->packet.key.ifindex;
 	key.kind = kind;
 	if (kind == BB_SESSION_PREFIX) {
@@ -141,6 +165,9 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 		flow->session_gen = session->gen;
 	}
 	flow->refreshed_ns = w->now;
+	flow->flags = measured ? flow->flags | BB_FLOW_MEASURED : flow->flags & ~BB_FLOW_MEASURED;
+	if (w->packet.key.proto == BB_PROTO_TCP)
+		bb_note_tcp_path(skb, flow->session, flow->session_gen);
 	/* The overflow session is many destinations' too, and nobody's rate. */
 	if (kind != BB_SESSION_INTERFACE && flow->session > BB_SESSION_SHARED) {
 		session->rate = path.rate;
@@ -156,13 +183,15 @@ known:
 
 /*
  * Session, and is the packet stale already? Takes the destination's own owd off
- * the deadline where the session has many.
+ * the deadline where the session has many. A measured owd takes at most half of the
+ * lifetime (bb_measured_owd), which counts from the ADU's first packet, so that all its
+ * packets keep one deadline.
  */
 static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				     const struct bb_iface *iface)
 {
 	struct bb_session *session = bb_cached_session(flow->session, flow->session_gen);
-	__u64 own;
+	__u64 own, from = w->now, excess = 0;
 
 	/* Nothing to ask, and a session of one destination, which knows its owd. */
 	if (session && w->now - flow->refreshed_ns < BB_REFRESH_NS &&
@@ -180,12 +209,22 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 		w->owd_ns = session->owd_ns;
 	if (!w->meta.deadline)
 		return;
+	if (flow->flags & BB_FLOW_MEASURED) {
+		if (w->adu_slot < BB_FLOW_ADUS)
+			from = flow->adu[w->adu_slot].first_ns;
+		excess = w->owd_ns;
+		w->owd_ns = bb_measured_owd(w->owd_ns, from, w->meta.deadline);
+		excess -= w->owd_ns;
+	}
 	w->stale = bb_stale(w->now, w->owd_ns, w->meta.deadline);
 	if (w->stale)
 		bb_global_inc(BB_G_PAST_DEADLINE);
 	if (own) {
-		w->meta.deadline = bb_latest_departure(own, w->meta.deadline);
+		w->meta.deadline = bb_latest_departure(w->owd_ns, w->meta.deadline);
 		w->owd_ns = 0;
+	} else if (iface->mode == BB_MODE_QDISC) {
+		/* The queue will take the session's whole owd off. */
+		w->meta.deadline += excess;
 	}
 }
 

@@ -99,6 +99,7 @@ struct bb_tc_request {
 	__u64 need_ns; /* transmission time of what is still to come of the ADU, this packet too */
 	__u64 whole_ns; /* the same without the discount: what it will take from others */
 	__u64 packet_ns; /* of this packet */
+	__u64 queued_ns; /* answer: of all that was queued when it came */
 	__u32 ifindex;
 	__u8 leaf; /* 0..BB_TC_LEAF_PLAIN; the decision may make it the last */
 	__u8 priority;
@@ -234,6 +235,10 @@ __noinline int bb_tc_decide(__u32 slot, struct bb_tc_request *r)
 	if (r->now < model->updated_ns)
 		r->now = model->updated_ns;
 	bb_tc_loads(model, r->now);
+	r->queued_ns = 0;
+#pragma unroll
+	for (__u32 i = 0; i <= BB_TC_LEAF_PLAIN; i++)
+		r->queued_ns += model->queue[i];
 
 	/* Its own bytes count, too: one GSO packet may be longer than the window. */
 	if (r->signalling &&

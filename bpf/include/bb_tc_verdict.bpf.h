@@ -7,6 +7,8 @@
 #define BB_TC_VERDICT_BPF_H
 
 #include <linux/pkt_cls.h>
+#include "bb_rtt.h"
+#include "bb_session.bpf.h"
 #include "bb_tc.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -16,6 +18,18 @@ static __always_inline __u32 bb_wire_length(struct __sk_buff *skb, const struct 
 	__u32 bytes = skb->wire_len > skb->len ? skb->wire_len : skb->len;
 
 	return bb_wire_bytes(bytes, skb->gso_segs, iface->overhead);
+}
+
+/*
+ * The longest that a packet may wait below, for those who measure with it (bb_rtt.h): what
+ * is queued, while plain traffic has no more than its share. It is 0 on an idle link.
+ */
+static __always_inline void bb_tc_note_wait(const struct bb_work *w, __u64 queued_ns)
+{
+	struct bb_session *session = bb_session_at(w->session);
+
+	if (session)
+		bb_wait_add(session, queued_ns * BB_TC_PLAIN_SHARE, w->now);
 }
 
 /*
@@ -77,6 +91,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 					      w->packet.key.proto == BB_PROTO_UDPLITE);
 		reason = bb_tc_decide(w->slot, &r);
 		w->leaf = r.leaf;
+		bb_tc_note_wait(w, r.queued_ns);
 	}
 	if (reason != BB_TC_ADMIT && adu)
 		adu->dead = 1;

@@ -52,6 +52,8 @@ pub const BB_SESSION_NONE: u32 = 0;
 pub const BB_SESSION_SHARED: u32 = 1;
 pub const BB_FLOW_ADUS: u32 = 4;
 pub const BB_FLOW_RTP: u32 = 1;
+pub const BB_FLOW_MEASURED: u32 = 2;
+pub const BB_RTT_WINDOW_SHIFT: u32 = 32;
 pub const BB_PEER_OWD: u32 = 1;
 pub const BB_PEER_RATE: u32 = 2;
 pub const BB_PEER_OPERATOR: u32 = 4;
@@ -590,11 +592,13 @@ pub struct bb_session {
     pub heir: __u16,
     pub user: __u16,
     pub pad: __u16,
+    pub wait_from_ns: __u64,
+    pub wait_ns: [__u64; 2usize],
     pub counters: bb_counters,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 208usize];
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 232usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
     ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 0usize];
     ["Offset of field: bb_session::tag"][::std::mem::offset_of!(bb_session, tag) - 32usize];
@@ -607,8 +611,11 @@ const _: () = {
     ["Offset of field: bb_session::heir"][::std::mem::offset_of!(bb_session, heir) - 74usize];
     ["Offset of field: bb_session::user"][::std::mem::offset_of!(bb_session, user) - 76usize];
     ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 78usize];
+    ["Offset of field: bb_session::wait_from_ns"]
+        [::std::mem::offset_of!(bb_session, wait_from_ns) - 80usize];
+    ["Offset of field: bb_session::wait_ns"][::std::mem::offset_of!(bb_session, wait_ns) - 88usize];
     ["Offset of field: bb_session::counters"]
-        [::std::mem::offset_of!(bb_session, counters) - 80usize];
+        [::std::mem::offset_of!(bb_session, counters) - 104usize];
 };
 #[repr(C)]
 #[derive(
@@ -807,19 +814,48 @@ const _: () = {
     zerocopy :: KnownLayout,
 )]
 pub struct bb_rtt {
-    pub srtt_ns: __u64,
     pub min_rtt_ns: __u64,
+    pub least_ns: [__u64; 2usize],
+    pub window: __u64,
+    pub srtt_ns: __u64,
     pub rto_ns: __u64,
     pub updated_ns: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 32usize];
+    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 56usize];
     ["Alignment of bb_rtt"][::std::mem::align_of::<bb_rtt>() - 8usize];
-    ["Offset of field: bb_rtt::srtt_ns"][::std::mem::offset_of!(bb_rtt, srtt_ns) - 0usize];
-    ["Offset of field: bb_rtt::min_rtt_ns"][::std::mem::offset_of!(bb_rtt, min_rtt_ns) - 8usize];
-    ["Offset of field: bb_rtt::rto_ns"][::std::mem::offset_of!(bb_rtt, rto_ns) - 16usize];
-    ["Offset of field: bb_rtt::updated_ns"][::std::mem::offset_of!(bb_rtt, updated_ns) - 24usize];
+    ["Offset of field: bb_rtt::min_rtt_ns"][::std::mem::offset_of!(bb_rtt, min_rtt_ns) - 0usize];
+    ["Offset of field: bb_rtt::least_ns"][::std::mem::offset_of!(bb_rtt, least_ns) - 8usize];
+    ["Offset of field: bb_rtt::window"][::std::mem::offset_of!(bb_rtt, window) - 24usize];
+    ["Offset of field: bb_rtt::srtt_ns"][::std::mem::offset_of!(bb_rtt, srtt_ns) - 32usize];
+    ["Offset of field: bb_rtt::rto_ns"][::std::mem::offset_of!(bb_rtt, rto_ns) - 40usize];
+    ["Offset of field: bb_rtt::updated_ns"][::std::mem::offset_of!(bb_rtt, updated_ns) - 48usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_tcp_path {
+    pub session: __u32,
+    pub gen_: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_tcp_path"][::std::mem::size_of::<bb_tcp_path>() - 8usize];
+    ["Alignment of bb_tcp_path"][::std::mem::align_of::<bb_tcp_path>() - 4usize];
+    ["Offset of field: bb_tcp_path::session"]
+        [::std::mem::offset_of!(bb_tcp_path, session) - 0usize];
+    ["Offset of field: bb_tcp_path::gen_"][::std::mem::offset_of!(bb_tcp_path, gen_) - 4usize];
 };
 #[repr(C)]
 #[derive(

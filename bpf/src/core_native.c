@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* bb_core.h for the native property tests: each inline function under a linkable name. */
-#include "bb_core.h"
+/* bb_core.h and bb_rtt.h for the native property tests: each inline function under a linkable name. */
+#include "bb_rtt.h"
 
 __u64 bbn_mark_deadline(__u32 mark, __u64 now_ns)
 {
@@ -55,4 +55,29 @@ __u16 bbn_cb_check(const __u32 *words)
 __u64 bbn_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
 {
 	return bb_cb_deadline(lo, hi24, now_ns);
+}
+
+void bbn_rtt_init(struct bb_rtt *rtt)
+{
+	bb_rtt_init(rtt);
+}
+
+void bbn_rtt_add(struct bb_rtt *rtt, __u64 sample_ns, __u64 wait_ns, __u64 now_ns)
+{
+	bb_rtt_add(rtt, sample_ns, wait_ns, now_ns);
+}
+
+void bbn_wait_add(struct bb_session *session, __u64 wait_ns, __u64 now_ns)
+{
+	bb_wait_add(session, wait_ns, now_ns);
+}
+
+__u64 bbn_wait_lately(const struct bb_session *session, __u64 now_ns)
+{
+	return bb_wait_lately(session, now_ns);
+}
+
+__u64 bbn_measured_owd(__u64 owd_ns, __u64 from_ns, __u64 deadline_ns)
+{
+	return bb_measured_owd(owd_ns, from_ns, deadline_ns);
 }

@@ -105,7 +105,7 @@ fn peers(peers: &[PeerInfo]) -> String {
         ">RATE",
         ">OWD",
         "SET BY",
-        ">RTT",
+        ">SRTT",
         ">MIN RTT",
         ">RTO",
         ">MEASURED",

@@ -11,9 +11,9 @@ use std::{
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, Rule, mapped},
+    bpf::{LO, Lab, PASS, Rule, SHOT, iface, mapped},
     clock::{MS, SECOND, now_ns},
-    frame::udp4_to,
+    frame::{rtp, udp4_to},
     netns::{Netns, cgroup_root, in_namespace},
 };
 
@@ -111,7 +111,7 @@ fn a_measured_delay_becomes_the_owd_of_udp() {
             "the rule's default before the first connection"
         );
         talk("127.0.0.1:0");
-        let measured = rtt(&lab, mapped([127, 0, 0, 1])).unwrap().srtt_ns;
+        let measured = rtt(&lab, mapped([127, 0, 0, 1])).unwrap().min_rtt_ns;
         assert_eq!(owd(&lab), measured / 2);
         // Too old: the default again.
         lab.configure(|c| c.rtt_max_age_ns = MS);
@@ -130,5 +130,95 @@ fn an_address_of_another_network_is_somebody_else() {
         assert!(rtt(&lab, loopback).is_none());
         talk("127.0.0.1:0");
         assert!(rtt(&lab, loopback).is_some());
+    });
+}
+
+/// What a test run's packet to 127.0.0.1 is told of the path.
+fn path_of(lab: &Lab, min_rtt_ns: u64) {
+    let known = bb_rtt {
+        min_rtt_ns,
+        updated_ns: now_ns(),
+        ..Default::default()
+    };
+    let addr = mapped([127, 0, 0, 1]);
+    lab.put("bb_rtts", &bb_addr { addr }, &known);
+}
+
+/// And by the operator.
+fn set_owd(lab: &Lab, owd_ns: u64) {
+    let set = bb_peer {
+        owd_ns,
+        flags: BB_PEER_OWD | BB_PEER_OPERATOR,
+        ..Default::default()
+    };
+    let addr = mapped([127, 0, 0, 1]);
+    lab.put("bb_peers", &bb_addr { addr }, &set);
+}
+
+const LIFETIME: u64 = 200 * MS;
+
+#[test]
+fn a_measured_owd_alone_makes_nothing_stale() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = Lab::new();
+        lab.rules(&[Rule::new().dport(5004).lifetime(LIFETIME)]);
+        // 400 ms of owd, a lifetime of 200 ms: half of it remains for the queue.
+        path_of(&lab, 800 * MS);
+        let frame = |timestamp| udp4_to([127, 0, 0, 1], 5004, &rtp(1, timestamp, false));
+        let before = now_ns();
+        let first = lab.run(&frame(1));
+        let after = now_ns();
+        let departure = first.deadline() - lab.session(first.cb.session).owd_ns;
+        let half = LIFETIME / 2;
+        assert!((before + half..=after + half).contains(&departure));
+        // One frame, one deadline, whenever its packets come.
+        std::thread::sleep(Duration::from_millis(15));
+        assert_eq!(lab.run(&frame(1)).deadline(), first.deadline());
+        assert_eq!(lab.global(BB_G_PAST_DEADLINE), 0);
+        // What is far below the lifetime counts whole.
+        path_of(&lab, 20 * MS);
+        std::thread::sleep(Duration::from_millis(11));
+        let before = now_ns();
+        let near = lab.run(&frame(2));
+        let after = now_ns();
+        assert!((before + LIFETIME..=after + LIFETIME).contains(&near.deadline()));
+        assert_eq!(lab.session(near.cb.session).owd_ns, 10 * MS);
+        // The operator is believed.
+        set_owd(&lab, 400 * MS);
+        std::thread::sleep(Duration::from_millis(11));
+        let before = now_ns();
+        let set = lab.run(&frame(3));
+        let after = now_ns();
+        assert!((before + LIFETIME..=after + LIFETIME).contains(&set.deadline()));
+        assert_eq!(lab.session(set.cb.session).owd_ns, 400 * MS);
+        assert_eq!(lab.global(BB_G_PAST_DEADLINE), 1);
+    });
+}
+
+#[test]
+fn mode_tc_sends_what_only_a_measured_owd_makes_late() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = Lab::bare();
+        for kind in [BB_SESSION_DST, BB_SESSION_INTERFACE] {
+            let mut slot = iface(LO, BB_MODE_TC);
+            slot.rate = 1_000_000;
+            slot.session_kind = u8::try_from(kind).unwrap();
+            lab.iface(0, &slot);
+            lab.rules(&[Rule::new().dport(5004).lifetime(LIFETIME)]);
+            let run = || {
+                std::thread::sleep(Duration::from_millis(11));
+                lab.run(&udp4_to([127, 0, 0, 1], 5004, b"x")).verdict
+            };
+            path_of(&lab, 800 * MS);
+            assert_eq!(run(), PASS);
+            set_owd(&lab, 400 * MS);
+            assert_eq!(run(), SHOT);
+            set_owd(&lab, 10 * MS);
+            assert_eq!(run(), PASS);
+            let addr = mapped([127, 0, 0, 1]);
+            lab.put("bb_peers", &bb_addr { addr }, &bb_peer::default());
+        }
     });
 }

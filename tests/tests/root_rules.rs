@@ -216,10 +216,10 @@ fn owd_and_rate_come_from_the_best_source() {
         lab.session(out.cb.session)
     };
     let rtt = |age: u64| bb_rtt {
-        srtt_ns: 50 * MS,
-        min_rtt_ns: 40 * MS,
-        rto_ns: 200 * MS,
+        srtt_ns: 900 * MS, // waited in our own queue
+        min_rtt_ns: 50 * MS,
         updated_ns: now_ns() - age,
+        ..Default::default()
     };
     let peer = |flags: u32| bb_peer {
         owd_ns: 15 * MS,

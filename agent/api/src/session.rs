@@ -30,9 +30,9 @@ pub struct SessionSet {
 /// What TCP measured towards one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RttInfo {
-    /// Smoothed round trip time, ns.
+    /// Smoothed round trip time of the last connection, ns; contains what waited in our own queue.
     pub srtt_ns: u64,
-    /// Smallest, ns.
+    /// Of the path: the smallest lately, without our own queue, ns; 0 = not known. Half of it is the owd.
     pub min_rtt_ns: u64,
     /// Retransmission timeout, ns; 0 = not known.
     pub rto_ns: u64,

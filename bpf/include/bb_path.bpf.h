@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What is known of the path to one address: delay and rate; and the other way
+ * round, which of our queues a TCP connection's packets wait in, so that
+ * rtt.bpf.c can tell the path's delay from the queue's.
+ */
+#ifndef BB_PATH_BPF_H
+#define BB_PATH_BPF_H
+
+#include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
+
+/*
+ * owd (0 = not known) and rate (bytes/s, 0 = not known). Order: what the operator
+ * said, what a socket of the packet's user said, half of the path's RTT while
+ * that is fresh, the rule's default.
+ */
+struct bb_path {
+	__u64 owd_ns;
+	__u64 rate;
+	__u32 user; /* as in the key of a session: whose sockets said so; 0 = no socket did */
+	__u32 measured; /* owd_ns is half of a measured RTT */
+};
+
+__noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now, __u32 rule,
+			    struct bb_path *path)
+{
+	struct bb_sock_peer_key key = {};
+	struct bb_config *config;
+	struct bb_rule *settings;
+	struct bb_peer *peer;
+	struct bb_addr addr;
+	struct bb_rtt *rtt;
+	__u32 zero = 0;
+
+	if (!to || !path)
+		return 0;
+	addr = *to; /* v6.2: before it a key had to be on the stack or in a map */
+	path->owd_ns = 0;
+	path->rate = 0;
+	path->user = 0;
+	path->measured = 0;
+	peer = bpf_map_lookup_elem(&bb_peers, &addr);
+	if (!peer && skb->sk) {
+		__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
+		key.uid = bb_socket_uid(skb);
+		peer = bpf_map_lookup_elem(&bb_sock_peers, &key);
+		if (peer)
+			path->user = key.uid + 1;
+	}
+	if (peer) {
+		if (peer->flags & BB_PEER_RATE)
+			path->rate = peer->rate;
+		if (peer->flags & BB_PEER_OWD) {
+			path->owd_ns = peer->owd_ns;
+			return 0;
+		}
+	}
+	config = bpf_map_lookup_elem(&bb_config, &zero);
+	rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
+	/* A signed age: another CPU may have written it just after `now` was read. */
+	if (rtt && rtt->min_rtt_ns && config &&
+	    (__s64)(now - rtt->updated_ns) <= (__s64)config->rtt_max_age_ns) {
+		path->owd_ns = rtt->min_rtt_ns / 2;
+		path->measured = 1;
+		return 0;
+	}
+	settings = bpf_map_lookup_elem(&bb_rules, &rule);
+	if (settings)
+		path->owd_ns = settings->owd_default_ns;
+	return 0;
+}
+
+/*
+ * Tells the packet's TCP socket its session. Returns whether that is done for good: a
+ * SYN-ACK has no full socket yet, so the next packet of its flow must ask again.
+ */
+__noinline int bb_note_tcp_path(struct __sk_buff *skb, __u32 session, __u32 gen)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct bb_tcp_path *path;
+
+	if (!sk)
+		return 1;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 0;
+	path = bpf_sk_storage_get(&bb_tcp_paths, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (path) {
+		path->session = session;
+		path->gen = gen;
+	}
+	return 1;
+}
+
+#endif /* BB_PATH_BPF_H */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * bb_rtt.h - how long a path takes, from RTTs of TCP that may have waited in
+ * our own queue. Pure arithmetic, like bb_core.h; bpf/tests/rtt.rs tests it.
+ *
+ * 1. The problem. A packet is stale when now + owd > deadline. The only delay
+ *    that TCP measures contains the time its packets waited in our own queue.
+ *    A bulk download that waits there for a second would make all audio to the
+ *    same receiver stale, and the audio never waits behind it.
+ * 2. What is known. A sample u is never below the path's RTT. The queue knows
+ *    for each session how long packets waited lately (wait); so c = u - wait is
+ *    never above what the path, and queues of others, took.
+ * 3. The estimate m starts with c. It falls to u at once. It rises to the
+ *    least c of all connections in two windows (of 4.3 s), so a path that really got
+ *    longer is followed within 10 s. One slow connection, or one receiver that
+ *    delays its acknowledgements, raises nothing while another one is honest.
+ *
+ * Several CPUs may add samples at once. One of them begins a new window; a
+ * sample lost in that moment costs one window's precision, which the next
+ * sample of that path repairs.
+ */
+#ifndef BB_RTT_H
+#define BB_RTT_H
+
+#include "bb_core.h"
+
+#define BB_RTT_NONE (~0ULL)
+
+/*
+ * A wait counts for one to four of these after the packet left, because its
+ * acknowledgement comes an RTT later. Counting a wait for too long is harmless: a
+ * longer path is followed later.
+ */
+#define BB_WAIT_WINDOW_NS BB_NSEC_PER_SEC
+
+/* A packet of the session leaves our queue at now_ns, wait_ns after it came. */
+bb_inline void bb_wait_add(struct bb_session *session, __u64 wait_ns, __u64 now_ns)
+{
+	__u64 age = now_ns - session->wait_from_ns;
+
+	if (age >= BB_WAIT_WINDOW_NS) {
+		session->wait_ns[1] = age < 2 * BB_WAIT_WINDOW_NS ? session->wait_ns[0] : 0;
+		session->wait_ns[0] = 0;
+		session->wait_from_ns = now_ns;
+	}
+	if (wait_ns > session->wait_ns[0])
+		session->wait_ns[0] = wait_ns;
+}
+
+/* The longest wait of a packet whose acknowledgement may come now. */
+bb_inline __u64 bb_wait_lately(const struct bb_session *session, __u64 now_ns)
+{
+	__u64 wait = session->wait_ns[0], before = session->wait_ns[1];
+	/* Another CPU may have begun the window just after `now` was read: signed. */
+	__s64 age = now_ns - session->wait_from_ns;
+
+	if (age >= (__s64)(3 * BB_WAIT_WINDOW_NS))
+		return 0;
+	return age < (__s64)(2 * BB_WAIT_WINDOW_NS) && before > wait ? before : wait;
+}
+
+/* An estimate that knows nothing. */
+bb_inline void bb_rtt_init(struct bb_rtt *rtt)
+{
+	rtt->min_rtt_ns = 0;
+	rtt->least_ns[0] = rtt->least_ns[1] = BB_RTT_NONE;
+	rtt->window = 0;
+}
+
+/* A sample of sample_ns, of which at most wait_ns were our own queue. */
+bb_inline void bb_rtt_add(struct bb_rtt *rtt, __u64 sample_ns, __u64 wait_ns, __u64 now_ns)
+{
+	__u64 least = sample_ns > wait_ns ? sample_ns - wait_ns : 0;
+	__u64 window = now_ns >> BB_RTT_WINDOW_SHIFT, last = rtt->window;
+	__u64 floor, estimate = rtt->min_rtt_ns;
+
+	if (window > last && __sync_bool_compare_and_swap(&rtt->window, last, window)) {
+		rtt->least_ns[1] = window == last + 1 ? rtt->least_ns[0] : BB_RTT_NONE;
+		rtt->least_ns[0] = BB_RTT_NONE;
+	}
+	if (least < rtt->least_ns[0])
+		rtt->least_ns[0] = least;
+	floor = rtt->least_ns[1] < least ? rtt->least_ns[1] : least;
+	if (rtt->least_ns[0] < floor)
+		floor = rtt->least_ns[0];
+	if (estimate < floor)
+		estimate = floor;
+	rtt->min_rtt_ns = estimate < sample_ns ? estimate : sample_ns;
+}
+
+/*
+ * The owd that a packet first seen at from_ns is judged by, where owd_ns is
+ * half of a measured RTT: at most half of its lifetime. A measurement alone must
+ * not make a packet stale that nothing else keeps from being sent.
+ */
+bb_inline __u64 bb_measured_owd(__u64 owd_ns, __u64 from_ns, __u64 deadline_ns)
+{
+	__u64 half;
+
+	if (deadline_ns <= from_ns)
+		return owd_ns;
+	half = (deadline_ns - from_ns) / 2;
+	return owd_ns < half ? owd_ns : half;
+}
+
+#endif /* BB_RTT_H */

@@ -1,0 +1,198 @@
+//! Properties of `include/bb_rtt.h`, compiled natively (`src/core_native.c`): what samples of TCP that waited in our
+//! own queue say about the path.
+
+use bestby_bpf::abi::*;
+use proptest::prelude::*;
+
+// Links the archive that holds the functions below.
+use bestby_bpf as _;
+
+unsafe extern "C" {
+    safe fn bbn_rtt_init(rtt: &mut bb_rtt);
+    safe fn bbn_rtt_add(rtt: &mut bb_rtt, sample_ns: u64, wait_ns: u64, now_ns: u64);
+    safe fn bbn_wait_add(session: &mut bb_session, wait_ns: u64, now_ns: u64);
+    safe fn bbn_wait_lately(session: &bb_session, now_ns: u64) -> u64;
+    safe fn bbn_measured_owd(owd_ns: u64, from_ns: u64, deadline_ns: u64) -> u64;
+    safe fn bbn_stale(now_ns: u64, owd_ns: u64, deadline_ns: u64) -> i32;
+    safe fn bbn_latest_departure(owd_ns: u64, deadline_ns: u64) -> u64;
+}
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const WINDOW: u64 = 1 << BB_RTT_WINDOW_SHIFT;
+/// Where the tests' clocks start: an uptime.
+const START: u64 = 1000 * SECOND;
+
+struct Estimate(bb_rtt);
+
+impl Estimate {
+    fn new() -> Self {
+        // Whatever was there before.
+        let mut rtt = bb_rtt {
+            min_rtt_ns: 7,
+            least_ns: [7; 2],
+            window: 7,
+            srtt_ns: 7,
+            rto_ns: 7,
+            updated_ns: 7,
+        };
+        bbn_rtt_init(&mut rtt);
+        Self(rtt)
+    }
+
+    fn add(&mut self, sample: u64, wait: u64, now: u64) -> u64 {
+        bbn_rtt_add(&mut self.0, sample, wait, now);
+        self.0.min_rtt_ns
+    }
+}
+
+/// What a sample proves of the path.
+fn least(sample: u64, wait: u64) -> u64 {
+    sample.saturating_sub(wait)
+}
+
+/// Gaps, samples and waits of any kind.
+fn samples() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
+    prop::collection::vec((0..12 * SECOND, 1..5 * SECOND, 0..6 * SECOND), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2048))]
+
+    /// Never above the last sample, never below what all samples of two windows prove.
+    #[test]
+    fn the_estimate_is_within_what_was_measured(samples in samples()) {
+        let mut estimate = Estimate::new();
+        let (mut now, mut past) = (START, Vec::new());
+        for (gap, sample, wait) in samples {
+            now += gap;
+            past.push((now / WINDOW, least(sample, wait)));
+            let m = estimate.add(sample, wait, now);
+            prop_assert!(m <= sample);
+            let window = now / WINDOW;
+            let proven = past.iter().filter(|(w, _)| *w + 1 >= window).map(|(_, c)| *c).min();
+            prop_assert!(Some(m) >= proven, "{} < {:?}", m, proven);
+        }
+    }
+
+    /// However long the packets wait in our own queue, as long as the queue says so: never above the path, and exactly
+    /// the path from two windows without a wait on.
+    #[test]
+    fn our_own_queue_is_not_the_path(
+        path in MS..SECOND,
+        samples in prop::collection::vec((0..SECOND, 0..5 * SECOND, 0..SECOND), 1..100),
+    ) {
+        let mut estimate = Estimate::new();
+        let mut now = START;
+        for (gap, own, more) in samples {
+            now += gap;
+            // Others of the session waited longer than this one.
+            prop_assert!(estimate.add(path + own, own + more, now) <= path);
+        }
+        let quiet = now;
+        while now < quiet + 2 * WINDOW {
+            now += 200 * MS;
+            prop_assert!(estimate.add(path, 0, now) <= path);
+        }
+        for _ in 0..100 {
+            now += 200 * MS;
+            prop_assert_eq!(estimate.add(path + 3 * SECOND, 4 * SECOND, now), path);
+        }
+    }
+
+    /// A path that got longer is followed within 10 s, one that got shorter at once.
+    #[test]
+    fn a_changed_path_is_followed(
+        short in MS..200 * MS,
+        longer in MS..SECOND,
+        phase in 0..WINDOW,
+        gap in MS..SECOND,
+        jitter in prop::collection::vec(0..50 * MS, 1..40),
+    ) {
+        let mut estimate = Estimate::new();
+        let mut now = START + phase;
+        for extra in &jitter {
+            now += gap;
+            estimate.add(short + extra, 0, now);
+        }
+        prop_assert!(estimate.0.min_rtt_ns <= short + 50 * MS);
+        estimate.add(short, 0, now);
+        let (path, changed) = (short + longer, now);
+        let mut jitter = jitter.iter().cycle();
+        while now + gap <= changed + 10 * SECOND {
+            now += gap;
+            estimate.add(path + jitter.next().expect("endless"), 0, now);
+        }
+        let m = estimate.0.min_rtt_ns;
+        prop_assert!((path..=path + 50 * MS).contains(&m), "{} of {}", m, path);
+        prop_assert!(estimate.add(short, 0, now) <= short);
+    }
+
+    /// One that says whatever it likes, beside an honest one of the same address that is heard in every window.
+    #[test]
+    fn a_liar_raises_nothing(
+        path in MS..200 * MS,
+        said in prop::collection::vec((1..4 * SECOND, MS..100 * SECOND), 1..60),
+        own in 0..SECOND,
+    ) {
+        let mut estimate = Estimate::new();
+        let mut now = START;
+        estimate.add(path, 0, now);
+        for (gap, lie) in said {
+            now += gap;
+            estimate.add(path + own, own, now);
+            prop_assert!(estimate.add(lie.max(path), 0, now) <= path);
+        }
+    }
+
+    /// A wait counts for a second at least after the packet left, and for four at most.
+    #[test]
+    fn waits_count_for_a_while(waits in prop::collection::vec((0..2 * SECOND, 0..5 * SECOND), 1..60)) {
+        let mut session = bb_session::default();
+        let (mut now, mut past) = (START, Vec::<(u64, u64)>::new());
+        for (gap, wait) in waits {
+            now += gap;
+            let longest = |within| past.iter().filter(|(at, _)| now - *at < within).map(|(_, w)| *w).max();
+            let lately = bbn_wait_lately(&session, now);
+            prop_assert!(lately >= longest(SECOND).unwrap_or(0));
+            prop_assert!(lately <= longest(4 * SECOND).unwrap_or(0));
+            bbn_wait_add(&mut session, wait, now);
+            past.push((now, wait));
+        }
+    }
+
+    /// A measured owd leaves half of a lifetime for waiting, and changes nothing where it is shorter.
+    #[test]
+    fn a_measured_owd_makes_nothing_stale_at_arrival(
+        from in START..2 * START,
+        lifetime in 1..10 * SECOND,
+        owd in 0..u64::MAX / 2,
+    ) {
+        let deadline = from + lifetime;
+        let judged = bbn_measured_owd(owd, from, deadline);
+        prop_assert_eq!(judged, owd.min(lifetime / 2));
+        prop_assert_eq!(bbn_stale(from, judged, deadline), 0);
+        // The queue takes off the whole owd again.
+        let told = deadline + (owd - judged);
+        prop_assert_eq!(bbn_latest_departure(owd, told), bbn_latest_departure(judged, deadline));
+        prop_assert!(bbn_latest_departure(owd, told) >= from + lifetime / 2);
+        // A deadline that has passed stays passed.
+        prop_assert_eq!(bbn_measured_owd(owd, deadline, from), owd);
+        prop_assert_eq!(bbn_stale(deadline, bbn_measured_owd(owd, deadline, from), from), 1);
+    }
+}
+
+/// One bulk connection of 24 behind a queue of two seconds; the path has 40 ms.
+#[test]
+fn a_bulk_download_does_not_count_as_path() {
+    let mut estimate = Estimate::new();
+    let mut now = START;
+    let path = 40 * MS;
+    estimate.add(path, 0, now);
+    for i in 0..1000u64 {
+        now += 50 * MS;
+        let wait = 1500 * MS + i % 24 * 20 * MS;
+        estimate.add(path + wait, wait, now);
+    }
+    assert_eq!(estimate.0.min_rtt_ns, path);
+}

@@ -12,9 +12,6 @@ use crate::qdisc::{self, Queue};
 use crate::tc::{Link, Qdisc};
 use crate::{hooks, htb, maps, ruleset, tc};
 
-/// Packets per HTB leaf: the classifier's model refuses long before.
-const LEAF_LIMIT: u32 = 10_000;
-
 /// Where classifiers are without tcx.
 const NO_TCX: &str = "the classifier is attached by clsact: this kernel has no tcx (6.6)";
 
@@ -274,14 +271,11 @@ impl Datapath {
             };
             queue.register(link)?;
             queue.graft(&mut self.tc, link)?;
-        } else if let Some(rate) = attached.request.rate {
-            let overhead = attached.request.overhead.map_or(0, |o| o.get());
+        } else if attached.request.rate.is_some() {
             htb::build(
                 &mut self.tc,
                 link,
-                rate.bytes_per_s(),
-                overhead,
-                LEAF_LIMIT,
+                &attached.kernel(self.plain_share),
                 false,
             )?;
         }
@@ -326,12 +320,11 @@ impl Datapath {
             notes,
             ..old.clone()
         };
-        let overhead = |a: &Attached| a.request.overhead.map_or(0, |o| o.get());
         if new.mode == Mode::Tc
-            && (new.request.rate, overhead(&new)) != (old.request.rate, overhead(&old))
+            && htb::differs(&new.kernel(self.plain_share), &old.kernel(self.plain_share))
         {
             match new.request.rate {
-                Some(rate) => {
+                Some(_) => {
                     let there = old.request.rate.is_some();
                     if !there {
                         let unfinished = Attached {
@@ -340,14 +333,8 @@ impl Datapath {
                         };
                         self.kept_ifaces.set(slot, &unfinished)?;
                     }
-                    let built = htb::build(
-                        &mut self.tc,
-                        link,
-                        rate.bytes_per_s(),
-                        overhead(&new),
-                        LEAF_LIMIT,
-                        there,
-                    );
+                    let built =
+                        htb::build(&mut self.tc, link, &new.kernel(self.plain_share), there);
                     if let Err(e) = built {
                         // Half a tree of ours is worse than what was there.
                         if !there {

@@ -243,13 +243,12 @@ struct bb_rule {
 /*
  * Mode tc: the HTB tree below. Root class htb_major:1 at the interface's rate;
  * leaves htb_major:10 (control, HTB prio 0) .. htb_major:17 (HTB prio 7) for
- * packets with metadata, one per class of lifetime, and htb_major:18 for plain
- * traffic with 1/BB_TC_PLAIN_SHARE of the rate as its own.
+ * media, one per class of lifetime, and htb_major:18 for all else, with
+ * plain_share per cent of the rate as its own.
  */
 #define BB_TC_LEAF_MINOR 0x10
 #define BB_TC_LEAVES 8
 #define BB_TC_LEAF_PLAIN 8
-#define BB_TC_PLAIN_SHARE 16
 
 struct bb_iface {
 	__u32 ifindex; /* 0 = slot free */
@@ -371,6 +370,7 @@ struct bb_flow {
 	__u32 plain_gen;
 	__u64 owd_ns; /* to this destination */
 	__u64 refreshed_ns; /* when owd_ns was looked up; 0 = never */
+	__u64 plain_until_ns; /* mode tc: the plain leaf may hold packets of it until then */
 	struct bb_flow_adu adu[BB_FLOW_ADUS];
 };
 

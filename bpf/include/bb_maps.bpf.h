@@ -11,6 +11,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "bb_abi.h"
+#include "bb_tc_model.h"
 
 #define BB_MAP(name_, type_, key_, value_, entries_) \
 	struct {                                     \
@@ -25,6 +26,8 @@ BB_MAP(bb_config, BPF_MAP_TYPE_ARRAY, __u32, struct bb_config, 1);
 BB_MAP(bb_shapes, BPF_MAP_TYPE_ARRAY, __u32, struct bb_shape, 2 * BB_MAX_SHAPES);
 BB_MAP(bb_rules, BPF_MAP_TYPE_ARRAY, __u32, struct bb_rule, BB_MAX_RULES);
 BB_MAP(bb_rule_stats, BPF_MAP_TYPE_ARRAY, __u32, struct bb_counters, BB_MAX_RULES);
+/* Per payload type of RTP (bb_cb.rtp); 0 = what is not RTP. */
+BB_MAP(bb_rtp_stats, BPF_MAP_TYPE_ARRAY, __u32, struct bb_counters, BB_PAYLOAD_TYPES);
 BB_MAP(bb_sessions, BPF_MAP_TYPE_ARRAY, __u32, struct bb_session, BB_MAX_SESSIONS);
 BB_MAP(bb_flows, BPF_MAP_TYPE_ARRAY, __u32, struct bb_flow_set, BB_FLOW_SETS);
 BB_MAP(bb_frags, BPF_MAP_TYPE_LRU_HASH, struct bb_frag_key, struct bb_frag, 1024);
@@ -90,37 +93,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } bb_events SEC(".maps");
 
-/*
- * Mode tc: the model of the HTB tree of one interface slot (bb_tc.bpf.h). Only
- * the classifier reads it. Times in ns; bytes are kept as transmission times.
- */
-struct bb_tc_priority {
-	__u64 seen_ns; /* last packet with a deadline */
-	__u64 slack_ns; /* latest departure - arrival, lately */
-	__u64 burst_ns; /* transmission time of its largest burst, lately */
-	__u64 burst_start_ns;
-	__u64 burst_now_ns;
-	__u64 spare_ns; /* delay its queued packets can still bear */
-	__u32 leaf;
-	__u32 pad;
-};
-
-struct bb_tc_model {
-	struct bpf_spin_lock lock; /* over all below; taken alone */
-	__u32 ifindex;
-	__u64 rate;
-	__u64 updated_ns;
-	__u64 window_ns; /* start of the load window */
-	__u64 plain_ns; /* last plain packet */
-	__u64 largest_ns; /* transmission time of the largest packet, lately */
-	/* Leaves 0..7, plain 8; 16 so that an index needs only a mask. */
-	__u64 queue[16];
-	__u64 given[16]; /* admitted in this window */
-	__u64 load[16]; /* share of the link, 1/1024 */
-	__u64 ahead[16]; /* scratch of one decision: queue[0] + ... + queue[i] */
-	struct bb_tc_priority priority[BB_PRIORITIES];
-};
-
+/* Mode tc: the model of the HTB tree of one interface slot. Only the classifier reads it. */
 BB_MAP(bb_tc_models, BPF_MAP_TYPE_ARRAY, __u32, struct bb_tc_model, BB_MAX_IFACES);
 
 #endif /* BB_MAPS_BPF_H */

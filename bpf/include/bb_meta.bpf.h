@@ -27,6 +27,7 @@
 #define BB_M_NO_DEADLINE 0x02 /* the mark says there is none */
 #define BB_M_SOCKET 0x04 /* bestby socket options are set */
 #define BB_M_COUNTED 0x08 /* ... and bb_sock_stats has an entry for the socket */
+#define BB_M_MARK 0x10 /* the mark says it, which needs a capability */
 
 struct bb_meta {
 	__u64 deadline; /* absolute; 0 = none (yet) */
@@ -53,7 +54,7 @@ static __always_inline void bb_read_mark(struct bb_meta *meta, const struct bb_c
 {
 	/* Where a wider magic covers a field, that field says nothing. */
 	mark &= ~config->mark_magic_mask;
-	meta->flags |= BB_M_EXPLICIT;
+	meta->flags |= BB_M_EXPLICIT | BB_M_MARK;
 	meta->priority = bb_mark_priority(mark);
 	meta->treatment = bb_mark_treatment(mark);
 	meta->adu_bits = bb_mark_adu(mark);

@@ -76,7 +76,7 @@ struct bb_packet {
 	__u32 end;
 	__u16 cursor;
 	__u8 frag_proto; /* as in the fragment header, the same for all fragments */
-	__u8 pad;
+	__u8 rtp; /* as in struct bb_cb */
 };
 
 /*
@@ -156,6 +156,7 @@ static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8
 		if (header > length || length < 12)
 			return; /* ends within its header: not RTP */
 		packet->flags |= p[1] & 0x80 ? BB_P_RTP | BB_P_MARKER : BB_P_RTP;
+		packet->rtp = BB_RTP | (p[1] & 0x7f);
 		packet->rtp_time = bb_be32(p + 4);
 		packet->ssrc = bb_be32(p + 8);
 		return;

@@ -21,79 +21,138 @@ static __always_inline __u32 bb_wire_length(struct __sk_buff *skb, const struct 
 }
 
 /*
+ * Whether the operator vouches for the packet, by a rule or by a mark, which needs
+ * a capability. All others share the plain leaf, whatever their sockets say.
+ */
+static __always_inline int bb_tc_media(const struct bb_work *w)
+{
+	return w->rule || w->meta.flags & BB_M_MARK;
+}
+
+/*
  * The longest that a packet may wait below, for those who measure with it (bb_rtt.h): what
  * is queued, while plain traffic has no more than its share. It is 0 on an idle link.
  */
-static __always_inline void bb_tc_note_wait(const struct bb_work *w, __u64 queued_ns)
+static __always_inline void bb_tc_note_wait(const struct bb_work *w, const struct bb_tc_request *r)
 {
 	struct bb_session *session = bb_session_at(w->session);
 
 	if (session)
-		bb_wait_add(session, queued_ns * BB_TC_PLAIN_SHARE, w->now);
+		bb_wait_add(session, r->queued_ns * 100 / (r->plain_share ?: 1), w->now);
+}
+
+/* On no stack: 6.1 gives a chain of three calls 512 bytes in all. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct bb_tc_request);
+	__uint(max_entries, 1);
+} bb_tc_requests SEC(".maps");
+
+/* The leaf of a media packet: by its lifetime. */
+static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_flow *flow,
+					     const struct bb_flow_adu *adu, int never)
+{
+	__u64 lifetime = 0, from = adu ? adu->first_ns : w->now;
+	__u8 leaf;
+
+	if (w->meta.deadline)
+		lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
+	leaf = bb_tc_leaf(lifetime, flow->leaf);
+	if (lifetime)
+		flow->leaf = leaf;
+	/* What was not refused but went to the plain leaf is not overtaken by what follows it. */
+	return never && w->now < flow->plain_until_ns ? BB_TC_LEAF_PLAIN : leaf;
+}
+
+/* By when a media packet must leave, how much of its ADU came and will come. */
+static __always_inline void bb_tc_question(struct bb_tc_request *r, const struct bb_work *w,
+					   const struct bb_flow_adu *adu, __u32 len, __u32 bytes)
+{
+	/* A frame of the stream, with and without the discount; so much of it came before. */
+	__u32 mean = w->meta.avg_bytes, expected = mean * 13 / 16, before = 0;
+
+	r->latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
+	r->begins = 1;
+	if (!adu)
+		return;
+	before = adu->bytes > len ? adu->bytes - len : 0;
+	r->begins = !before;
+	if (before && expected > before)
+		r->promised_ns = bb_tx_time(expected - before, r->rate);
+	if (expected > before + bytes && !(w->packet.flags & BB_P_MARKER))
+		r->more_ns = bb_tx_time(expected - before - bytes, r->rate);
+	/* Only the first packet answers for its ADU: later, part of it has been spent. */
+	if (!before && expected > bytes) {
+		r->need_ns = bb_tx_time(expected, r->rate);
+		r->whole_ns = bb_tx_time(mean, r->rate);
+	}
 }
 
 /*
  * Chooses the leaf (w->leaf) and says whether the packet may go: BB_TC_ADMIT or
  * a reason. `flow` is NULL for packets without metadata. Apart from bb_tc_finish,
- * because 6.1 gives a chain of three calls 512 bytes of stack in all.
+ * because of the stack.
  */
 __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 			   const struct bb_iface *iface)
 {
-	struct bb_tc_request r = {};
 	struct bb_flow_adu *adu = 0;
-	__u32 bytes, need, whole, expected;
-	int reason = BB_TC_ADMIT;
-	__u8 treatment;
+	struct bb_tc_request *r;
+	__u32 zero = 0;
+	int reason = BB_TC_ADMIT, media;
+	__u32 bytes;
+	__u8 forward;
 
 	if (!w || !iface)
 		return BB_TC_ADMIT;
-	treatment = w->class_ >> 4;
+	forward = w->class_ >> 4 == BB_TREAT_FORWARD;
 	w->leaf = w->control ? 0 : BB_TC_LEAF_PLAIN;
-	bytes = bb_wire_length(skb, iface);
-	need = whole = bytes;
-	if (flow) {
-		__u64 lifetime = 0;
-
-		if (w->adu_slot < BB_FLOW_ADUS)
-			adu = &flow->adu[w->adu_slot];
-		if (w->meta.deadline) {
-			__u64 from = adu ? adu->first_ns : w->now;
-
-			lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
-		}
-		w->leaf = bb_tc_leaf(lifetime, flow->leaf);
-		if (lifetime)
-			flow->leaf = w->leaf;
-		/* Only the first packet answers for its ADU: later, part of it has been spent. */
-		expected = w->meta.avg_bytes * 13 / 16;
-		if (adu && adu->bytes <= skb->len && expected > need) {
-			need = expected;
-			whole = w->meta.avg_bytes;
-		}
-	}
-	if (adu && adu->dead && treatment != BB_TREAT_FORWARD) {
-		reason = BB_DROP_ADU;
-	} else if (w->stale && treatment != BB_TREAT_FORWARD) {
+	if (flow && w->adu_slot < BB_FLOW_ADUS)
+		adu = &flow->adu[w->adu_slot];
+	media = flow && bb_tc_media(w);
+	if (media)
+		w->leaf = bb_tc_media_leaf(w, flow, adu, forward);
+	if (!forward && adu && adu->dead && !w->repair)
+		return BB_DROP_ADU;
+	if (!forward && w->stale && !(w->repair && iface->rate)) {
 		reason = BB_DROP_STALE;
-	} else if (iface->rate) {
-		r.now = w->now;
-		r.rate = iface->rate;
-		r.latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
-		r.packet_ns = bb_tx_time(bytes, iface->rate);
-		r.need_ns = bb_tx_time(need, iface->rate);
-		r.whole_ns = bb_tx_time(whole, iface->rate);
-		r.ifindex = iface->ifindex;
-		r.leaf = w->leaf;
-		r.priority = w->class_ & 7;
-		r.forward = treatment == BB_TREAT_FORWARD;
-		r.signalling = w->control && (w->packet.key.proto == BB_PROTO_UDP ||
-					      w->packet.key.proto == BB_PROTO_UDPLITE);
-		reason = bb_tc_decide(w->slot, &r);
-		w->leaf = r.leaf;
-		bb_tc_note_wait(w, r.queued_ns);
+		goto out;
 	}
-	if (reason != BB_TC_ADMIT && adu)
+	r = bpf_map_lookup_elem(&bb_tc_requests, &zero);
+	if (!iface->rate || !r)
+		goto out;
+	__builtin_memset(r, 0, sizeof(*r));
+	r->rate = iface->rate;
+	bytes = bb_wire_length(skb, iface);
+	r->now = w->now;
+	r->ifindex = iface->ifindex;
+	r->packet_ns = r->need_ns = r->whole_ns = bb_tx_time(bytes, r->rate);
+	r->priority = w->class_ & 7;
+	r->never = forward;
+	r->plain_share = iface->plain_share < 90 ? iface->plain_share : 90;
+	if (w->stale && w->repair) {
+		r->idle = 1;
+		w->leaf = BB_TC_LEAVES - 1;
+	} else if (media) {
+		bb_tc_question(r, w, adu, skb->len, bytes);
+		r->tcp = forward && w->packet.key.proto == BB_PROTO_TCP;
+	} else {
+		r->signalling = w->control && (w->packet.key.proto == BB_PROTO_UDP ||
+					       w->packet.key.proto == BB_PROTO_UDPLITE);
+	}
+	r->leaf = w->leaf;
+	r->cap_ns = bb_tx_time(bb_tc_leaf_bytes(r->leaf, r->rate, iface->limit_bytes), r->rate);
+	r->plain_cap_ns = bb_tx_time(
+		bb_tc_leaf_bytes(BB_TC_LEAF_PLAIN, r->rate, iface->limit_bytes), r->rate);
+	reason = bb_tc_decide(w->slot, r);
+	bb_tc_note_wait(w, r);
+	if (media && r->leaf == BB_TC_LEAF_PLAIN)
+		flow->plain_until_ns = w->now + r->wait_ns;
+	w->leaf = r->leaf;
+out:
+	/* A retransmission that is refused takes no frame along. */
+	if (reason != BB_TC_ADMIT && adu && !w->repair)
 		adu->dead = 1;
 	return reason;
 }
@@ -116,6 +175,7 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, const struct bb_work *w,
 	v.adu = w->meta.adu;
 	v.ifindex = iface->ifindex;
 	v.rule = w->rule;
+	v.rtp = w->packet.rtp;
 	v.session = w->session;
 	v.priority = w->class_ & 7;
 	v.stale = w->stale;

@@ -23,7 +23,8 @@ struct bb_work {
 	__u8 control;
 	__u8 stale; /* already now */
 	__u8 leaf; /* mode tc */
-	__u8 pad[6];
+	__u8 repair; /* a retransmission (BB_CB_REPAIR) */
+	__u8 pad[5];
 };
 
 #endif /* BB_WORK_BPF_H */

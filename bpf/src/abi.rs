@@ -47,7 +47,6 @@ pub const BB_IFACE_OBSERVE: u32 = 1;
 pub const BB_TC_LEAF_MINOR: u32 = 16;
 pub const BB_TC_LEAVES: u32 = 8;
 pub const BB_TC_LEAF_PLAIN: u32 = 8;
-pub const BB_TC_PLAIN_SHARE: u32 = 16;
 pub const BB_SESSION_NONE: u32 = 0;
 pub const BB_SESSION_SHARED: u32 = 1;
 pub const BB_FLOW_ADUS: u32 = 4;
@@ -725,11 +724,12 @@ pub struct bb_flow {
     pub plain_gen: __u32,
     pub owd_ns: __u64,
     pub refreshed_ns: __u64,
+    pub plain_until_ns: __u64,
     pub adu: [bb_flow_adu; 4usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 240usize];
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 248usize];
     ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
     ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 0usize];
     ["Offset of field: bb_flow::used_ns"][::std::mem::offset_of!(bb_flow, used_ns) - 48usize];
@@ -752,7 +752,9 @@ const _: () = {
     ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 96usize];
     ["Offset of field: bb_flow::refreshed_ns"]
         [::std::mem::offset_of!(bb_flow, refreshed_ns) - 104usize];
-    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 112usize];
+    ["Offset of field: bb_flow::plain_until_ns"]
+        [::std::mem::offset_of!(bb_flow, plain_until_ns) - 112usize];
+    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 120usize];
 };
 #[repr(C)]
 #[derive(
@@ -773,7 +775,7 @@ pub struct bb_flow_set {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow_set"][::std::mem::size_of::<bb_flow_set>() - 976usize];
+    ["Size of bb_flow_set"][::std::mem::size_of::<bb_flow_set>() - 1008usize];
     ["Alignment of bb_flow_set"][::std::mem::align_of::<bb_flow_set>() - 8usize];
     ["Offset of field: bb_flow_set::tag"][::std::mem::offset_of!(bb_flow_set, tag) - 0usize];
     ["Offset of field: bb_flow_set::way"][::std::mem::offset_of!(bb_flow_set, way) - 16usize];

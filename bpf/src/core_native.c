@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* bb_core.h and bb_rtt.h for the native property tests: each inline function under a linkable name. */
+/* The arithmetic of the programs for the agent and the native tests: inline functions under linkable names. */
+#include "bb_core.h"
 #include "bb_rtt.h"
+#include "bb_tc_model.h"
 
 __u64 bbn_mark_deadline(__u32 mark, __u64 now_ns)
 {
@@ -80,4 +82,36 @@ __u64 bbn_wait_lately(const struct bb_session *session, __u64 now_ns)
 __u64 bbn_measured_owd(__u64 owd_ns, __u64 from_ns, __u64 deadline_ns)
 {
 	return bb_measured_owd(owd_ns, from_ns, deadline_ns);
+}
+
+__u64 bbn_tc_leaf_bytes(__u32 leaf, __u64 rate, __u64 limit_bytes)
+{
+	return bb_tc_leaf_bytes(leaf, rate, limit_bytes);
+}
+
+/* For bpf/tests/tc_model.rs, to which the model is a block of memory. */
+
+__u64 bbn_tc_model_size(void)
+{
+	return sizeof(struct bb_tc_model);
+}
+
+__u64 bbn_tc_request_size(void)
+{
+	return sizeof(struct bb_tc_request);
+}
+
+__u64 bbn_tc_queue(const struct bb_tc_model *model, __u32 leaf)
+{
+	return model->queue[leaf & 15];
+}
+
+__u8 bbn_tc_leaf(__u64 ns, __u8 leaf)
+{
+	return bb_tc_leaf(ns, leaf);
+}
+
+int bbn_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
+{
+	return bb_tc_ask(model, r);
 }

@@ -35,7 +35,7 @@ mod netns;
 pub use netns::netns_cookie;
 
 mod sizes;
-pub use sizes::{SPARE_SLOTS, qdisc_sizes, slots_per_instance};
+pub use sizes::{SPARE_SLOTS, qdisc_sizes, slots_per_instance, tc_leaf_bytes};
 
 /// An embedded ELF object; aligned so that a parser may read headers in place.
 #[repr(C, align(8))]

@@ -1,4 +1,4 @@
-//! How large the maps of one interface's queue must be.
+//! How large the maps of one interface's queue must be, and the queues below mode tc.
 
 use crate::abi::{BB_MAX_SESSIONS, BB_MAX_USERS};
 
@@ -27,4 +27,15 @@ pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 5] {
         ("bbq_instances", instances),
         ("bbq_wheels", instances),
     ]
+}
+
+unsafe extern "C" {
+    safe fn bbn_tc_leaf_bytes(leaf: u32, rate: u64, limit_bytes: u64) -> u64;
+}
+
+/// Bytes that the queue of one HTB leaf of mode tc holds at most, as the classifier's model has it: `rate`
+/// in bytes/s, `limit_bytes` the interface's.
+#[must_use]
+pub fn tc_leaf_bytes(leaf: u32, rate: u64, limit_bytes: u64) -> u64 {
+    bbn_tc_leaf_bytes(leaf, rate, limit_bytes)
 }

@@ -1,17 +1,26 @@
 //! Mode tc: what the classifier refuses, in which leaf the rest goes, and what it counts.
-//! Packets by `BPF_PROG_TEST_RUN`; one conference over a real HTB tree.
+//! Packets by `BPF_PROG_TEST_RUN`, a real socket's over a veth, and the HTB tree as the agent builds it.
 
 #![allow(clippy::unwrap_used)]
+
+mod sockopt_lab;
 
 use std::time::{Duration, Instant};
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{LO, Lab, Outcome, PASS, Rule, SHOT, iface},
+    agent::Agent,
+    bpf::{LO, Lab, Outcome, PASS, Rule, SHOT, SkBuff, iface},
     clock::MS,
-    frame::{ethernet, rtp, stun, udp4},
+    frame::{ethernet, ip4, rtp, stun, udp4},
+    netns::{ifindex, in_namespace, linked_lab},
+    require,
+    socket::set,
+    user::as_nobody,
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use serde_json::json;
+use sockopt_lab::{LEVEL, alone, send, stats, udp};
 
 const AUDIO: u16 = 5000;
 const VIDEO: u16 = 5002;
@@ -34,6 +43,7 @@ fn lab_with(change: impl FnOnce(&mut bb_iface)) -> Lab {
     let mut i = iface(LO, BB_MODE_TC);
     i.rate = RATE;
     i.htb_major = MAJOR;
+    i.plain_share = 20;
     change(&mut i);
     lab.iface(0, &i);
     lab.rules(&[media(AUDIO, 0), media(VIDEO, 3)]);
@@ -210,18 +220,207 @@ fn without_a_rate_only_the_stale_are_refused() {
 }
 
 #[test]
-fn forward_is_never_refused_and_observe_refuses_nothing() {
+fn forward_is_never_refused_and_takes_no_room_from_the_important() {
     let lab = lab();
-    lab.rules(&[media(AUDIO, 0), media(VIDEO, 3).treatment(BB_TREAT_FORWARD)]);
-    for frame in 0..50 {
-        assert_eq!(lab.run(&video(frame)).verdict, PASS);
-    }
+    lab.rules(&[
+        media(AUDIO, 0),
+        media(VIDEO, 7).treatment(BB_TREAT_FORWARD),
+        media(6000, 7),
+    ]);
+    assert_eq!(lab.run(&audio(1)).verdict, PASS);
+    // 32 s of the link. What does not fit before its deadline, beside audio, goes as plain traffic.
+    let leaves: Vec<u32> = (0..1000)
+        .map(|frame| leaf(&lab.run(&video(frame))))
+        .collect();
+    assert_eq!(leaves[0], 3);
+    assert_eq!(leaves[999], BB_TC_LEAF_PLAIN);
     assert_eq!(
-        lab.run(&audio(1)).verdict,
-        SHOT,
-        "the link is full for a second and a half"
+        lab.run(&audio(2)).verdict,
+        PASS,
+        "the flood took the room of audio"
     );
+    // Where it may be refused, the same is refused.
+    let same = |n: u32| {
+        let mut payload = rtp(7, n, false);
+        payload.resize(1000 - 42, 0);
+        lab.run(&udp4(6000, &payload)).verdict
+    };
+    assert!((0..10).any(|n| same(n) == SHOT));
+}
 
+#[test]
+fn packets_that_went_as_plain_traffic_are_not_overtaken_by_their_flow() {
+    let lab = lab();
+    lab.rules(&[media(VIDEO, 3).treatment(BB_TREAT_FORWARD)]);
+    let leaves: Vec<u32> = (0..20).map(|frame| leaf(&lab.run(&video(frame)))).collect();
+    assert_eq!((leaves[0], leaves[19]), (3, BB_TC_LEAF_PLAIN));
+    // Its leaf is empty again after 140 ms; some 14 packets of 158 ms each are still before it in the other.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(leaf(&lab.run(&video(20))), BB_TC_LEAF_PLAIN);
+    // Another flow of the rule has nothing there.
+    let mut other = video(1);
+    other[34..36].copy_from_slice(&7777u16.to_be_bytes());
+    assert_eq!(leaf(&lab.run(&other)), 3);
+}
+
+#[test]
+fn tcp_with_a_rule_has_a_quarter_of_the_link_before_plain_traffic() {
+    // A quarter of 250 ms is 1976 bytes; these are 500 each.
+    let lab = lab();
+    lab.rules(&[
+        media(AUDIO, 0),
+        Rule::new()
+            .proto(6)
+            .lifetime(LIFETIME)
+            .treatment(BB_TREAT_FORWARD),
+    ]);
+    let mut segment = vec![0u8; 500 - 34];
+    segment[2..4].copy_from_slice(&VIDEO.to_be_bytes());
+    segment[12] = 5 << 4;
+    let tcp = ethernet(0x0800, &ip4(6, &segment));
+    let leaves: Vec<u32> = (0..20).map(|_| leaf(&lab.run(&tcp))).collect();
+    assert_eq!(leaves[..3], [3; 3]);
+    assert_eq!(leaves[3..], [BB_TC_LEAF_PLAIN; 17]);
+    assert_eq!(lab.run(&audio(1)).verdict, PASS);
+}
+
+#[test]
+fn a_super_packet_is_forgotten_when_it_has_left() {
+    // 2 Mbit/s: 48 KiB take 197 ms.
+    let lab = lab_with(|i| i.rate = 250_000);
+    let super_packet = SkBuff {
+        wire_len: 49_152,
+        gso_segs: 34,
+        gso_size: 1448,
+        ..Default::default()
+    };
+    let started = Instant::now();
+    assert_eq!(lab.run(&audio(0)).verdict, PASS);
+    let plain = lab.run_with(&udp4(9, b"plain"), super_packet);
+    assert_eq!(leaf(&plain), BB_TC_LEAF_PLAIN);
+    let at_once = lab.run(&audio(1)).verdict;
+    if started.elapsed() < Duration::from_millis(30) {
+        assert_eq!(
+            at_once, SHOT,
+            "the link is not free before the audio's deadline"
+        );
+    }
+    std::thread::sleep(Duration::from_millis(260));
+    for n in 2..20 {
+        // A small one is always on its way, 5 % of the link.
+        assert_eq!(lab.run(&udp4(9, &[0; 58])).verdict, PASS);
+        assert_eq!(lab.run(&audio(n)).verdict, PASS, "audio packet {n}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_sockets_say_takes_no_room_from_media() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = sockopt_lab::lab();
+        let mut slot = iface(ifindex("bb0"), BB_MODE_TC);
+        slot.rate = RATE;
+        slot.plain_share = 20;
+        lab.iface(0, &slot);
+        lab.rules(&[Rule::new()
+            .dport(5006)
+            .lifetime(LIFETIME)
+            .priority(0)
+            .owd(OWD)]);
+        as_nobody(|| {
+            let flood = udp();
+            set(&flood, LEVEL, BB_SO_LIFETIME, &LIFETIME).unwrap();
+            set(&flood, LEVEL, BB_SO_PRIORITY, &0u32).unwrap();
+            // 4.5 s of the link: nothing is refused for others, and nothing goes before others.
+            send(&flood, 1000);
+            let said = stats(&flood);
+            assert_eq!((said.packets_sent, drops(&said)), (1000, 0));
+            for _ in 0..5 {
+                udp().send_to(&[0; 100], "10.9.0.2:5006").unwrap();
+            }
+            // Its own deadline still counts for its own packets.
+            set(&flood, LEVEL, BB_SO_LIFETIME, &MS).unwrap();
+            set(&flood, LEVEL, BB_SO_PEER, &sockopt_lab::peer(10 * MS, 0)).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            send(&flood, 1);
+            assert_eq!(stats(&flood).dropped[BB_DROP_STALE as usize], 1);
+        });
+        let media = lab.rule_stats(1);
+        assert_eq!((media.packets_sent, drops(&media)), (5, 0));
+    });
+}
+
+#[test]
+fn the_tree_holds_what_the_model_believes() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        let check = |rate: &str, bytes_per_s: u64, own: &str| {
+            agent.attach(json!({"dev": "v0", "mode": "tc", "rate": rate, "limit": 3000}));
+            let classes = lab.netns.run("tc class show dev v0");
+            let plain = classes.lines().find(|l| l.contains("htb bb:18 ")).unwrap();
+            assert!(plain.contains(&format!("rate {own} ")), "{plain}");
+            let qdiscs = lab.netns.run("tc qdisc show dev v0");
+            for leaf in 0..=8u32 {
+                let parent = format!("parent bb:{:x} ", BB_TC_LEAF_MINOR + leaf);
+                let qdisc = qdiscs.lines().find(|l| l.contains(&parent)).unwrap();
+                let bytes = bestby_bpf::tc_leaf_bytes(leaf, bytes_per_s, 3000 * 2048);
+                let limit = qdisc.split("limit ").nth(1).unwrap();
+                if leaf == BB_TC_LEAF_PLAIN && qdisc.contains("fq_codel") {
+                    assert!(limit.starts_with("3000p"), "{qdisc}");
+                } else {
+                    let number: String = limit.chars().take_while(char::is_ascii_digit).collect();
+                    let unit = if limit.contains("Kb") { 1024 } else { 1 };
+                    assert!(qdisc.contains("bfifo"), "{qdisc}");
+                    assert_eq!(
+                        number.parse::<u64>().unwrap() * unit,
+                        bytes / unit * unit,
+                        "{qdisc}"
+                    );
+                }
+            }
+        };
+        check("2mbit", 250_000, "400Kbit");
+        // Changed in place, with all that is queued.
+        check("20mbit", 2_500_000, "4Mbit");
+    });
+}
+
+#[test]
+fn a_full_leaf_refuses_and_counts_it_as_overflow() {
+    // No deadline: only the leaf's room, of ten seconds of the link, bounds it.
+    let lab = lab();
+    lab.rules(&[media(AUDIO, 0), Rule::new().dport(VIDEO).priority(1)]);
+    for frame in 0..400 {
+        let _ = lab.run(&video(frame));
+    }
+    let c = lab.rule_stats(2);
+    let holds = bestby_bpf::tc_leaf_bytes(7, RATE, 0) / 1000;
+    assert!(
+        c.packets_sent >= holds && c.packets_sent < holds + 10,
+        "{}",
+        c.packets_sent
+    );
+    assert_eq!(c.dropped[BB_DROP_OVERFLOW as usize], 400 - c.packets_sent);
+    assert_eq!(lab.run(&audio(1)).verdict, PASS, "it stands behind audio");
+}
+
+#[test]
+fn payload_types_have_counters() {
+    let lab = lab();
+    let video_type = BB_RTP | u32::from(rtp(1, 1, false)[1] & 0x7f);
+    for _ in 0..7 {
+        let _ = lab.run(&video(1));
+    }
+    let c: bb_counters = lab.get("bb_rtp_stats", &video_type).unwrap();
+    assert_eq!((c.packets_in, c.packets_sent, drops(&c)), (7, 4, 3));
+    assert_eq!(lab.run(&udp4(9, b"plain")).verdict, PASS);
+    let none: bb_counters = lab.get("bb_rtp_stats", &0u32).unwrap();
+    assert_eq!(none.packets_in, 1, "what is not RTP");
+}
+
+#[test]
+fn observe_refuses_nothing() {
     let lab = lab_with(|i| i.flags = u8::try_from(BB_IFACE_OBSERVE).unwrap());
     for _ in 0..7 {
         assert_eq!(lab.run(&video(1)).verdict, PASS);

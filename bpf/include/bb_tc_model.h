@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Mode tc: the model of the HTB tree below, as arithmetic. No maps, no helpers:
+ * compiled into the classifier and, natively, into bpf/tests/tc_model.rs.
+ *
+ * The problem: the classifier must decide before a packet is queued, and cannot
+ * take it back. So it keeps a model of what the tree holds, in ns of
+ * transmission time, and refuses a packet at once where the model says that the
+ * packet would leave late, or make a more important one leave late.
+ *
+ * 1. The tree sends leaf 0 before leaf 1 before ... leaf 7. Plain traffic (leaf
+ *    8) has plain_share per cent of the link as its own, and what the others leave.
+ * 2. *Priority decides what is given up, the deadline decides the order.* The
+ *    leaf follows from the lifetime alone. Equal lifetimes share one leaf, so
+ *    they leave in order of arrival, which is the order of their deadlines.
+ * 3. A packet of priority p, with `need` bytes of its ADU still to come, is
+ *    admitted if
+ *      a. it leaves in time: what its leaf and those before it hold, plus need,
+ *         stretched by the share that more urgent leaves have been taking
+ *         lately, plus one packet in transmission, fits before deadline - owd -
+ *         margin;
+ *      b. it leaves room: for every more important priority m seen in the last
+ *         two seconds, what an m packet arriving next would find before it, plus
+ *         need, plus m's usual burst, fits into m's usual slack; and what is
+ *         queued of m behind this leaf can bear the delay;
+ *      c. its leaf has room below (bb_tc_leaf_bytes).
+ * 4. What may not be refused (treatment forward, TCP of this host, signalling)
+ *    passes the same test, and goes to the plain leaf where it fails. Of TCP and
+ *    of signalling, which any user can send, no more than a quarter of each
+ *    250 ms goes before plain traffic, whatever the test says.
+ * 5. An ADU that was begun has the rest of its bytes promised, until they came,
+ *    or its last packet came, or 500 ms passed at most. Later ADUs of the same or
+ *    of lesser importance do not take that room.
+ * 6. The model forgets what the link has sent. No leaf owes more than its queue
+ *    below can hold. So after t ns of silence a leaf owes at most what it can
+ *    hold - t. A packet's size counts until that packet has left, no longer.
+ *
+ * `need` of an ADU's first packet is 13/16 of the stream's mean ADU size: a
+ * frame that will not fit is refused before a byte of it is spent. The factor
+ * is from a model of the SFDPS conference mix (complete frames on time at 253
+ * kbit/s by factor: 0 28 %, 0.5 31 %, 0.7 43 %, 0.8125 44 %, 1.0 39 %).
+ */
+#ifndef BB_TC_MODEL_H
+#define BB_TC_MODEL_H
+
+#include <linux/bpf.h>
+#include "bb_core.h"
+
+#ifdef __clang__
+#define BB_UNROLL _Pragma("unroll")
+#else
+#define BB_UNROLL
+#endif
+
+#define BB_TC_MARGIN_NS 2000000ULL /* timers, and the last bytes' way through the driver */
+#define BB_TC_RECENT_NS (2 * BB_NSEC_PER_SEC)
+#define BB_TC_BURST_NS 5000000ULL /* packets this close are one burst */
+#define BB_TC_WINDOW_NS 250000000ULL
+#define BB_TC_ANYBODY_SHARE 4 /* of a window: a quarter for what any user can send */
+#define BB_TC_LOAD_MAX 896 /* of 1024: however busy the others, at least an eighth is left */
+#define BB_TC_ADMIT (-1)
+
+/* A leaf has room for two packets of the largest size at least, however slow the link. */
+#define BB_TC_LEAF_MIN_BYTES (1 << 17)
+
+/* Times in ns; bytes are kept as transmission times. */
+struct bb_tc_priority {
+	__u64 seen_ns; /* last packet with a deadline */
+	__u64 slack_ns; /* latest departure - arrival, lately */
+	__u64 burst_ns; /* transmission time of its largest burst, lately */
+	__u64 burst_start_ns;
+	__u64 burst_now_ns;
+	__u64 spare_ns; /* delay its queued packets can still bear */
+	__u64 promised_ns; /* of ADUs admitted in this window: what did not come yet */
+	__u64 promised_before_ns; /* the same, of the window before */
+	__u32 leaf;
+	__u32 pad;
+};
+
+struct bb_tc_model {
+	struct bpf_spin_lock lock; /* over all below; taken alone */
+	__u32 ifindex;
+	__u64 rate;
+	__u64 updated_ns;
+	__u64 window_ns; /* start of the load window */
+	__u64 plain_ns; /* last plain packet */
+	__u64 given_tcp; /* to TCP in this window, before plain traffic */
+	/* Leaves 0..7, plain 8; 16 so that an index needs only a mask. */
+	__u64 queue[16];
+	__u64 given[16]; /* admitted in this window */
+	__u64 load[16]; /* share of the link, 1/1024 */
+	__u64 largest[16]; /* packet in the queue ... */
+	__u64 until[16]; /* ... which has left when so much more was sent of the leaf ... */
+	__u64 since[16]; /* ... and the largest behind it */
+	__u64 ahead[16]; /* scratch of one decision: queue[0] + ... + queue[i] */
+	__u64 blocked[16]; /* scratch: by one packet of a less urgent leaf at most so long */
+	struct bb_tc_priority priority[BB_PRIORITIES];
+};
+
+struct bb_tc_request {
+	__u64 now;
+	__u64 rate; /* of the interface, bytes/s, not 0 */
+	__u64 latest; /* deadline - owd; 0 = no deadline */
+	__u64 packet_ns; /* transmission time of this packet */
+	__u64 need_ns; /* of what is still to come of the ADU, this packet too */
+	__u64 whole_ns; /* the same without the discount: what it will take from others */
+	__u64 promised_ns; /* of what the model keeps for this packet's ADU until now */
+	__u64 more_ns; /* of what is still to come of the ADU after this packet */
+	__u64 cap_ns; /* what the leaf holds at most */
+	__u64 plain_cap_ns; /* what the plain leaf holds at most */
+	__u64 wait_ns; /* answer, if it went to the plain leaf: when that has sent it, at the latest */
+	__u64 queued_ns; /* answer: of all that was queued when it came */
+	__u32 ifindex;
+	__u8 leaf; /* 0..BB_TC_LEAF_PLAIN; the decision may make it the last */
+	__u8 priority;
+	__u8 never; /* refused: to the plain leaf instead */
+	__u8 signalling; /* control traffic that any user can send */
+	__u8 tcp; /* of this host */
+	__u8 begins; /* the first packet of its ADU, or without one */
+	__u8 idle; /* goes only while nothing else waits: a stale retransmission */
+	__u8 plain_share; /* per cent, below 100 */
+};
+
+/* Upper bounds of the lifetimes of leaves 1..7; leaf 0 is control, leaf 7 the rest. */
+static const __u64 bb_leaf_ns[BB_TC_LEAVES] = {
+	0,
+	40000000ULL,
+	100000000ULL,
+	250000000ULL, /* interactive audio ... */
+	600000000ULL, /* ... goes before interactive video */
+	1500000000ULL,
+	5000000000ULL,
+	~0ULL / 2,
+};
+
+bb_inline __u64 bb_leaf_bound(__u32 leaf)
+{
+	leaf &= BB_TC_LEAVES - 1;
+	/* Else clang compares a copy, and the verifier does not know this one's range. */
+	asm volatile("" : "+r"(leaf));
+	return bb_leaf_ns[leaf & (BB_TC_LEAVES - 1)];
+}
+
+/*
+ * Leaf for a lifetime of ns (0 = none), given the leaf in use: it is kept
+ * within a quarter beyond its bounds, so that deadlines near one do not flip a
+ * flow, and its packets' order, between two leaves.
+ */
+bb_inline __u8 bb_tc_leaf(__u64 ns, __u8 leaf)
+{
+	__u8 fresh = BB_TC_LEAVES - 1;
+
+	if (!ns)
+		return BB_TC_LEAVES - 1;
+	if (leaf >= 1 && leaf < BB_TC_LEAVES) {
+		__u64 low = bb_leaf_bound(leaf - 1U);
+		__u64 high = bb_leaf_bound(leaf);
+
+		if (ns > low - low / 4 && ns <= high + high / 4)
+			return leaf;
+	}
+	for (__u8 i = BB_TC_LEAVES - 2; i >= 1; i--)
+		if (ns <= bb_leaf_ns[i])
+			fresh = i;
+	return fresh;
+}
+
+/*
+ * Bytes that a leaf's queue below holds at most; the agent sets its limit to the
+ * same. A leaf of lifetimes up to t needs room for 1.25 t (bb_tc_leaf), leaf 7 has
+ * 10 s, control and plain traffic a second. The interface's own limit holds, too.
+ */
+bb_inline __u64 bb_tc_leaf_bytes(__u32 leaf, __u64 rate, __u64 limit_bytes)
+{
+	__u64 ms = 1000, bytes;
+
+	if (leaf == BB_TC_LEAVES - 1)
+		ms = 10000;
+	else if (leaf && leaf < BB_TC_LEAVES)
+		ms = bb_leaf_bound(leaf) / 800000;
+	/* No rate is beyond 2^44 bytes/s; bb_tx_time holds below 2^34 bytes. */
+	bytes = (rate < 1ULL << 44 ? rate : 1ULL << 44) * ms / 1000;
+	if (limit_bytes && bytes > limit_bytes)
+		bytes = limit_bytes;
+	if (bytes > 1ULL << 31)
+		bytes = 1ULL << 31; /* struct tc_fifo_qopt has 32 bits */
+	return bytes > BB_TC_LEAF_MIN_BYTES ? bytes : BB_TC_LEAF_MIN_BYTES;
+}
+
+/*
+ * The smaller of two values below 2^62, without a branch: the verifier would
+ * otherwise follow both ways of each of the nine leaves.
+ */
+bb_inline __u64 bb_min(__u64 a, __u64 b)
+{
+	__s64 mask = (__s64)(a - b) >> 63;
+
+	asm volatile("" : "+r"(mask));
+	return b + ((a - b) & mask);
+}
+
+bb_inline __u64 bb_max(__u64 a, __u64 b)
+{
+	return a + b - bb_min(a, b);
+}
+
+/* `ns` of this leaf have been sent. */
+bb_inline void bb_tc_sent(struct bb_tc_model *model, __u32 leaf, __u64 ns)
+{
+	__u64 queue = model->queue[leaf] - ns;
+	__u64 until = model->until[leaf] - bb_min(model->until[leaf], ns);
+	/* All ones where the largest packet was among them. */
+	__u64 gone = (__u64)((__s64)(until - 1) >> 63);
+
+	asm volatile("" : "+r"(gone));
+	model->queue[leaf] = queue;
+	model->until[leaf] = until | (queue & gone);
+	model->largest[leaf] = (model->largest[leaf] & ~gone) | (model->since[leaf] & gone);
+	model->since[leaf] &= ~gone;
+}
+
+/* What has left since the last look: plain's own share, then the leaves in order, then plain. */
+bb_inline void bb_tc_drain(struct bb_tc_model *model, __u64 now, __u32 plain_share)
+{
+	__u64 left, sent;
+
+	if (now <= model->updated_ns)
+		return;
+	left = bb_min(now - model->updated_ns, 1ULL << 48);
+	model->updated_ns = now;
+
+	sent = bb_min(model->queue[BB_TC_LEAF_PLAIN], left * plain_share / 100);
+	bb_tc_sent(model, BB_TC_LEAF_PLAIN, sent);
+	left -= sent;
+	BB_UNROLL
+	for (__u32 leaf = 0; leaf <= BB_TC_LEAF_PLAIN; leaf++) {
+		sent = bb_min(model->queue[leaf], left);
+		bb_tc_sent(model, leaf, sent);
+		left -= sent;
+	}
+}
+
+/*
+ * Once a window: the share of the link each leaf has been given, in 1/1024, which
+ * silence halves with every window that passes; and old promises are forgotten.
+ */
+bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
+{
+	__u64 elapsed = now - model->window_ns, windows = bb_min(elapsed / BB_TC_WINDOW_NS, 31);
+
+	if (!windows)
+		return;
+	model->window_ns = now;
+	model->given_tcp = 0;
+	BB_UNROLL
+	for (__u32 leaf = 0; leaf < BB_TC_LEAVES; leaf++) {
+		__u64 given = bb_min(model->given[leaf] * 1024 / elapsed, 1024);
+
+		model->load[leaf] = (model->load[leaf] + given) >> windows;
+		model->given[leaf] = 0;
+	}
+	BB_UNROLL
+	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
+		struct bb_tc_priority *p = &model->priority[i];
+
+		p->promised_before_ns = windows == 1 ? p->promised_ns : 0;
+		p->promised_ns = 0;
+	}
+}
+
+/*
+ * How long what is less important may keep a packet waiting that itself can wait
+ * for `slack`. Whoever names a priority, a lifetime and an owd can say that nothing
+ * may stand before it; in a leaf of long lifetimes that would be believed at the
+ * cost of all others. So it is a quarter of the leaf's shortest lifetime at least.
+ */
+bb_inline __u64 bb_tc_bears(const struct bb_tc_request *r, __u64 slack)
+{
+	__u64 least = bb_leaf_bound(r->leaf - 1U) / 4;
+
+	return slack > least ? slack : least;
+}
+
+/* Learn when packets of this priority come, and how much room they need. */
+bb_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request *r)
+{
+	__u64 slack = bb_tc_bears(r, r->latest > r->now ? r->latest - r->now : 0);
+
+	if (r->now - p->seen_ns > BB_TC_RECENT_NS) {
+		p->slack_ns = slack;
+		p->burst_ns = 0;
+		p->burst_now_ns = 0;
+	} else if (slack < p->slack_ns) {
+		p->slack_ns = slack;
+	} else {
+		p->slack_ns += (slack - p->slack_ns) / 16;
+	}
+	p->seen_ns = r->now;
+	if (r->now - p->burst_start_ns > BB_TC_BURST_NS) {
+		p->burst_start_ns = r->now;
+		p->burst_now_ns = 0;
+		p->burst_ns -= p->burst_ns / 16;
+	}
+	p->burst_now_ns += r->packet_ns;
+	if (p->burst_now_ns > p->burst_ns)
+		p->burst_ns = p->burst_now_ns;
+	/* Of a refused ADU only the first packet comes here: learn what it would have needed. */
+	if (r->need_ns > p->burst_ns)
+		p->burst_ns = r->need_ns;
+	p->leaf = r->leaf;
+}
+
+/* The packet's ADU has come so far: what was kept for it is no longer. */
+bb_inline void bb_tc_keep(struct bb_tc_priority *p, const struct bb_tc_request *r, __u64 more)
+{
+	__u64 old = bb_min(p->promised_before_ns, r->promised_ns);
+
+	p->promised_before_ns -= old;
+	p->promised_ns -= bb_min(p->promised_ns, r->promised_ns - old);
+	p->promised_ns += more;
+}
+
+/* Another owner, or another rate: what is queued is not known; nothing is. */
+bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request *r)
+{
+	model->ifindex = r->ifindex;
+	model->rate = r->rate;
+	model->plain_ns = 0;
+	model->given_tcp = 0;
+	BB_UNROLL
+	for (__u32 i = 0; i <= BB_TC_LEAF_PLAIN; i++) {
+		model->queue[i] = model->given[i] = model->load[i] = 0;
+		model->largest[i] = model->until[i] = model->since[i] = 0;
+	}
+	BB_UNROLL
+	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
+		model->priority[i].seen_ns = 0;
+		model->priority[i].promised_ns = model->priority[i].promised_before_ns = 0;
+	}
+}
+
+/* Puts the packet into leaf r->leaf of the model; what does not fit below is dropped there. */
+bb_inline void bb_tc_take(struct bb_tc_model *model, const struct bb_tc_request *r, __u64 cap)
+{
+	__u32 leaf = r->leaf & 15;
+	__u64 packet = bb_min(r->packet_ns, cap - bb_min(cap, model->queue[leaf]));
+
+	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
+		struct bb_tc_priority *m = &model->priority[i];
+
+		if (m->leaf > leaf)
+			m->spare_ns -= bb_min(m->spare_ns, packet);
+	}
+	model->queue[leaf] += packet;
+	model->given[leaf] += packet;
+	if (packet >= model->largest[leaf]) {
+		model->largest[leaf] = packet;
+		model->until[leaf] = model->queue[leaf];
+		model->since[leaf] = 0;
+	} else {
+		model->since[leaf] = bb_max(model->since[leaf], packet);
+	}
+}
+
+bb_inline int bb_tc_to_plain(struct bb_tc_model *model, struct bb_tc_request *r)
+{
+	r->leaf = BB_TC_LEAF_PLAIN;
+	model->plain_ns = r->now;
+	bb_tc_take(model, r, r->plain_cap_ns);
+	r->wait_ns = model->queue[BB_TC_LEAF_PLAIN] * 100 / (r->plain_share ?: 1);
+	return BB_TC_ADMIT;
+}
+
+bb_inline int bb_tc_idle(const struct bb_tc_model *model)
+{
+	__u64 waits = 0;
+
+	BB_UNROLL
+	for (__u32 leaf = 0; leaf <= BB_TC_LEAF_PLAIN; leaf++)
+		waits |= model->queue[leaf];
+	return !waits;
+}
+
+/* 3a and 3b of the top: BB_TC_ADMIT or a reason. */
+bb_inline int bb_tc_fits(struct bb_tc_model *model, const struct bb_tc_request *r)
+{
+	__u64 before = 0, blocked = 0, load = 0, promised = 0, slack, finish;
+	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
+	int plain = model->plain_ns && r->now - model->plain_ns < BB_NSEC_PER_SEC;
+	/*
+	 * What media have while plain traffic takes its own, in per cent. Where the rest of
+	 * what is never refused goes there will be plain traffic, of such packets.
+	 */
+	__u32 own = plain || r->never ? 100 - r->plain_share : 100;
+	__u64 follows = r->never ? r->packet_ns : 0;
+
+	BB_UNROLL
+	for (__u32 i = 0; i < BB_TC_LEAVES; i++) {
+		/* All ones where leaf i is more urgent than ours. */
+		__u64 urgent = (__u64)((__s64)((__u64)i - leaf) >> 63);
+
+		before += model->queue[i];
+		model->ahead[i] = before;
+		load += model->load[i] & urgent;
+	}
+	BB_UNROLL
+	for (__u32 i = BB_TC_LEAF_PLAIN; i > 0; i--) {
+		/* No longer than what is there, no longer than its largest packet. */
+		blocked = bb_max(blocked, bb_min(model->queue[i], model->largest[i]));
+		model->blocked[i - 1] = blocked;
+	}
+	load = bb_min(load, BB_TC_LOAD_MAX);
+	slack = r->latest > r->now ? r->latest - r->now : 0;
+
+	/* An ADU that begins leaves what was promised to those before it. */
+	if (r->begins) {
+		for (__u32 i = 0; i < BB_PRIORITIES; i++) {
+			struct bb_tc_priority *m = &model->priority[i];
+
+			if (i > priority)
+				break;
+			if (m->leaf <= leaf)
+				promised += m->promised_ns + m->promised_before_ns;
+		}
+		promised = bb_min(promised, 1ULL << 40);
+	}
+
+	finish = model->ahead[leaf] + promised + r->need_ns;
+	finish = finish * 100 / own * 1024 / (1024 - load) + model->blocked[leaf];
+	if (finish + BB_TC_MARGIN_NS > slack)
+		return BB_DROP_PREDICTED;
+
+	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
+		struct bb_tc_priority *m = &model->priority[i];
+		__u32 at = m->leaf & (BB_TC_LEAVES - 1);
+		__u64 total;
+
+		if (i >= priority)
+			break;
+		if (r->now - m->seen_ns > BB_TC_RECENT_NS || m->leaf < leaf)
+			continue;
+		/*
+		 * In its own leaf every later packet of the ADU is asked again, so the
+		 * discount stands; from a less urgent one m sees all of it go first.
+		 */
+		total = model->ahead[at] + promised + m->burst_ns;
+		total += at == leaf ? r->need_ns : r->whole_ns;
+		/* As its own finish will be stretched; no less, or it is refused when it comes. */
+		total = total * 100 / own * 1024 / (1024 - load);
+		total += bb_max(model->blocked[at], follows);
+		if (total + BB_TC_MARGIN_NS > m->slack_ns)
+			return BB_DROP_PREDICTED;
+		if (at > leaf && model->queue[at] && r->need_ns > m->spare_ns)
+			return BB_DROP_PREDICTED;
+	}
+	return BB_TC_ADMIT;
+}
+
+/*
+ * Admits a packet to the model or refuses it: BB_TC_ADMIT or a reason. The
+ * caller holds the model's lock.
+ */
+bb_inline int bb_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
+{
+	struct bb_tc_priority *p = &model->priority[r->priority & (BB_PRIORITIES - 1)];
+	__u32 leaf = r->leaf & 15;
+	__u64 slack;
+	int verdict = BB_TC_ADMIT;
+
+	if (model->ifindex != r->ifindex || model->rate != r->rate)
+		bb_tc_begin(model, r);
+	bb_tc_drain(model, r->now, r->plain_share);
+	/* Read before the lock was had: another CPU may have come later, and first. No age wraps. */
+	if (r->now < model->updated_ns)
+		r->now = model->updated_ns;
+	bb_tc_windows(model, r->now);
+	r->queued_ns = 0;
+	BB_UNROLL
+	for (__u32 i = 0; i <= BB_TC_LEAF_PLAIN; i++)
+		r->queued_ns += model->queue[i];
+
+	if (r->idle && !bb_tc_idle(model))
+		return BB_DROP_STALE;
+	if (leaf >= BB_TC_LEAF_PLAIN)
+		return bb_tc_to_plain(model, r);
+	/* Its own bytes count, too: one GSO packet may be longer than the window. */
+	if (r->signalling && model->given[0] + r->packet_ns > BB_TC_WINDOW_NS / BB_TC_ANYBODY_SHARE)
+		return bb_tc_to_plain(model, r);
+	if (r->tcp && model->given_tcp + r->packet_ns > BB_TC_WINDOW_NS / BB_TC_ANYBODY_SHARE)
+		return bb_tc_to_plain(model, r);
+
+	if (r->latest)
+		verdict = bb_tc_fits(model, r);
+	if (verdict == BB_TC_ADMIT && model->queue[leaf] + r->packet_ns > r->cap_ns)
+		verdict = BB_DROP_OVERFLOW;
+	/* What is never refused teaches only what it was given. */
+	if (r->latest && (!r->never || verdict == BB_TC_ADMIT))
+		bb_tc_learn(p, r);
+	if (verdict != BB_TC_ADMIT) {
+		bb_tc_keep(p, r, 0);
+		return r->never ? bb_tc_to_plain(model, r) : verdict;
+	}
+
+	if (r->latest) {
+		/* How much delay the packets of this priority in this leaf can still bear. */
+		__u64 before = model->ahead[leaf] + r->packet_ns;
+
+		slack = bb_tc_bears(r, r->latest > r->now ? r->latest - r->now : 0);
+		slack = slack > before ? slack - before : 0;
+		if (!model->queue[leaf] || slack < p->spare_ns)
+			p->spare_ns = slack;
+		bb_tc_keep(p, r, r->more_ns);
+	}
+	if (r->tcp)
+		model->given_tcp += r->packet_ns;
+	bb_tc_take(model, r, r->cap_ns);
+	return BB_TC_ADMIT;
+}
+
+#endif /* BB_TC_MODEL_H */

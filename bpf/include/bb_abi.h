@@ -273,6 +273,14 @@ struct bb_iface {
 	__u64 link_next; /* mode qdisc: when the link is free again; all transmit queues share it */
 };
 
+/* ---- tables: the head of each entry (bb_table.h has the protocol) ---- */
+
+struct bb_way {
+	__u32 tag; /* of the key's hash; 0 = free */
+	__u32 gen; /* incremented when the way changes hands; one 64-bit word with tag */
+	__u64 used_ns; /* exact to BB_TOUCH_NS */
+};
+
 /* ---- users: who shares what media leave ---- */
 
 struct bb_user_key {

@@ -508,6 +508,32 @@ const _: () = {
     zerocopy :: Immutable,
     zerocopy :: KnownLayout,
 )]
+pub struct bb_way {
+    pub tag: __u32,
+    pub gen_: __u32,
+    pub used_ns: __u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_way"][::std::mem::size_of::<bb_way>() - 16usize];
+    ["Alignment of bb_way"][::std::mem::align_of::<bb_way>() - 8usize];
+    ["Offset of field: bb_way::tag"][::std::mem::offset_of!(bb_way, tag) - 0usize];
+    ["Offset of field: bb_way::gen_"][::std::mem::offset_of!(bb_way, gen_) - 4usize];
+    ["Offset of field: bb_way::used_ns"][::std::mem::offset_of!(bb_way, used_ns) - 8usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
 pub struct bb_user_key {
     pub addr: [__u8; 16usize],
     pub ifindex: __u32,

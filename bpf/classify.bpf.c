@@ -4,7 +4,8 @@
  * interface of bestby (tcx from 6.6, a clsact filter before).
  *
  *   packet -> flow (bb_parse) -> rule, once per flow (bb_rules)
- *          -> deadline, priority, ADU (bb_meta) -> session (bb_session)
+ *          -> deadline, priority (bb_meta), stream and ADU (bb_stream)
+ *          -> session (bb_session)
  *          -> struct bb_cb in skb->cb[0..4], which the qdisc reads;
  *             in mode tc also the verdict (bb_tc).
  *
@@ -32,6 +33,7 @@
 #include "bb_parse.bpf.h"
 #include "bb_rules.bpf.h"
 #include "bb_share.bpf.h"
+#include "bb_stream.bpf.h"
 #include "bb_tc_verdict.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -52,6 +54,7 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 			.class_ = w->class_,
 			.adu = w->meta.adu,
 			.deadline_lo = deadline,
+			.rtp = w->packet.rtp,
 		},
 	};
 
@@ -64,8 +67,10 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 	}
 	if (w->meta.flags & BB_M_COUNTED)
 		flags |= BB_CB_SOCK;
+	if (w->meta.flags & BB_M_REPAIR)
+		flags |= BB_CB_REPAIR;
 	out.cb.flags = flags;
-	out.words[4] = deadline >> 32 & 0xFFFFFF;
+	out.words[4] |= deadline >> 32 & 0xFFFFFF;
 	out.cb.check = bb_cb_check(out.words);
 
 	skb->cb[0] = out.words[0];
@@ -91,7 +96,7 @@ __noinline int bb_renew_flow(struct __sk_buff *skb, struct bb_flow *flow, __u32 
 	if (!flow)
 		return 0;
 	key = flow->key; /* another CPU may hand the way on meanwhile */
-	index = bb_find_rule(skb, &key);
+	index = bb_find_rule(skb, &key, 0, 0);
 	flow->lifetime_ns = 0;
 	flow->priority = BB_PRIORITY_NONE;
 	flow->treatment = BB_TREAT_DEFAULT;
@@ -119,7 +124,7 @@ static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work 
 	w->meta.adu = 0;
 	w->meta.flags = 0;
 	w->rule = 0;
-	w->adu_slot = ~0U;
+	w->stream = BB_STREAM_NONE;
 	w->class_ = (w->control ? 0 : BB_PRIORITY_DEFAULT) | BB_TREAT_FORWARD << 4;
 	if (!w->control)
 		bb_global_inc(BB_G_NO_METADATA);
@@ -130,14 +135,26 @@ static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work 
 static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w,
 					const struct bb_flow *flow, const struct bb_config *config)
 {
+	__u8 priority = flow->priority, treatment = flow->treatment;
+	__u64 lifetime = flow->lifetime_ns;
 	struct bb_meta *meta = &w->meta;
 
+	if (w->rule != flow->rule) {
+		/* The stream has a rule of its own. */
+		__u32 index = w->rule;
+		struct bb_rule *rule = index ? bpf_map_lookup_elem(&bb_rules, &index) : 0;
+
+		lifetime = rule && rule->flags & BB_RULE_LIFETIME ? rule->lifetime_ns : 0;
+		priority =
+			rule && rule->flags & BB_RULE_PRIORITY ? rule->priority : BB_PRIORITY_NONE;
+		treatment = rule ? rule->treatment : BB_TREAT_DEFAULT;
+	}
 	if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE))
-		meta->lifetime = flow->lifetime_ns;
+		meta->lifetime = lifetime;
 	if (meta->priority == BB_PRIORITY_NONE)
-		meta->priority = flow->priority;
+		meta->priority = priority;
 	if (!meta->treatment)
-		meta->treatment = flow->treatment;
+		meta->treatment = treatment;
 	if (meta->priority == BB_PRIORITY_NONE)
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	if (meta->priority >= BB_PRIORITIES)
@@ -152,7 +169,7 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 SEC("classifier")
 int bb_classify(struct __sk_buff *skb)
 {
-	struct bb_work w = {};
+	struct bb_work *w;
 	struct bb_iface_hint *hint;
 	struct bb_config *config;
 	struct bb_iface *iface;
@@ -181,109 +198,105 @@ int bb_classify(struct __sk_buff *skb)
 	if (!config || iface->mode == BB_MODE_NONE)
 		return TC_ACT_UNSPEC;
 
-	w.now = bpf_ktime_get_ns();
-	w.meta.priority = BB_PRIORITY_NONE;
-	w.adu_slot = ~0U;
-	w.slot = slot;
-	w.packet.key.ifindex = skb->ifindex;
-	if (hint->ethernet && bb_parse_usual(skb, &w.packet))
+	w = bb_new_work();
+	if (!w)
+		return TC_ACT_UNSPEC;
+	w->now = bpf_ktime_get_ns();
+	w->meta.priority = BB_PRIORITY_NONE;
+	w->stream = BB_STREAM_NONE;
+	w->slot = slot;
+	w->packet.key.ifindex = skb->ifindex;
+	if (hint->ethernet && bb_parse_usual(skb, &w->packet))
 		goto parsed;
-	if (bb_parse(skb, &w.packet, hint->ethernet) == BB_PULL) {
-		__u32 pull = w.packet.pull;
+	if (bb_parse(skb, &w->packet, hint->ethernet) == BB_PULL) {
+		__u32 pull = w->packet.pull;
 
 		if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
-		    bb_parse(skb, &w.packet, hint->ethernet) == BB_PULL) {
+		    bb_parse(skb, &w->packet, hint->ethernet) == BB_PULL) {
 			/* Once more: the payload behind the ports may lie in another fragment. */
-			pull = w.packet.pull;
+			pull = w->packet.pull;
 			if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
-			    bb_parse(skb, &w.packet, hint->ethernet) == BB_PULL)
-				w.packet.flags |= BB_P_MALFORMED;
+			    bb_parse(skb, &w->packet, hint->ethernet) == BB_PULL)
+				w->packet.flags |= BB_P_MALFORMED;
 		}
 	}
-	if (w.packet.flags & BB_P_MALFORMED)
+	if (w->packet.flags & BB_P_MALFORMED)
 		bb_global_inc(BB_G_MALFORMED);
-	if (!(w.packet.flags & BB_P_IP) || (w.packet.flags & BB_P_MALFORMED)) {
-		w.control = !!(w.packet.flags & BB_P_CONTROL) && !(w.packet.flags & BB_P_MALFORMED);
+	if (!(w->packet.flags & BB_P_IP) || (w->packet.flags & BB_P_MALFORMED)) {
+		w->control =
+			!!(w->packet.flags & BB_P_CONTROL) && !(w->packet.flags & BB_P_MALFORMED);
 		flow = 0;
 		goto plain;
 	}
-	if (w.packet.flags & BB_P_FRAG_LATER)
-		joined = bb_join_fragment(&w.packet, 0);
+	if (w->packet.flags & BB_P_FRAG_LATER)
+		joined = bb_join_fragment(&w->packet, 0);
 
 parsed:
 	if (bb_is_ours(config, skb->mark)) {
-		bb_read_mark(&w.meta, config, skb->mark, w.now);
+		bb_read_mark(&w->meta, config, skb->mark, w->now);
 	} else {
 		/* Rules match the marks of others; ours differ with every packet. */
-		w.packet.key.mark = skb->mark & config->flow_mark_mask;
+		w->packet.key.mark = skb->mark & config->flow_mark_mask;
 		if (skb->mark && config->mark_magic_mask)
 			bb_global_inc(BB_G_FOREIGN_MARK);
 	}
 
-	hash = bb_flow_hash(&w.packet.key);
-	flow = bb_find_flow(&w.packet.key, hash);
+	hash = bb_flow_hash(&w->packet.key);
+	w->flow_hash = hash;
+	flow = bb_find_flow(&w->packet.key, hash);
 	if (!flow) {
-		int at = bb_add_flow(&w.packet.key, hash, w.now);
+		int at = bb_add_flow(&w->packet.key, hash, w->now);
 
 		if (at >= 0)
 			flow = bb_flow_way(at / BB_FLOW_WAYS, at);
 		if (!flow)
 			goto plain; /* no room for it just now */
 	}
-	flow->used_ns = w.now;
+	flow->used_ns = w->now;
 	if (flow->rule_gen != config->rule_gen || flow->iface != slot)
 		bb_renew_flow(skb, flow, config->rule_gen, slot);
 
-	/* One packet may look like RTP by chance; a stream of it names its SSRC again. */
-	if ((w.packet.flags & BB_P_RTP) && !(flow->flags & BB_FLOW_RTP))
-		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
-			if (flow->adu[i].first_ns && flow->adu[i].stream == w.packet.ssrc)
-				flow->flags |= BB_FLOW_RTP;
+	if (skb->tstamp && w->packet.key.proto != BB_PROTO_TCP)
+		if (bb_read_txtime(skb, &w->meta) && w->meta.priority == BB_PRIORITY_NONE)
+			w->meta.priority =
+				bb_table_priority(config, skb->priority, w->packet.key.dscp);
 
-	if (skb->tstamp && w.packet.key.proto != BB_PROTO_TCP)
-		if (bb_read_txtime(skb, &w.meta) && w.meta.priority == BB_PRIORITY_NONE)
-			w.meta.priority =
-				bb_table_priority(config, skb->priority, w.packet.key.dscp);
-
-	if (w.packet.flags & (BB_P_CONTROL | BB_P_MAYBE_DTLS) && !(w.meta.flags & BB_M_EXPLICIT)) {
-		w.control = w.packet.flags & BB_P_CONTROL || flow->flags & BB_FLOW_RTP;
-		if (w.control)
-			goto plain;
+	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
+		w->control = 1;
+		goto plain;
 	}
 
 	if (skb->sk)
-		bb_read_socket(skb, &w.meta);
-	w.rule = flow->rule;
-	if (!w.rule && !(w.meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET))) {
-		if (w.packet.flags & BB_P_FRAG_FIRST)
-			bb_remember_fragment(&w.packet, &w.meta);
+		bb_read_socket(skb, &w->meta);
+	w->rule = flow->rule;
+	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP)
+		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
+	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET))) {
+		if (w->packet.flags & BB_P_FRAG_FIRST)
+			bb_remember_fragment(&w->packet, &w->meta);
 		goto plain;
 	}
-	bb_complete(skb, &w, flow, config);
+	bb_complete(skb, w, flow, config);
 
 	if (joined) {
-		bb_join_fragment(&w.packet, &w.meta);
-		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
-			if (flow->adu[i].first_ns && flow->adu[i].id == w.meta.adu)
-				w.adu_slot = i;
-		if (w.adu_slot < BB_FLOW_ADUS)
-			flow->adu[w.adu_slot].bytes += skb->len;
+		bb_join_fragment(&w->packet, &w->meta);
+		bb_rejoin_adu(w, skb->len);
 	} else {
-		w.adu_slot = bb_find_adu(flow, &w.packet, &w.meta, w.now, skb->len);
+		bb_find_adu(skb, w, flow);
 	}
-	if (w.packet.flags & BB_P_FRAG_FIRST)
-		bb_remember_fragment(&w.packet, &w.meta);
+	if (w->packet.flags & BB_P_FRAG_FIRST)
+		bb_remember_fragment(&w->packet, &w->meta);
 
-	bb_judge(skb, &w, flow, iface);
-	w.class_ = w.meta.priority | w.meta.treatment << 4;
+	bb_judge(skb, w, flow, iface);
+	w->class_ = w->meta.priority | w->meta.treatment << 4;
 	goto out;
 plain:
-	bb_make_plain(skb, &w, flow);
+	bb_make_plain(skb, w, flow);
 	flow = 0;
 out:
-	bb_write_cb(skb, &w);
+	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)
-		return bb_tc_finish(skb, &w, iface, bb_tc_judge(skb, &w, flow, iface));
+		return bb_tc_finish(skb, w, iface, bb_tc_judge(skb, w, flow, iface));
 	return TC_ACT_UNSPEC;
 }
 

@@ -189,4 +189,30 @@ bb_inline __u64 bb_hash64(const __u64 *words, __u32 count)
 	return hash;
 }
 
+typedef __u64 __attribute__((may_alias)) bb_hash_word;
+
+/*
+ * Hash of a key of whole 64-bit words, for tables whose keys others choose: who
+ * does not know the seed (bb_config.seed) cannot choose keys that meet. Each word
+ * is multiplied as it is and with its bytes turned round, by two secret odd
+ * numbers. A multiplication alone would not do: a difference in the topmost bit
+ * stays there, whatever the factor, so that the next word could cancel it.
+ */
+bb_inline __u64 bb_hash_key(const void *key, __u32 words, __u64 seed)
+{
+	__u64 a = (seed ^ 0x9E3779B97F4A7C15ULL) | 1;
+	__u64 b = ((seed >> 29 | seed << 35) ^ 0xC2B2AE3D27D4EB4FULL) | 1;
+	const bb_hash_word *word = key;
+	__u64 hash = seed;
+
+#pragma GCC unroll 8
+	for (__u32 i = 0; i < words; i++) {
+		hash ^= word[i];
+		hash = hash * a ^ __builtin_bswap64(hash) * b;
+	}
+	hash ^= hash >> 32;
+	hash *= a;
+	return hash ^ hash >> 29;
+}
+
 #endif /* BB_CORE_H */

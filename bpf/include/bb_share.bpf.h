@@ -9,6 +9,7 @@
 #include "bb_path.bpf.h"
 #include "bb_rtt.h"
 #include "bb_session.bpf.h"
+#include "bb_stream.bpf.h"
 #include "bb_work.bpf.h"
 
 /* The session a flow remembers, if the slot still belongs to it. */
@@ -165,7 +166,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 		flow->session_gen = session->gen;
 	}
 	flow->refreshed_ns = w->now;
-	flow->flags = measured ? flow->flags | BB_FLOW_MEASURED : flow->flags & ~BB_FLOW_MEASURED;
+	flow->measured = measured;
 	if (w->packet.key.proto == BB_PROTO_TCP)
 		bb_note_tcp_path(skb, flow->session, flow->session_gen);
 	/* The overflow session is many destinations' too, and nobody's rate. */
@@ -209,9 +210,11 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 		w->owd_ns = session->owd_ns;
 	if (!w->meta.deadline)
 		return;
-	if (flow->flags & BB_FLOW_MEASURED) {
-		if (w->adu_slot < BB_FLOW_ADUS)
-			from = flow->adu[w->adu_slot].first_ns;
+	if (flow->measured) {
+		struct bb_stream_adu *adu = bb_adu_of(w);
+
+		if (adu)
+			from = adu->first_ns;
 		excess = w->owd_ns;
 		w->owd_ns = bb_measured_owd(w->owd_ns, from, w->meta.deadline);
 		excess -= w->owd_ns;

@@ -9,6 +9,7 @@
 #include <linux/pkt_cls.h>
 #include "bb_rtt.h"
 #include "bb_session.bpf.h"
+#include "bb_stream.bpf.h"
 #include "bb_tc.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -51,15 +52,19 @@ struct {
 
 /* The leaf of a media packet: by its lifetime. */
 static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_flow *flow,
-					     const struct bb_flow_adu *adu, int never)
+					     const struct bb_stream_adu *adu, int never)
 {
 	__u64 lifetime = 0, from = adu ? adu->first_ns : w->now;
+	struct bb_stream *stream = adu ? bb_stream_at(w->stream) : 0;
 	__u8 leaf;
 
 	if (w->meta.deadline)
 		lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
-	leaf = bb_tc_leaf(lifetime, flow->leaf);
-	if (lifetime)
+	/* Streams of one 5-tuple have lifetimes of their own. */
+	leaf = bb_tc_leaf(lifetime, stream ? stream->leaf : flow->leaf);
+	if (lifetime && stream)
+		stream->leaf = leaf;
+	else if (lifetime)
 		flow->leaf = leaf;
 	/* What was not refused but went to the plain leaf is not overtaken by what follows it. */
 	return never && w->now < flow->plain_until_ns ? BB_TC_LEAF_PLAIN : leaf;
@@ -67,7 +72,7 @@ static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_
 
 /* By when a media packet must leave, how much of its ADU came and will come. */
 static __always_inline void bb_tc_question(struct bb_tc_request *r, const struct bb_work *w,
-					   const struct bb_flow_adu *adu, __u32 len, __u32 bytes)
+					   const struct bb_stream_adu *adu, __u32 len, __u32 bytes)
 {
 	/* A frame of the stream, with and without the discount; so much of it came before. */
 	__u32 mean = w->meta.avg_bytes, expected = mean * 13 / 16, before = 0;
@@ -97,25 +102,26 @@ static __always_inline void bb_tc_question(struct bb_tc_request *r, const struct
 __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 			   const struct bb_iface *iface)
 {
-	struct bb_flow_adu *adu = 0;
+	struct bb_stream_adu *adu = 0;
 	struct bb_tc_request *r;
 	__u32 zero = 0;
 	int reason = BB_TC_ADMIT, media;
 	__u32 bytes;
-	__u8 forward;
+	__u8 forward, repair;
 
 	if (!w || !iface)
 		return BB_TC_ADMIT;
+	repair = w->meta.flags & BB_M_REPAIR;
 	forward = w->class_ >> 4 == BB_TREAT_FORWARD;
 	w->leaf = w->control ? 0 : BB_TC_LEAF_PLAIN;
-	if (flow && w->adu_slot < BB_FLOW_ADUS)
-		adu = &flow->adu[w->adu_slot];
+	if (flow)
+		adu = bb_adu_of(w);
 	media = flow && bb_tc_media(w);
 	if (media)
 		w->leaf = bb_tc_media_leaf(w, flow, adu, forward);
-	if (!forward && adu && adu->dead && !w->repair)
+	if (!forward && adu && adu->dead && !repair)
 		return BB_DROP_ADU;
-	if (!forward && w->stale && !(w->repair && iface->rate)) {
+	if (!forward && w->stale && !(repair && iface->rate)) {
 		reason = BB_DROP_STALE;
 		goto out;
 	}
@@ -131,7 +137,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	r->priority = w->class_ & 7;
 	r->never = forward;
 	r->plain_share = iface->plain_share < 90 ? iface->plain_share : 90;
-	if (w->stale && w->repair) {
+	if (w->stale && repair) {
 		r->idle = 1;
 		w->leaf = BB_TC_LEAVES - 1;
 	} else if (media) {
@@ -152,7 +158,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	w->leaf = r->leaf;
 out:
 	/* A retransmission that is refused takes no frame along. */
-	if (reason != BB_TC_ADMIT && adu && !w->repair)
+	if (reason != BB_TC_ADMIT && adu && !repair)
 		adu->dead = 1;
 	return reason;
 }

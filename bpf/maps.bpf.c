@@ -29,8 +29,8 @@ const volatile union {
 	struct bb_flow_key flow_key;
 	struct bb_flow_adu flow_adu;
 	struct bb_flow flow;
-	struct bb_flow_set flow_set;
 	struct bb_way way;
+	struct bb_user user;
 	struct bb_addr addr;
 	struct bb_rtt rtt;
 	struct bb_peer peer;

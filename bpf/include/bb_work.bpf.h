@@ -18,12 +18,14 @@ struct bb_work {
 	__u32 session;
 	__u32 slot; /* of the interface */
 	__u32 adu_slot; /* in flow->adu; ~0 = none */
+	__u32 flow_gen; /* of the flow's way, when it was found */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;
 	__u8 stale; /* already now */
 	__u8 leaf; /* mode tc */
-	__u8 pad[6];
+	__u8 media; /* the operator vouches for it, or the kernel says it itself */
+	__u8 pad[1];
 };
 
 #endif /* BB_WORK_BPF_H */

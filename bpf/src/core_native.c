@@ -56,3 +56,8 @@ __u64 bbn_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
 {
 	return bb_cb_deadline(lo, hi24, now_ns);
 }
+
+__u64 bbn_hash_key(const __u64 *words, __u32 count, __u64 seed)
+{
+	return bb_hash_key(words, count, seed);
+}

@@ -144,8 +144,8 @@ fn a_socket_states_its_rate() {
             send(s, 1);
             (0..BB_MAX_SESSIONS)
                 .map(|i| lab.get::<u32, bb_session>("bb_sessions", &i).unwrap())
-                .filter(|x| u32::from(x.key.kind) == BB_SESSION_DST && x.tag != 0)
-                .max_by_key(|x| x.used_ns)
+                .filter(|x| u32::from(x.key.kind) == BB_SESSION_DST && x.way.tag != 0)
+                .max_by_key(|x| x.way.used_ns)
                 .map(|x| (x.key.user, x.rate))
                 .unwrap()
         };
@@ -229,9 +229,10 @@ fn payload_outside_the_linear_part_is_read() {
         let flows = lab.map("bb_flows");
         let followed = libbpf_rs::MapCore::keys(&flows).any(|key| {
             let value = libbpf_rs::MapCore::lookup(&flows, &key, libbpf_rs::MapFlags::ANY);
-            let set = bb_flow_set::read_from_bytes(&value.unwrap().unwrap()).unwrap();
-            let mut adus = set.way.iter().flat_map(|flow| flow.adu);
-            adus.any(|a| a.stream == 0xfeed_beef && a.source == 1234)
+            let flow = bb_flow::read_from_bytes(&value.unwrap().unwrap()).unwrap();
+            flow.adu
+                .iter()
+                .any(|a| a.stream == 0xfeed_beef && a.source == 1234)
         });
         assert!(followed, "the RTP header was not seen");
         assert_eq!(lab.global(BB_G_MALFORMED), 0);

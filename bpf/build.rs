@@ -10,6 +10,7 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -49,10 +50,87 @@ fn main() -> Result<()> {
     cc::Build::new()
         .files(&native)
         .include(dir.join("include"))
+        .flag("-fno-strict-aliasing")
         .flag("-Wall")
         .flag("-Wextra")
         .flag("-Werror")
         .compile("bb_core");
+    natively(&dir, &out, &dir.join("include"), None)?;
+    for (number, mutant) in MUTANTS.iter().enumerate() {
+        let headers = out.join(format!("mutant{number}"));
+        fs::create_dir_all(&headers)?;
+        for name in ["bb_table.h", "bb_answer.h"] {
+            let mut text = fs::read_to_string(dir.join("include").join(name))?;
+            if name == mutant.0 {
+                if text.matches(mutant.1).count() != 1 {
+                    bail!("{name} does not have this once: {}", mutant.1);
+                }
+                text = text.replace(mutant.1, mutant.2);
+            }
+            fs::write(headers.join(name), text)?;
+        }
+        natively(&dir, &out, &headers, Some(number))?;
+    }
+    Ok(())
+}
+
+/// The table's protocol with one step taken out: header, what is there, what stands there instead.
+/// bpf/tests/table.rs sees each of them fail.
+const MUTANTS: [(&str, &str, &str); 6] = [
+    // Today's fault of sessions: no second look after the claim.
+    (
+        "bb_table.h",
+        "if ((BB_T_IDLE_NS) && bb_owner_tag(owner) != BB_WAY_FREE &&",
+        "if (0 && bb_owner_tag(owner) != BB_WAY_FREE &&",
+    ),
+    // The reader does not look again after its touch.
+    (
+        "bb_table.h",
+        "return bb_way_owner(way) == owner;",
+        "return bb_way_owner(way) == owner || 1;",
+    ),
+    // The reader does not touch.
+    (
+        "bb_table.h",
+        "__sync_bool_compare_and_swap(&way->used_ns, used, now);",
+        "(void)now;",
+    ),
+    // Two entries of one key: the adder publishes without a look at others.
+    (
+        "bb_table.h",
+        "if (rival == BB_WAY_FREE) {",
+        "if (rival == BB_WAY_FREE || 1) {",
+    ),
+    // A way that somebody held goes back to its key, which another may have added meanwhile.
+    ("bb_table.h", "bb_owner(BB_WAY_ORPHAN, *gen));", "owner);"),
+    // Today's fault of flows: whoever has an answer writes it.
+    (
+        "bb_answer.h",
+        "__sync_bool_compare_and_swap(word, before, after);",
+        "*(volatile __u64 *)word = after & BB_ANSWER_MASK | *word & ~BB_ANSWER_MASK;",
+    ),
+];
+
+/// `table_native.c` with these headers; the functions of a mutant have its number in their names.
+fn natively(dir: &Path, out: &Path, headers: &Path, mutant: Option<usize>) -> Result<()> {
+    println!("cargo:rerun-if-changed=src/table_native.c");
+    let mut build = cc::Build::new();
+    build
+        .file(dir.join("src/table_native.c"))
+        .include(headers)
+        .include(dir.join("include"))
+        .out_dir(out.join(mutant.map_or("native".into(), |n| format!("native{n}"))))
+        .flag("-fno-strict-aliasing")
+        .flag("-Wall")
+        .flag("-Wextra")
+        .flag("-Wno-parentheses")
+        // The search takes a while; and gcc reorders what it may only there.
+        .opt_level(2)
+        .flag("-Werror");
+    if let Some(number) = mutant {
+        build.define("BBN(name_)", Some(format!("name_##_{number}").as_str()));
+    }
+    build.compile(&mutant.map_or("bb_table".into(), |n| format!("bb_table_{n}")));
     Ok(())
 }
 
@@ -60,7 +138,14 @@ fn compile(clang: &OsString, dir: &Path, source: &Path, object: &Path) -> Result
     let libbpf = env::var_os("DEP_BPF_INCLUDE").context("libbpf-sys names no include directory")?;
     let output = Command::new(clang)
         .args([
-            "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror",
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-g",
+            "-O2",
+            "-fno-strict-aliasing",
+            "-Wall",
+            "-Werror",
         ])
         .arg("-I")
         .arg(dir.join("include"))

@@ -40,6 +40,17 @@
 /* The most that is made linear to reach a packet's headers. */
 #define BB_MAX_PULL 2432
 
+/*
+ * The work on a packet: with it, the stack of 512 bytes would be nearly full. A CPU
+ * classifies one packet at a time: none comes in between, as bottom halves are off.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct bb_work);
+	__uint(max_entries, 1);
+} bb_scratch SEC(".maps");
+
 static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_work *w)
 {
 	__u64 deadline = w->meta.deadline;
@@ -83,37 +94,33 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 /* ---- the packet's way ---- */
 
 /*
- * Looks for the flow's rule, under the rules of this generation. The ADUs under
- * way keep their deadlines.
+ * The rule of the flow, under the rules of this generation: as it was found, or
+ * looked for. The ADUs under way keep their deadlines.
  */
-__noinline int bb_renew_flow(struct __sk_buff *skb, struct bb_flow *flow, __u32 rule_gen,
-			     __u32 slot)
+static __always_inline __u32 bb_rule_of(struct __sk_buff *skb, struct bb_work *w,
+					struct bb_flow *flow, __u32 rule_gen)
 {
-	struct bb_flow_key key;
-	struct bb_rule *rule;
-	__u32 index;
+	__u64 before = bb_answer(&flow->rule), found;
 
-	if (!flow)
-		return 0;
-	key = flow->key; /* another CPU may hand the way on meanwhile */
-	index = bb_find_rule(skb, &key, 0, 0);
-	flow->lifetime_ns = 0;
-	flow->priority = BB_PRIORITY_NONE;
-	flow->treatment = BB_TREAT_DEFAULT;
-	rule = index ? bpf_map_lookup_elem(&bb_rules, &index) : 0;
-	if (rule) {
-		if (rule->flags & BB_RULE_LIFETIME)
-			flow->lifetime_ns = rule->lifetime_ns;
-		if (rule->flags & BB_RULE_PRIORITY)
-			flow->priority = rule->priority;
-		flow->treatment = rule->treatment;
-	}
-	flow->rule = index;
-	flow->iface = slot;
-	flow->session = flow->plain_session = ~0U;
+	found = bb_answer_of(w->flow_gen, bb_answer_rule(0, w->slot, rule_gen));
+	/* But for the rule. */
+	if (!((before ^ found) >> 16))
+		return before & 0xFFFF;
+	found = bb_find_rule(skb, &w->packet.key, 0, 0);
+	bb_keep_answer(&flow->rule, before, w->flow_gen, bb_answer_rule(found, w->slot, rule_gen));
 	flow->refreshed_ns = 0;
-	flow->rule_gen = rule_gen;
-	return 0;
+	flow->plain_refreshed_ns = 0;
+	return found;
+}
+
+/*
+ * What the kernel of this host says to find and keep its neighbours and groups
+ * (ARP, ND, IGMP, MLD), not what it bridges.
+ */
+static __always_inline int bb_is_kernels(struct __sk_buff *skb, const struct bb_work *w)
+{
+	return !skb->ingress_ifindex && w->packet.key.proto != BB_PROTO_UDP &&
+	       w->packet.key.proto != BB_PROTO_UDPLITE;
 }
 
 /* No metadata: plain or control. */
@@ -123,38 +130,34 @@ static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work 
 	w->meta.deadline = 0;
 	w->meta.adu = 0;
 	w->meta.flags = 0;
-	w->rule = 0;
 	w->stream = BB_STREAM_NONE;
 	w->class_ = (w->control ? 0 : BB_PRIORITY_DEFAULT) | BB_TREAT_FORWARD << 4;
+	w->media = w->control && (w->media || bb_is_kernels(skb, w));
 	if (!w->control)
 		bb_global_inc(BB_G_NO_METADATA);
-	bb_simple_session(skb, w, flow, w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN);
+	bb_simple_session(skb, w, flow);
+	w->rule = 0;
 }
 
 /* Rule fields that nothing before gave; the tables and defaults for what is still open. */
 static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w,
-					const struct bb_flow *flow, const struct bb_config *config)
+					const struct bb_config *config)
 {
-	__u8 priority = flow->priority, treatment = flow->treatment;
-	__u64 lifetime = flow->lifetime_ns;
 	struct bb_meta *meta = &w->meta;
+	struct bb_rule *rule = 0;
+	__u32 index = w->rule;
 
-	if (w->rule != flow->rule) {
-		/* The stream has a rule of its own. */
-		__u32 index = w->rule;
-		struct bb_rule *rule = index ? bpf_map_lookup_elem(&bb_rules, &index) : 0;
-
-		lifetime = rule && rule->flags & BB_RULE_LIFETIME ? rule->lifetime_ns : 0;
-		priority =
-			rule && rule->flags & BB_RULE_PRIORITY ? rule->priority : BB_PRIORITY_NONE;
-		treatment = rule ? rule->treatment : BB_TREAT_DEFAULT;
+	if (index)
+		rule = bpf_map_lookup_elem(&bb_rules, &index);
+	if (rule) {
+		if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE) &&
+		    (rule->flags & BB_RULE_LIFETIME))
+			meta->lifetime = rule->lifetime_ns;
+		if (meta->priority == BB_PRIORITY_NONE && (rule->flags & BB_RULE_PRIORITY))
+			meta->priority = rule->priority;
+		if (!meta->treatment)
+			meta->treatment = rule->treatment;
 	}
-	if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE))
-		meta->lifetime = lifetime;
-	if (meta->priority == BB_PRIORITY_NONE)
-		meta->priority = priority;
-	if (!meta->treatment)
-		meta->treatment = treatment;
 	if (meta->priority == BB_PRIORITY_NONE)
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	if (meta->priority >= BB_PRIORITIES)
@@ -170,26 +173,28 @@ SEC("classifier")
 int bb_classify(struct __sk_buff *skb)
 {
 	struct bb_work *w;
-	struct bb_iface_hint *hint;
 	struct bb_config *config;
 	struct bb_iface *iface;
 	struct bb_flow *flow = 0;
 	__u32 zero = 0, slot;
-	__u64 hash;
-	int joined = 0;
+	__u64 hash, hint;
+	int joined = 0, ethernet, at;
 
-	hint = bb_iface_hint(skb->ifindex);
-	if (hint->ifindex != skb->ifindex && !bb_find_iface(skb))
+	hint = *bb_iface_hint(skb->ifindex);
+	if ((__u32)hint != skb->ifindex)
+		hint = bb_find_iface(skb);
+	if (!hint)
 		return TC_ACT_UNSPEC;
-	slot = hint->slot;
+	slot = bb_hint_slot(hint);
 	iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
 	if (!iface)
 		return TC_ACT_UNSPEC;
 	if (iface->ifindex != skb->ifindex) {
 		/* Attached in another slot since, or not at all. */
-		if (!bb_find_iface(skb))
+		hint = bb_find_iface(skb);
+		if (!hint)
 			return TC_ACT_UNSPEC;
-		slot = hint->slot;
+		slot = bb_hint_slot(hint);
 		iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
 		if (!iface || iface->ifindex != skb->ifindex)
 			return TC_ACT_UNSPEC;
@@ -206,17 +211,18 @@ int bb_classify(struct __sk_buff *skb)
 	w->stream = BB_STREAM_NONE;
 	w->slot = slot;
 	w->packet.key.ifindex = skb->ifindex;
-	if (hint->ethernet && bb_parse_usual(skb, &w->packet))
+	if (hint & BB_HINT_ETHERNET && bb_parse_usual(skb, &w->packet))
 		goto parsed;
-	if (bb_parse(skb, &w->packet, hint->ethernet) == BB_PULL) {
+	ethernet = !!(hint & BB_HINT_ETHERNET);
+	if (bb_parse(skb, &w->packet, ethernet) == BB_PULL) {
 		__u32 pull = w->packet.pull;
 
 		if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
-		    bb_parse(skb, &w->packet, hint->ethernet) == BB_PULL) {
+		    bb_parse(skb, &w->packet, ethernet) == BB_PULL) {
 			/* Once more: the payload behind the ports may lie in another fragment. */
 			pull = w->packet.pull;
 			if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
-			    bb_parse(skb, &w->packet, hint->ethernet) == BB_PULL)
+			    bb_parse(skb, &w->packet, ethernet) == BB_PULL)
 				w->packet.flags |= BB_P_MALFORMED;
 		}
 	}
@@ -232,29 +238,28 @@ int bb_classify(struct __sk_buff *skb)
 		joined = bb_join_fragment(&w->packet, 0);
 
 parsed:
-	if (bb_is_ours(config, skb->mark)) {
+	if (bb_is_ours(config, skb->mark) && bb_mark_counts(skb, config)) {
 		bb_read_mark(&w->meta, config, skb->mark, w->now);
+		w->media = 1;
 	} else {
 		/* Rules match the marks of others; ours differ with every packet. */
 		w->packet.key.mark = skb->mark & config->flow_mark_mask;
-		if (skb->mark && config->mark_magic_mask)
+		if (skb->mark && config->mark_magic_mask && !bb_is_ours(config, skb->mark))
 			bb_global_inc(BB_G_FOREIGN_MARK);
 	}
 
-	hash = bb_flow_hash(&w->packet.key);
+	hash = bb_flow_hash(&w->packet.key, config->seed);
 	w->flow_hash = hash;
-	flow = bb_find_flow(&w->packet.key, hash);
-	if (!flow) {
-		int at = bb_add_flow(&w->packet.key, hash, w->now);
-
-		if (at >= 0)
-			flow = bb_flow_way(at / BB_FLOW_WAYS, at);
-		if (!flow)
+	at = bb_flow_find(&w->packet.key, hash, w->now, &w->flow_gen);
+	if (at < 0) {
+		at = bb_flow_add(&w->packet.key, hash, w->now, &w->flow_gen);
+		if (at < 0)
 			goto plain; /* no room for it just now */
 	}
-	flow->used_ns = w->now;
-	if (flow->rule_gen != config->rule_gen || flow->iface != slot)
-		bb_renew_flow(skb, flow, config->rule_gen, slot);
+	flow = bb_flow_at(at);
+	if (!flow)
+		goto plain;
+	w->rule = bb_rule_of(skb, w, flow, config->rule_gen);
 
 	if (skb->tstamp && w->packet.key.proto != BB_PROTO_TCP)
 		if (bb_read_txtime(skb, &w->meta) && w->meta.priority == BB_PRIORITY_NONE)
@@ -263,20 +268,21 @@ parsed:
 
 	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
 		w->control = 1;
+		w->media = w->rule || flow->media_gen == config->rule_gen;
 		goto plain;
 	}
 
 	if (skb->sk)
 		bb_read_socket(skb, &w->meta);
-	w->rule = flow->rule;
-	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP)
+	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
 		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
-	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET))) {
-		if (w->packet.flags & BB_P_FRAG_FIRST)
-			bb_remember_fragment(&w->packet, &w->meta);
-		goto plain;
+		if (w->rule)
+			flow->media_gen = config->rule_gen;
 	}
-	bb_complete(skb, w, flow, config);
+	w->media |= !!w->rule;
+	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET)))
+		goto plain;
+	bb_complete(skb, w, config);
 
 	if (joined) {
 		bb_join_fragment(&w->packet, &w->meta);
@@ -293,6 +299,9 @@ parsed:
 plain:
 	bb_make_plain(skb, w, flow);
 	flow = 0;
+	/* This one, too, or the next would be taken for parts of an earlier datagram. */
+	if (w->packet.flags & BB_P_FRAG_FIRST)
+		bb_remember_fragment(&w->packet, &w->meta);
 out:
 	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)

@@ -41,7 +41,7 @@ static __always_inline __u64 bb_own_wait(struct bpf_sock *sk, __u64 now)
 		return 0;
 	index = path->session;
 	session = bpf_map_lookup_elem(&bb_sessions, &index);
-	if (!session || session->gen != path->gen)
+	if (!session || session->way.gen != path->gen)
 		return BB_WAIT_UNKNOWN;
 	return bb_wait_lately(session, now);
 }

@@ -6,7 +6,7 @@
  *
  * - lifetime, priority and treatment are stored with the socket and die with it;
  * - what a process says of a peer (owd, rate) is kept in bb_sock_peers under
- *   (address, uid) and counts only for packets of that user's sockets, which
+ *   (address, uid of the socket) and counts only for packets of that user's sockets, which
  *   have a session of their own for it (bb_renew_session in classify.bpf.c). The
  *   table is LRU: a process that names thousands of peers pushes out first what
  *   nobody sends to, its own; peers in use are looked up every 10 ms. What the
@@ -19,6 +19,7 @@
  *          bpftool cgroup attach CGROUP cgroup_setsockopt pinned /sys/fs/bpf/x/bb_setsockopt multi
  */
 #include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
 
 #define BB_EPERM 1
 #define BB_EINVAL 22
@@ -68,7 +69,7 @@ static __always_inline int bb_set_peer(struct bpf_sockopt *ctx)
 	struct bb_peer *known, peer = {};
 	struct bb_addr addr;
 
-	if (!bb_is_size(ctx, sizeof(*said)) || (void *)(said + 1) > ctx->optval_end)
+	if (!ctx->sk || !bb_is_size(ctx, sizeof(*said)) || (void *)(said + 1) > ctx->optval_end)
 		return bb_refuse(BB_EINVAL);
 	__builtin_memcpy(&addr, said->addr, sizeof(addr));
 	peer.owd_ns = said->owd_ns;
@@ -80,7 +81,8 @@ static __always_inline int bb_set_peer(struct bpf_sockopt *ctx)
 		return bb_refuse(BB_EPERM);
 
 	__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
-	key.uid = bpf_get_current_uid_gid();
+	/* Not the caller's: a daemon may have opened its socket before it gave up root. */
+	key.uid = bb_uid_of(ctx->sk);
 	if (peer.owd_ns)
 		peer.flags |= BB_PEER_OWD;
 	if (peer.rate)
@@ -160,12 +162,46 @@ static __always_inline int bb_answer(struct bpf_sockopt *ctx, int size)
 	return BB_ALLOW;
 }
 
+/*
+ * The socket's counters, which never go backwards. Its entry of bb_sock_stats may
+ * be pushed out by those of other sockets (LRU): made anew it begins at 0, and what
+ * was counted since the last answer is lost. It may become another socket's while
+ * it is read: so it is looked for again.
+ */
+static __always_inline void bb_read_stats(struct bb_sock *options, struct bb_counters *answer)
+{
+	__u64 *base = (__u64 *)&options->base, *out = (__u64 *)answer;
+	__u64 cookie = options->cookie;
+	struct bb_counters *counters;
+	__u32 made = options->made;
+
+	if (options->answered_made != made) {
+		options->base = options->answered;
+		options->base.queued = 0; /* no count, but how many there are */
+		options->answered_made = made;
+	}
+	*answer = options->answered;
+	if (!cookie) /* no packet yet */
+		return;
+	counters = bpf_map_lookup_elem(&bb_sock_stats, &cookie);
+	if (!counters)
+		return;
+	__builtin_memcpy(answer, counters, sizeof(*answer));
+	if (bpf_map_lookup_elem(&bb_sock_stats, &cookie) != counters || options->made != made) {
+		*answer = options->answered;
+		return;
+	}
+#pragma unroll
+	for (__u32 i = 0; i < sizeof(*answer) / 8; i++)
+		out[i] += base[i];
+	options->answered = *answer;
+}
+
 SEC("cgroup/getsockopt")
 int bb_getsockopt(struct bpf_sockopt *ctx)
 {
-	struct bb_counters *counters, *answer;
+	struct bb_counters *answer;
 	struct bb_sock *options;
-	__u64 cookie;
 
 	if (ctx->level != SOL_BESTBY)
 		return bb_pass(ctx);
@@ -195,10 +231,7 @@ int bb_getsockopt(struct bpf_sockopt *ctx)
 			return bb_refuse(BB_EINVAL);
 		__builtin_memset(answer, 0, sizeof(*answer));
 		if (options) {
-			cookie = options->cookie; /* 0 until the first packet */
-			counters = bpf_map_lookup_elem(&bb_sock_stats, &cookie);
-			if (counters)
-				__builtin_memcpy(answer, counters, sizeof(*answer));
+			bb_read_stats(options, answer);
 		}
 		return bb_answer(ctx, sizeof(*answer));
 	}

@@ -53,17 +53,21 @@ fn from_mark(mark: u32, magic_mask: u32, now: u64) -> Given {
     }
 }
 
-/// The classifier's hash of a flow (bb_hash64 in bb_core.h), which names its session.
-fn flow_hash(key: &abi::bb_flow_key) -> u32 {
+/// The classifier's hash of a flow (`bb_hash_key` in `bb_core.h`), which names its session.
+fn flow_hash(key: &abi::bb_flow_key, seed: u64) -> u32 {
+    let a = (seed ^ 0x9E37_79B9_7F4A_7C15) | 1;
+    let b = (seed.rotate_right(29) ^ 0xC2B2_AE3D_27D4_EB4F) | 1;
     let mix = |hash: u64, word: u64| {
-        let hash = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        hash ^ (hash >> 32)
+        let hash = hash ^ word;
+        hash.wrapping_mul(a) ^ hash.swap_bytes().wrapping_mul(b)
     };
     let words = key
         .as_bytes()
         .chunks_exact(8)
         .map(|w| w.first_chunk().map_or(0, |w| u64::from_ne_bytes(*w)));
-    words.fold(0, mix) as u32
+    let hash = words.fold(seed, mix);
+    let hash = (hash ^ hash >> 32).wrapping_mul(a);
+    (hash ^ hash >> 29) as u32
 }
 
 fn network(addr: IpAddr, bits: u8) -> (IpAddr, u8) {
@@ -350,7 +354,8 @@ impl Datapath {
                         dscp: fields.key.dscp,
                         pad: 0,
                     };
-                    format!("{}/flow-{:08x}", request.dev, flow_hash(&key))
+                    let seed = self.shared.config.get(&0)?.unwrap_or_default().seed;
+                    format!("{}/flow-{:08x}", request.dev, flow_hash(&key, seed))
                 }
             },
         };

@@ -388,9 +388,12 @@ impl Datapath {
     /// Sessions of an interface that is gone are nobody's: their places are free again.
     fn forget_sessions(&self, ifindex: u32) {
         for (index, session) in self.shared.sessions.entries().unwrap_or_default() {
-            if session.key.ifindex == ifindex && session.tag != 0 {
+            if session.key.ifindex == ifindex && session.way.tag != 0 {
                 let free = abi::bb_session {
-                    gen_: session.gen_.wrapping_add(1),
+                    way: abi::bb_way {
+                        gen_: session.way.gen_.wrapping_add(1),
+                        ..Default::default()
+                    },
                     ..Default::default()
                 };
                 let _ = self.shared.sessions.set(&index, &free);

@@ -24,7 +24,7 @@ pub fn session_name(
     device: impl Fn(u32) -> Option<String>,
 ) -> String {
     let key = &session.key;
-    if session.tag == 0 || key.ifindex == 0 {
+    if session.way.tag == 0 || key.ifindex == 0 {
         return if index < abi::BB_SESSION_WAYS {
             "shared".into()
         } else {
@@ -102,7 +102,8 @@ impl Datapath {
             .entries()?
             .into_iter()
             .filter(|(_, s)| {
-                (s.tag != 0 && devices.contains_key(&s.key.ifindex)) || s.counters.packets_in > 0
+                (s.way.tag != 0 && devices.contains_key(&s.key.ifindex))
+                    || s.counters.packets_in > 0
             })
             .map(|(i, s)| (i, session_name(i, &s, |dev| devices.get(&dev).cloned()), s))
             .collect();
@@ -200,11 +201,11 @@ impl Datapath {
         let mut sessions = Vec::new();
         for (_, name, s) in self.used_sessions()? {
             // The shared one has no key: whatever found no way of its own is plain there.
-            let kind = match s.tag {
+            let kind = match s.way.tag {
                 0 => abi::BB_SESSION_PLAIN,
                 _ => u32::from(s.key.kind),
             };
-            let addr = (s.tag != 0 && has_address(&s.key)).then(|| address(s.key.addr));
+            let addr = (s.way.tag != 0 && has_address(&s.key)).then(|| address(s.key.addr));
             let (mut owd_ns, mut owd_source) = match addr {
                 Some(addr) if kind != abi::BB_SESSION_PREFIX => self.delay_to(addr)?,
                 _ => (
@@ -224,10 +225,10 @@ impl Datapath {
                 rate_bytes_s: (s.rate > 0).then_some(s.rate),
                 owd_ns,
                 owd_source: owd_source.into(),
-                idle_ns: if s.used_ns == 0 {
+                idle_ns: if s.way.used_ns == 0 {
                     0
                 } else {
-                    now.saturating_sub(s.used_ns)
+                    now.saturating_sub(s.way.used_ns)
                 },
                 counters: maps::counters(&s.counters),
                 name,
@@ -340,7 +341,10 @@ mod tests {
     #[test]
     fn sessions_have_the_names_of_the_api() {
         let session = |kind: u32, addr: &str, prefix, hash| abi::bb_session {
-            tag: 1,
+            way: abi::bb_way {
+                tag: 1,
+                ..Default::default()
+            },
             key: abi::bb_session_key {
                 addr: address_bytes(addr.parse().unwrap()),
                 ifindex: 2,

@@ -151,6 +151,7 @@ struct bb_counters {
 #define BB_SESSION_WAYS 8
 #define BB_FLOW_SETS 8192 /* power of two */
 #define BB_FLOW_WAYS 4
+#define BB_MAX_FLOWS (BB_FLOW_SETS * BB_FLOW_WAYS)
 #define BB_MAX_PEERS 16384
 #define BB_MAX_SOCK_PEERS 8192
 
@@ -288,6 +289,14 @@ struct bb_user_key {
 	__u32 user; /* 1 + uid of local traffic; 0 = forwarded */
 };
 
+#define BB_USER_NONE 0 /* nobody's, and those for whom no way was free */
+#define BB_USER_WAYS 8
+
+struct bb_user {
+	struct bb_way way;
+	struct bb_user_key key;
+};
+
 /* ---- sessions: 8-way set associative table ---- */
 
 struct bb_session_key {
@@ -310,10 +319,8 @@ struct bb_session_key {
 #define BB_SESSION_SHARED 1 /* for what finds no free way, or no classifier */
 
 struct bb_session {
+	struct bb_way way;
 	struct bb_session_key key;
-	__u32 tag; /* hash of key; 0 = free */
-	__u32 gen; /* incremented when the slot changes owner */
-	__u64 used_ns;
 	__u64 owd_ns; /* subtracted from deadlines at decision time; 0 where cb already has it */
 	__u64 rate; /* bytes/s; 0 = not known */
 	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
@@ -341,33 +348,27 @@ struct bb_flow_key {
 	__u8 pad;
 };
 
+/*
+ * The answers are one 64-bit word each. The uppermost 16 bits are the way's
+ * generation, and a word is compared-and-swapped with what was read: who is slow
+ * cannot leave an answer in the entry of another flow (bb_flow.bpf.h).
+ */
 struct bb_flow {
+	struct bb_way way; /* the least recently used one makes room */
 	struct bb_flow_key key;
-	__u64 used_ns; /* the least recently used way makes room */
-	__u32 rule_gen; /* of the answers below, up to plain_gen */
-	__u16 rule; /* 0 = none */
-	__u16 iface; /* slot in bb_ifaces */
-	__u64 lifetime_ns; /* the rule's; 0 = none */
-	__u8 priority; /* the rule's; 255 = it says none */
-	__u8 treatment; /* the rule's */
-	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
-	__u8 pad;
-	__u32 hash; /* of the key: low half of bb_hash64 */
-	__u32 session;
-	__u32 session_gen;
-	__u32 plain_session; /* session for packets of this flow without metadata */
-	__u32 plain_gen;
-	__u64 owd_ns; /* to this destination */
-	__u64 refreshed_ns; /* when owd_ns was looked up; 0 = never */
+	__u64 rule; /* rule | slot in bb_ifaces << 16 | 24 bits of bb_config.rule_gen << 24 */
+	__u64 session; /* session | its generation << 16; session 0 = none yet */
+	__u64 plain; /* the same, for packets of this flow without metadata */
+	__u64 owd_ns; /* to this destination; 48 bits */
+	__u64 refreshed_ns; /* when session and owd_ns were looked up; 0 = never */
+	__u64 plain_refreshed_ns; /* when plain was */
 	__u64 plain_until_ns; /* mode tc: the plain leaf may hold packets of it until then */
+	__u32 hash; /* of the key: low half of bb_hash_key */
 	__u32 stream; /* index of the stream of its last packet: looked at first */
+	__u32 media_gen; /* bb_config.rule_gen when a stream of it had a rule last */
+	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
-	__u8 pad2[3];
-};
-
-struct bb_flow_set {
-	__u32 tag[BB_FLOW_WAYS]; /* hash | 1; 0 = way free */
-	struct bb_flow way[BB_FLOW_WAYS];
+	__u8 pad[2];
 };
 
 /* ---- streams: what follows each other in a flow (bb_frame.h, bb_stream.bpf.h) ---- */
@@ -483,6 +484,11 @@ struct bb_sock_peer_key {
 struct bb_sock {
 	__u64 lifetime_ns;
 	__u64 cookie;
+	/* An entry of bb_sock_stats may be pushed out and made anew: it then begins at 0. */
+	__u32 made; /* how often it was made */
+	__u32 answered_made; /* when BB_SO_STATS was last answered */
+	struct bb_counters base; /* what earlier entries were known to have counted */
+	struct bb_counters answered; /* base and the entry, as last answered */
 	__u8 priority;
 	__u8 treatment;
 	__u8 flags; /* BB_SOCK_* */
@@ -505,6 +511,7 @@ struct bb_frag {
 	__u16 dport;
 	__u32 adu; /* ADU of the first fragment: the others share its fate */
 	__u64 deadline; /* 0 = none */
+	__u64 seen_ns; /* when the first fragment was */
 	__u8 proto; /* of the datagram, after IPv6 extension headers */
 	__u8 pad[7];
 };

@@ -158,35 +158,14 @@ bb_inline __u64 bb_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
 	return now_ns + ahead;
 }
 
-/* ---- hashing (not secret: a bad distribution costs time, never correctness) ---- */
+/* ---- hashing ---- */
 
+/* For names (ids of ADUs), not for tables: anybody can find two inputs of one output. */
 bb_inline __u32 bb_mix(__u32 hash, __u32 word)
 {
 	hash ^= word;
 	hash *= 0x9E3779B1U;
 	return hash ^ (hash >> 15);
-}
-
-bb_inline __u32 bb_hash_words(const __u32 *words, __u32 count, __u32 seed)
-{
-	__u32 hash = seed;
-
-	for (__u32 i = 0; i < count; i++)
-		hash = bb_mix(hash, words[i]);
-	hash *= 0x85EBCA6BU;
-	return hash ^ (hash >> 13);
-}
-
-/* The same for keys of whole 64-bit words, four instructions each. */
-bb_inline __u64 bb_hash64(const __u64 *words, __u32 count)
-{
-	__u64 hash = 0;
-
-	for (__u32 i = 0; i < count; i++) {
-		hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15ULL;
-		hash ^= hash >> 32;
-	}
-	return hash;
 }
 
 typedef __u64 __attribute__((may_alias)) bb_hash_word;

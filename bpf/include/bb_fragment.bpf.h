@@ -12,6 +12,13 @@
 #include "bb_meta.bpf.h"
 #include "bb_parse.bpf.h"
 
+/*
+ * The identification comes round again: soon where much is sent, and a datagram
+ * whose first fragment is remembered may have been the last of its kind. What is
+ * sent together comes together.
+ */
+#define BB_FRAG_MAX_AGE_NS BB_NSEC_PER_SEC
+
 static __always_inline void bb_frag_key_of(struct bb_frag_key *key, const struct bb_packet *packet)
 {
 	__builtin_memset(key, 0, sizeof(*key));
@@ -35,7 +42,7 @@ __noinline int bb_join_fragment(struct bb_packet *packet, struct bb_meta *meta)
 		return 0;
 	bb_frag_key_of(&key, packet);
 	known = bpf_map_lookup_elem(&bb_frags, &key);
-	if (!known)
+	if (!known || bpf_ktime_get_ns() - known->seen_ns > BB_FRAG_MAX_AGE_NS)
 		return 0;
 	if (meta) {
 		meta->adu = known->adu;
@@ -60,6 +67,7 @@ __noinline int bb_remember_fragment(const struct bb_packet *packet, const struct
 	first.proto = packet->key.proto;
 	first.adu = meta->adu;
 	first.deadline = meta->deadline;
+	first.seen_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&bb_frags, &key, &first, BPF_ANY);
 	return 0;
 }

@@ -23,15 +23,29 @@
 #define BB_CLOCK_MONOTONIC 1
 #define BB_CLOCK_TAI 11
 
+struct net {
+	__u64 net_cookie;
+} BB_CORE;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct net_device {
 	unsigned short type; /* ARPHRD_* */
+	possible_net_t nd_net;
 } BB_CORE;
 
 struct sk_buff {
 	struct net_device *dev;
 } BB_CORE;
 
+struct sock_common {
+	possible_net_t skc_net;
+} BB_CORE;
+
 struct sock {
+	struct sock_common __sk_common;
 	__u8 sk_txtime_deadline_mode : 1;
 	__u8 sk_clockid;
 	struct {
@@ -64,20 +78,47 @@ static __always_inline void *bb_untyped(const void *pointer)
 }
 
 /*
+ * Does the packet come from a socket of the network namespace that its device is
+ * in? skb->sk alone does not say so: it survives the way to another namespace. A
+ * socket that is not a full one (TIME_WAIT, a request) has no user to ask for.
+ */
+static __always_inline int bb_is_own(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct net_device *dev = 0;
+	struct net *here = 0, *there = 0;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 0;
+	bpf_core_read(&dev, sizeof(dev), &((struct sk_buff *)bb_untyped(skb))->dev);
+	bpf_core_read(&here, sizeof(here), &dev->nd_net.net);
+	bpf_core_read(&there, sizeof(there),
+		      &((struct sock *)bb_untyped(sk))->__sk_common.skc_net.net);
+	return here && here == there;
+}
+
+/*
  * The user of the packet's socket, as bpf_get_current_uid_gid names it; ~0 = not
  * known. bpf_get_socket_uid would name it as in the user namespace of the socket's
  * network, where others have the same number.
  */
+static __always_inline __u32 bb_uid_of(const struct bpf_sock *sk)
+{
+	__u32 uid = ~0U;
+
+	bpf_core_read(&uid, sizeof(uid), &((struct sock *)bb_untyped(sk))->sk_uid.val);
+	return uid;
+}
+
 static __always_inline __u32 bb_socket_uid(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
-	__u32 uid = ~0U;
 
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
-	if (sk)
-		bpf_core_read(&uid, sizeof(uid), &((struct sock *)bb_untyped(sk))->sk_uid.val);
-	return uid;
+	return sk ? bb_uid_of(sk) : ~0U;
 }
 
 #endif /* BB_KERNEL_BPF_H */

@@ -29,7 +29,6 @@
 #define BB_M_SOCKET 0x04 /* bestby socket options are set */
 #define BB_M_COUNTED 0x08 /* ... and bb_sock_stats has an entry for the socket */
 #define BB_M_REPAIR 0x10 /* it repeats a packet: BB_CB_REPAIR */
-#define BB_M_MARK 0x20 /* the mark says it, which needs a capability */
 
 struct bb_meta {
 	__u64 deadline; /* absolute; 0 = none (yet) */
@@ -51,12 +50,26 @@ static __always_inline int bb_is_ours(const struct bb_config *config, __u32 mark
 	return config->mark_magic_mask && (mark & config->mark_magic_mask) == config->mark_magic;
 }
 
+/*
+ * Anybody may have set the mark of a packet that this host only forwards, and
+ * CNIs number their identities in it. So it counts on packets of this network
+ * namespace's own sockets, packet sockets among them: setting it takes a
+ * capability there. On others only if the operator says so.
+ */
+static __always_inline int bb_mark_counts(struct __sk_buff *skb, const struct bb_config *config)
+{
+	if (config->flags & BB_CONFIG_FORWARDED_MARKS || bb_is_own(skb))
+		return 1;
+	bb_global_inc(BB_G_FORWARDED_MARK);
+	return 0;
+}
+
 static __always_inline void bb_read_mark(struct bb_meta *meta, const struct bb_config *config,
 					 __u32 mark, __u64 now)
 {
 	/* Where a wider magic covers a field, that field says nothing. */
 	mark &= ~config->mark_magic_mask;
-	meta->flags |= BB_M_EXPLICIT | BB_M_MARK;
+	meta->flags |= BB_M_EXPLICIT;
 	meta->priority = bb_mark_priority(mark);
 	meta->treatment = bb_mark_treatment(mark);
 	meta->adu_bits = bb_mark_adu(mark);
@@ -153,7 +166,8 @@ __noinline int bb_read_socket(struct __sk_buff *skb, struct bb_meta *meta)
 		static const struct bb_counters none;
 
 		/* New, or pushed out by more recently used ones: then it starts again from 0. */
-		bpf_map_update_elem(&bb_sock_stats, &cookie, &none, BPF_NOEXIST);
+		if (!bpf_map_update_elem(&bb_sock_stats, &cookie, &none, BPF_NOEXIST))
+			bb_add(options->made, 1);
 	}
 	meta->cookie = cookie;
 	meta->flags |= BB_M_COUNTED;

@@ -19,28 +19,28 @@
 
 /*
  * Slot and link type of an ifindex, so that a packet does not search the 64
- * slots. A wrong entry costs a search: bb_ifaces has the last word.
+ * slots: one word, ifindex | slot << 32 | BB_HINT_ETHERNET, because another CPU
+ * may write the hint of an ifindex that is the same modulo 64 at any moment. A
+ * hint that is gone costs a search: bb_ifaces has the last word.
  */
-struct bb_iface_hint {
-	__u32 ifindex;
-	__u16 slot;
-	__u16 ethernet;
-};
-struct bb_iface_hint bb_iface_hints[BB_MAX_IFACES];
+__u64 bb_iface_hints[BB_MAX_IFACES];
 
-static __always_inline struct bb_iface_hint *bb_iface_hint(__u32 ifindex)
+#define BB_HINT_ETHERNET (1ULL << 48)
+#define bb_hint_slot(hint_) ((__u32)((hint_) >> 32) & 0xFFFF)
+
+static __always_inline volatile __u64 *bb_iface_hint(__u32 ifindex)
 {
 	return &bb_iface_hints[ifindex & (BB_MAX_IFACES - 1)];
 }
 
-/* Fills the hint of skb->ifindex; 0 when the interface is not attached. */
-__noinline int bb_find_iface(struct __sk_buff *skb)
+/* The hint of skb->ifindex, made anew; 0 when the interface is not attached. */
+__noinline __u64 bb_find_iface(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex, slot;
-	struct bb_iface_hint *hint = bb_iface_hint(ifindex);
 	struct net_device *dev = 0;
 	struct bb_iface *iface;
 	__u16 type = 0;
+	__u64 hint;
 
 	for (slot = 0; slot < BB_MAX_IFACES; slot++) {
 		__u32 key = slot;
@@ -53,10 +53,11 @@ __noinline int bb_find_iface(struct __sk_buff *skb)
 		return 0;
 	bpf_core_read(&dev, sizeof(dev), &((struct sk_buff *)bb_untyped(skb))->dev);
 	bpf_core_read(&type, sizeof(type), &dev->type);
-	hint->slot = slot;
-	hint->ethernet = type == BB_ARPHRD_ETHER || type == BB_ARPHRD_LOOPBACK;
-	hint->ifindex = ifindex;
-	return 1;
+	hint = ifindex | (__u64)slot << 32;
+	if (type == BB_ARPHRD_ETHER || type == BB_ARPHRD_LOOPBACK)
+		hint |= BB_HINT_ETHERNET;
+	*bb_iface_hint(ifindex) = hint;
+	return hint;
 }
 
 /* ---- rules ---- */

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The session table: which packets share a bottleneck, what is known of it.
+ * The session table: which packets share a bottleneck, what is known of it. And
+ * the users: who shares with whom what media leave.
  *
- * 8-way set associative over the array bb_sessions, filled from here without
- * the agent. A key has two sets and takes a way in the emptier one: at 10,000
- * sessions of 16,384 one set alone would already turn a few in a hundred away. A way changes hands only when it has been idle for a second with
- * nothing queued; its generation then moves on, which invalidates the copies
- * in bb_flows. Slot 0 is no session; slot 1 is never handed out: it is the
- * plain session for what finds no free way.
- *
- * Two CPUs that meet a new key at once may each take a way for it. Both then
- * work, each with its share, until one is idle: rare, and harmless.
+ * Both are tables of bb_table.h over arrays, filled from here without the agent.
+ * A session's way changes hands when it has been idle for a second with nothing
+ * queued; its generation then moves on, which invalidates the copies in
+ * bb_flows. A user's way must be idle for longer than its sessions' are, which
+ * look for their user again every 10 ms. Session 0 is none; session 1 is never
+ * handed out: it is the plain session for what finds no free way. User 0 is
+ * nobody, and all those for whom no way is free.
  */
 #ifndef BB_SESSION_BPF_H
 #define BB_SESSION_BPF_H
@@ -18,82 +17,110 @@
 #include <bpf/bpf_endian.h>
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
+#include "bb_table.h"
 
 #define BB_SESSION_IDLE_NS BB_NSEC_PER_SEC
+#define BB_USER_IDLE_NS (2 * BB_SESSION_IDLE_NS)
 #define BB_REFRESH_NS 10000000ULL /* how old what a flow knows of its way may be */
-#define BB_SETS (BB_MAX_SESSIONS / BB_SESSION_WAYS)
-#define BB_TAG_CLAIMED 2 /* a way between two owners; real tags are odd */
 
 static __always_inline struct bb_session *bb_session_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&bb_sessions, &index);
 }
 
-static __always_inline int bb_same_key(const struct bb_session_key *a,
-				       const struct bb_session_key *b)
+static __always_inline struct bb_user *bb_user_at(__u32 index)
 {
-	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
-
-	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
+	return bpf_map_lookup_elem(&bb_users, &index);
 }
 
-/* Slot of the session `key`, taking a way for it if it has none; BB_SESSION_SHARED if none is free. */
-__noinline int bb_find_session(const struct bb_session_key *key, __u64 now)
+static __always_inline void bb_wipe_session(struct bb_session *session)
 {
-	__u32 hash, tag, old, index;
+	session->owd_ns = 0;
+	session->rate = 0;
+	session->next_ns = 0;
+	session->sent_by = 0;
+	session->heir = 0;
+	session->wait_from_ns = 0;
+	session->user = BB_USER_NONE;
+	__builtin_memset(&session->counters, 0, sizeof(session->counters));
+}
+
+#define BB_T_NAME bb_session
+#define BB_T_ENTRY struct bb_session
+#define BB_T_KEY struct bb_session_key
+#define BB_T_SETS (BB_MAX_SESSIONS / BB_SESSION_WAYS)
+#define BB_T_WAYS BB_SESSION_WAYS
+#define BB_T_FIRST (BB_SESSION_SHARED + 1)
+#define BB_T_IDLE_NS BB_SESSION_IDLE_NS
+#define BB_T_BUSY(entry_) (*(volatile __u64 *)&(entry_)->counters.queued)
+#define BB_T_AT(index_) bb_session_at(index_)
+#define BB_T_WIPE(entry_, hash_) bb_wipe_session(entry_)
+#include "bb_table.h"
+
+#define BB_T_NAME bb_user
+#define BB_T_ENTRY struct bb_user
+#define BB_T_KEY struct bb_user_key
+#define BB_T_SETS (BB_MAX_USERS / BB_USER_WAYS)
+#define BB_T_WAYS BB_USER_WAYS
+#define BB_T_FIRST (BB_USER_NONE + 1)
+#define BB_T_IDLE_NS BB_USER_IDLE_NS
+#define BB_T_BUSY(entry_) 0
+#define BB_T_AT(index_) bb_user_at(index_)
+#define BB_T_WIPE(entry_, hash_) ((void)(entry_))
+#include "bb_table.h"
+
+static __always_inline __u64 bb_seed(void)
+{
+	__u32 zero = 0;
+	struct bb_config *config = bpf_map_lookup_elem(&bb_config, &zero);
+
+	return config ? config->seed : 0;
+}
+
+/* Index of the session `key`, taking a way for it if it has none; BB_SESSION_SHARED if none is free. */
+__noinline int bb_find_session(const struct bb_session_key *key, __u64 now, __u32 *gen)
+{
 	struct bb_session *session;
-	__u32 sets[2];
+	__u64 hash;
+	int index;
 
-	if (!key)
+	if (!key || !gen)
 		return BB_SESSION_SHARED;
-	hash = bb_hash_words((const __u32 *)key, sizeof(*key) / 4, 0x5E55);
-	tag = hash | 1;
-	sets[0] = (hash >> 8 & (BB_SETS - 1)) * BB_SESSION_WAYS;
-	sets[1] = (bb_mix(hash, 0x5E55) >> 8 & (BB_SETS - 1)) * BB_SESSION_WAYS;
-
-	for (__u32 i = 0; i < 2 * BB_SESSION_WAYS; i++) {
-		index = (i < BB_SESSION_WAYS ? sets[0] : sets[1]) + i % BB_SESSION_WAYS;
-		session = bb_session_at(index);
-		if (session && session->tag == tag && bb_same_key(&session->key, key))
-			return index;
-	}
-	/* In turn from either set: ways fill from the first, so this finds the emptier one. */
-	for (__u32 i = 0; i < 2 * BB_SESSION_WAYS; i++) {
-		index = (i & 1 ? sets[1] : sets[0]) + i / 2;
-		session = bb_session_at(index);
-		if (!session || index <= BB_SESSION_SHARED)
-			continue;
-		old = session->tag;
-		if (old == BB_TAG_CLAIMED)
-			continue;
-		if (old &&
-		    (session->counters.queued || session->used_ns + BB_SESSION_IDLE_NS > now))
-			continue;
-		if (!__sync_bool_compare_and_swap(&session->tag, old, BB_TAG_CLAIMED))
-			continue;
-		session->gen++;
-		session->used_ns = now;
-		session->owd_ns = 0;
-		session->rate = 0;
-		session->next_ns = 0;
-		session->sent_by = 0;
-		session->wait_from_ns = 0;
-		session->heir = 0;
-		__builtin_memset(&session->counters, 0, sizeof(session->counters));
-		__builtin_memcpy(&session->key, key, sizeof(*key));
-		/* Last, and ordered after the rest (a full barrier): now others may find it. */
-		__sync_bool_compare_and_swap(&session->tag, BB_TAG_CLAIMED, tag);
+	hash = bb_hash_key(key, sizeof(*key) / 8, bb_seed());
+	index = bb_session_find(key, hash, now, gen);
+	if (index < 0)
+		index = bb_session_add(key, hash, now, gen);
+	if (index > BB_SESSION_SHARED)
 		return index;
-	}
 	bb_global_inc(BB_G_SESSIONS_FULL);
+	*gen = 0;
 	session = bb_session_at(BB_SESSION_SHARED);
-	if (session && !session->tag) {
+	if (session && !session->way.tag) {
 		session->key.kind = BB_SESSION_PLAIN;
-		session->tag = 1;
+		session->way.tag = 1;
 	}
 	if (session)
-		session->used_ns = now;
+		bb_way_is(&session->way, 0, now);
 	return BB_SESSION_SHARED;
+}
+
+/* Index of the user `key`; BB_USER_NONE if no way is free. */
+__noinline int bb_find_user(const struct bb_user_key *key, __u64 now)
+{
+	__u32 gen = 0;
+	__u64 hash;
+	int index;
+
+	if (!key)
+		return BB_USER_NONE;
+	hash = bb_hash_key(key, sizeof(*key) / 8, bb_seed());
+	index = bb_user_find(key, hash, now, &gen);
+	if (index < 0)
+		index = bb_user_add(key, hash, now, &gen);
+	if (index > BB_USER_NONE)
+		return index;
+	bb_global_inc(BB_G_USERS_FULL);
+	return BB_USER_NONE;
 }
 
 /*

@@ -6,93 +6,113 @@
 #ifndef BB_SHARE_BPF_H
 #define BB_SHARE_BPF_H
 
+#include "bb_answer.h"
 #include "bb_path.bpf.h"
 #include "bb_rtt.h"
 #include "bb_session.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_work.bpf.h"
 
-/* The session a flow remembers, if the slot still belongs to it. */
-static __always_inline struct bb_session *bb_cached_session(__u32 index, __u32 gen)
+/* The session that a flow's word names, if it is this flow's word and the way is still the session's. */
+static __always_inline struct bb_session *bb_kept_session(__u64 word, __u32 gen, __u64 now)
 {
-	struct bb_session *session = bb_session_at(index);
+	struct bb_session *session;
 
-	return session && index != BB_SESSION_NONE && session->gen == gen ? session : 0;
+	if (!bb_answer_is(word, gen) || bb_answer_index(word) == BB_SESSION_NONE)
+		return 0;
+	session = bb_session_at(bb_answer_index(word));
+	return session && bb_way_is(&session->way, bb_answer_gen(word), now) ? session : 0;
+}
+
+/* Who sends this packet: a user of this host, or the source of what it forwards. */
+static __always_inline void bb_user_of(struct __sk_buff *skb, const struct bb_packet *packet,
+				       struct bb_user_key *user)
+{
+	__builtin_memset(user, 0, sizeof(*user));
+	user->ifindex = packet->key.ifindex;
+	user->user = bb_is_own(skb) ? bb_socket_uid(skb) + 1 : 0;
+	if (!user->user)
+		__builtin_memcpy(user->addr, packet->key.src, 16);
 }
 
 /*
- * It is the session for what found no way of its own, and it is time to look
- * again: a flow must not stay there because the table was full for a moment.
+ * What is not media belongs to a user, whose traffic shares the room of that user.
+ * The key of the session says whose it is, its `user` under which index.
  */
-static __always_inline int bb_look_again(const struct bb_flow *flow, __u32 session, __u64 now)
+static __always_inline void bb_own_key(struct bb_session_key *key, const struct bb_user_key *user)
 {
-	return session == BB_SESSION_SHARED && now - flow->refreshed_ns >= BB_REFRESH_NS;
+	key->user = user->user;
+	if (!user->user && key->kind != BB_SESSION_FLOW)
+		key->hash = bb_hash_key(user, sizeof(*user) / 8, bb_seed());
 }
 
-static __always_inline void bb_touch(struct bb_session *session, __u64 now)
+static __always_inline void bb_set_user(struct bb_session *session, const struct bb_user_key *user,
+					__u64 now)
 {
-	session->used_ns = now;
-}
+	__u32 index = bb_find_user(user, now);
 
-/*
- * A TCP socket is told its session every BB_REFRESH_NS, because a 5-tuple may be
- * another connection's by now. What media of the same flow know of their path
- * has the same clock, so flows that carried media are left out.
- */
-static __always_inline int bb_tell_again(struct __sk_buff *skb, const struct bb_work *w,
-					 const struct bb_flow *flow)
-{
-	return w->packet.key.proto == BB_PROTO_TCP && skb->sk && flow->session == ~0U &&
-	       w->now - flow->refreshed_ns >= BB_REFRESH_NS;
+	if (session->user != index)
+		session->user = index;
 }
 
 /*
- * Plain and control sessions: no owd, no rate, found by key. `flow` (may be
- * NULL) remembers the plain one.
+ * Sessions of what has no metadata: no owd, no rate. `flow` (may be NULL)
+ * remembers that of plain traffic. A TCP socket is told its session with every
+ * look: a 5-tuple may be another connection's by now.
  *
- * What looks like STUN, DTLS or RTCP anybody can send, as much as they like: each
- * user of this host, and each destination of what it forwards, has a control session
- * of its own, so that nobody's fills the queue of another's. What has neither (ARP)
- * shares one that no user can reach.
+ * What looks like STUN, DTLS or RTCP anybody can send, as much as they like. So it
+ * is media only where a rule covers the flow, or where the kernel says it itself
+ * (ARP, ND, MLD). All else belongs to its user: each user of this host, and each
+ * source and destination of what the host forwards, has a control session.
  */
-static __always_inline void bb_simple_session(struct __sk_buff *skb, struct bb_work *w,
-					      struct bb_flow *flow, __u8 kind)
+__noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow)
 {
 	struct bb_session_key key __attribute__((aligned(8))) = {};
 	struct bb_session *session;
+	struct bb_user_key user;
+	__u64 before = 0;
+	__u32 gen = 0;
 
-	if (kind == BB_SESSION_PLAIN && flow) {
-		session = bb_cached_session(flow->plain_session, flow->plain_gen);
-		if (session && !bb_look_again(flow, flow->plain_session, w->now)) {
-			w->session = flow->plain_session;
-			bb_touch(session, w->now);
-			if (bb_tell_again(skb, w, flow)) {
-				bb_note_tcp_path(skb, w->session, session->gen);
-				flow->refreshed_ns = w->now;
-			}
-			return;
+	if (!w)
+		return 0;
+	if (w->control)
+		flow = 0;
+	if (flow) {
+		before = bb_answer(&flow->plain);
+		session = bb_kept_session(before, w->flow_gen, w->now);
+		if (session && w->now - flow->plain_refreshed_ns < BB_REFRESH_NS) {
+			w->session = bb_answer_index(before);
+			return 0;
 		}
 	}
 	key.ifindex = w->packet.key.ifindex;
-	key.kind = kind;
-	if (kind == BB_SESSION_CONTROL)
-		key.user = bb_socket_uid(skb) + 1;
-	if (!key.user) /* zero where there is no IP */
-		__builtin_memcpy(key.addr, w->packet.key.dst, 16);
-	w->session = bb_find_session(&key, w->now);
+	key.kind = w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN;
+	key.media = w->media;
+	if (w->media) {
+		/* The kernel's own has one session; the flow with a rule has a destination. */
+		if (w->rule)
+			__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+	} else {
+		bb_user_of(skb, &w->packet, &user);
+		bb_own_key(&key, &user);
+		if (!w->control || !key.user) /* zero where there is no IP */
+			__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+	}
+	w->session = bb_find_session(&key, w->now, &gen);
 	session = bb_session_at(w->session);
 	if (!session)
-		return;
-	bb_touch(session, w->now);
-	if (kind == BB_SESSION_PLAIN && flow) {
+		return 0;
+	if (!w->media && w->session != BB_SESSION_SHARED)
+		bb_set_user(session, &user, w->now);
+	if (flow) {
 		/* Before a full socket was told, no packet of the flow may pass without a look. */
-		if (w->packet.key.proto == BB_PROTO_TCP &&
-		    !bb_note_tcp_path(skb, w->session, session->gen))
-			return;
-		flow->plain_session = w->session;
-		flow->plain_gen = session->gen;
-		flow->refreshed_ns = w->now;
+		if (w->packet.key.proto == BB_PROTO_TCP && !bb_note_tcp_path(skb, w->session, gen))
+			return 0;
+		bb_keep_answer(&flow->plain, before, w->flow_gen,
+			       bb_answer_session(w->session, gen));
+		flow->plain_refreshed_ns = w->now;
 	}
+	return 0;
 }
 
 /* bytes/s a non-TCP socket asked for with SO_MAX_PACING_RATE; 0 = none. */
@@ -112,18 +132,21 @@ static __always_inline __u64 bb_socket_rate(struct __sk_buff *skb, __u8 proto)
 
 /*
  * The session of a packet with metadata. Every BB_REFRESH_NS a flow asks anew what
- * is known of its way, and tells its session. Where sockets said it, the session is
- * their user's own: nobody delays or drops the packets of others by it. Where one
- * session has many destinations (PREFIX, INTERFACE) its owd stays 0 and the
- * destination's own is left in w->owd_ns.
+ * is known of its way, and tells its session. Media that sockets said something of
+ * have a session of that user's own: nobody delays or drops the packets of others
+ * by it. What is not media has one of its user anyway. Where one session has many
+ * destinations (PREFIX, INTERFACE) its owd stays 0 and the destination's own is
+ * left in w->owd_ns.
  */
 __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				const struct bb_iface *iface)
 {
 	struct bb_session_key key __attribute__((aligned(8))) = {};
 	struct bb_session *session;
+	struct bb_user_key user;
 	struct bb_path path;
-	__u32 measured;
+	__u64 before, owd;
+	__u32 gen = 0;
 	int shared;
 	__u8 kind;
 
@@ -132,15 +155,24 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	kind = iface->session_kind;
 	shared = kind == BB_SESSION_PREFIX || kind == BB_SESSION_INTERFACE;
 
-	session = bb_cached_session(flow->session, flow->session_gen);
-	if (session && w->now - flow->refreshed_ns < BB_REFRESH_NS)
+	before = bb_answer(&flow->session);
+	owd = bb_answer(&flow->owd_ns);
+	session = bb_kept_session(before, w->flow_gen, w->now);
+	if (session && session->key.media == w->media && bb_answer_is(owd, w->flow_gen) &&
+	    w->now - flow->refreshed_ns < BB_REFRESH_NS) {
+		w->session = bb_answer_index(before);
+		owd &= BB_ANSWER_MASK;
 		goto known;
+	}
 
 	bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
-	flow->owd_ns = path.owd_ns;
-	measured = path.measured;
+	if (path.owd_ns > BB_LIFETIME_MAX_NS)
+		path.owd_ns = BB_LIFETIME_MAX_NS;
+	bb_keep_answer(&flow->owd_ns, owd, w->flow_gen, path.owd_ns);
+	owd = path.owd_ns;
 	key.ifindex = w->packet.key.ifindex;
 	key.kind = kind;
+	key.media = w->media;
 	if (kind == BB_SESSION_PREFIX) {
 		key.prefix = w->packet.key.family == 4 ? iface->prefix4 : iface->prefix6;
 		bb_mask_address(key.addr, w->packet.key.dst, w->packet.key.family, key.prefix);
@@ -155,30 +187,34 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	}
 	if (kind == BB_SESSION_FLOW)
 		key.hash = flow->hash;
-	if (kind != BB_SESSION_INTERFACE)
+	if (!w->media) {
+		bb_user_of(skb, &w->packet, &user);
+		bb_own_key(&key, &user);
+	} else if (kind != BB_SESSION_INTERFACE) {
 		key.user = path.user;
-	if (!session || session->key.user != key.user ||
-	    bb_look_again(flow, flow->session, w->now)) {
-		flow->session = bb_find_session(&key, w->now);
-		session = bb_session_at(flow->session);
-		if (!session)
-			return 0;
-		flow->session_gen = session->gen;
 	}
+	/* Looked for again each time: the table may have been full, the port another user's. */
+	w->session = bb_find_session(&key, w->now, &gen);
+	session = bb_session_at(w->session);
+	if (!session)
+		return 0;
+	bb_keep_answer(&flow->session, before, w->flow_gen, bb_answer_session(w->session, gen));
 	flow->refreshed_ns = w->now;
-	flow->measured = measured;
+	flow->measured = path.measured;
 	if (w->packet.key.proto == BB_PROTO_TCP)
-		bb_note_tcp_path(skb, flow->session, flow->session_gen);
-	/* The overflow session is many destinations' too, and nobody's rate. */
-	if (kind != BB_SESSION_INTERFACE && flow->session > BB_SESSION_SHARED) {
-		session->rate = path.rate;
-		session->owd_ns = shared ? 0 : path.owd_ns;
+		bb_note_tcp_path(skb, w->session, gen);
+	/* The overflow session is many destinations' too, nobody's rate, and no user's. */
+	if (w->session > BB_SESSION_SHARED) {
+		if (!w->media)
+			bb_set_user(session, &user, w->now);
+		if (kind != BB_SESSION_INTERFACE) {
+			session->rate = path.rate;
+			session->owd_ns = shared ? 0 : path.owd_ns;
+		}
 	}
 known:
-	w->session = flow->session;
-	bb_touch(session, w->now);
 	if (shared || w->session <= BB_SESSION_SHARED)
-		w->owd_ns = flow->owd_ns;
+		w->owd_ns = owd;
 	return 0;
 }
 
@@ -191,14 +227,14 @@ known:
 static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				     const struct bb_iface *iface)
 {
-	struct bb_session *session = bb_cached_session(flow->session, flow->session_gen);
-	__u64 own, from = w->now, excess = 0;
+	__u64 word = bb_answer(&flow->session), own, from = w->now, excess = 0;
+	struct bb_session *session = bb_kept_session(word, w->flow_gen, w->now);
 
 	/* Nothing to ask, and a session of one destination, which knows its owd. */
-	if (session && w->now - flow->refreshed_ns < BB_REFRESH_NS &&
-	    iface->session_kind <= BB_SESSION_FLOW && flow->session > BB_SESSION_SHARED) {
-		w->session = flow->session;
-		bb_touch(session, w->now);
+	if (session && session->key.media == w->media &&
+	    w->now - flow->refreshed_ns < BB_REFRESH_NS && iface->session_kind <= BB_SESSION_FLOW &&
+	    bb_answer_index(word) > BB_SESSION_SHARED) {
+		w->session = bb_answer_index(word);
 	} else {
 		bb_renew_session(skb, w, flow, iface);
 		session = bb_session_at(w->session);

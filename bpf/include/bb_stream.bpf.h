@@ -135,7 +135,7 @@ __noinline __u32 bb_rule_of_stream(struct __sk_buff *skb, struct bb_work *w, str
 	bb_key_of_rtp(&key, w);
 	s = bb_stream_at(bb_find_stream(flow, &key, w->now));
 	if (!s)
-		return flow->rule;
+		return w->rule; /* that of the flow */
 	gen = bb_owner_gen(bb_way_owner(&s->way));
 	verdict = *(volatile __u64 *)&s->verdict;
 	if (verdict == bb_verdict(bb_verdict_rule(verdict), rule_gen, gen))

@@ -210,6 +210,8 @@ __attribute__((noinline)) __u32 BB_T(_choose)(__u64 hash, __u64 now, __u64 *owne
 	__u64 oldest = ~0ULL;
 	__u32 best = ~0U;
 
+	/* clang leaves out arguments that it sees unused; the verifier wants all of them. */
+	asm volatile("" : "+r"(now));
 	if (!owner)
 		return ~0U;
 	/* Without an idle time nothing needs it: clang would pass none, and 6.1 to 7.x refuse that. */

@@ -22,15 +22,6 @@ static __always_inline __u32 bb_wire_length(struct __sk_buff *skb, const struct 
 }
 
 /*
- * Whether the operator vouches for the packet, by a rule or by a mark, which needs
- * a capability. All others share the plain leaf, whatever their sockets say.
- */
-static __always_inline int bb_tc_media(const struct bb_work *w)
-{
-	return w->rule || w->meta.flags & BB_M_MARK;
-}
-
-/*
  * The longest that a packet may wait below, for those who measure with it (bb_rtt.h): what
  * is queued, while plain traffic has no more than its share. It is 0 on an idle link.
  */
@@ -116,7 +107,8 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	w->leaf = w->control ? 0 : BB_TC_LEAF_PLAIN;
 	if (flow)
 		adu = bb_adu_of(w);
-	media = flow && bb_tc_media(w);
+	/* What nobody vouches for shares the plain leaf, whatever its sockets say. */
+	media = flow && w->media;
 	if (media)
 		w->leaf = bb_tc_media_leaf(w, flow, adu, forward);
 	if (!forward && adu && adu->dead && !repair)

@@ -32,6 +32,7 @@ pub const BB_MAX_SESSIONS: u32 = 16384;
 pub const BB_SESSION_WAYS: u32 = 8;
 pub const BB_FLOW_SETS: u32 = 8192;
 pub const BB_FLOW_WAYS: u32 = 4;
+pub const BB_MAX_FLOWS: u32 = 32768;
 pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
@@ -47,6 +48,8 @@ pub const BB_IFACE_OBSERVE: u32 = 1;
 pub const BB_TC_LEAF_MINOR: u32 = 16;
 pub const BB_TC_LEAVES: u32 = 8;
 pub const BB_TC_LEAF_PLAIN: u32 = 8;
+pub const BB_USER_NONE: u32 = 0;
+pub const BB_USER_WAYS: u32 = 8;
 pub const BB_SESSION_NONE: u32 = 0;
 pub const BB_SESSION_SHARED: u32 = 1;
 pub const BB_MAX_STREAMS: u32 = 65536;
@@ -565,6 +568,30 @@ const _: () = {
     zerocopy :: Immutable,
     zerocopy :: KnownLayout,
 )]
+pub struct bb_user {
+    pub way: bb_way,
+    pub key: bb_user_key,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_user"][::std::mem::size_of::<bb_user>() - 40usize];
+    ["Alignment of bb_user"][::std::mem::align_of::<bb_user>() - 8usize];
+    ["Offset of field: bb_user::way"][::std::mem::offset_of!(bb_user, way) - 0usize];
+    ["Offset of field: bb_user::key"][::std::mem::offset_of!(bb_user, key) - 16usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
 pub struct bb_session_key {
     pub addr: [__u8; 16usize],
     pub ifindex: __u32,
@@ -609,10 +636,8 @@ const _: () = {
     zerocopy :: KnownLayout,
 )]
 pub struct bb_session {
+    pub way: bb_way,
     pub key: bb_session_key,
-    pub tag: __u32,
-    pub gen_: __u32,
-    pub used_ns: __u64,
     pub owd_ns: __u64,
     pub rate: __u64,
     pub next_ns: __u64,
@@ -628,10 +653,8 @@ pub struct bb_session {
 const _: () = {
     ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 232usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
-    ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 0usize];
-    ["Offset of field: bb_session::tag"][::std::mem::offset_of!(bb_session, tag) - 32usize];
-    ["Offset of field: bb_session::gen_"][::std::mem::offset_of!(bb_session, gen_) - 36usize];
-    ["Offset of field: bb_session::used_ns"][::std::mem::offset_of!(bb_session, used_ns) - 40usize];
+    ["Offset of field: bb_session::way"][::std::mem::offset_of!(bb_session, way) - 0usize];
+    ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 16usize];
     ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 48usize];
     ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 56usize];
     ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 64usize];
@@ -700,82 +723,44 @@ const _: () = {
     zerocopy :: KnownLayout,
 )]
 pub struct bb_flow {
+    pub way: bb_way,
     pub key: bb_flow_key,
-    pub used_ns: __u64,
-    pub rule_gen: __u32,
-    pub rule: __u16,
-    pub iface: __u16,
-    pub lifetime_ns: __u64,
-    pub priority: __u8,
-    pub treatment: __u8,
-    pub leaf: __u8,
-    pub pad: __u8,
-    pub hash: __u32,
-    pub session: __u32,
-    pub session_gen: __u32,
-    pub plain_session: __u32,
-    pub plain_gen: __u32,
+    pub rule: __u64,
+    pub session: __u64,
+    pub plain: __u64,
     pub owd_ns: __u64,
     pub refreshed_ns: __u64,
+    pub plain_refreshed_ns: __u64,
     pub plain_until_ns: __u64,
+    pub hash: __u32,
     pub stream: __u32,
+    pub media_gen: __u32,
+    pub leaf: __u8,
     pub measured: __u8,
-    pub pad2: [__u8; 3usize],
+    pub pad: [__u8; 2usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 128usize];
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 136usize];
     ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
-    ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 0usize];
-    ["Offset of field: bb_flow::used_ns"][::std::mem::offset_of!(bb_flow, used_ns) - 48usize];
-    ["Offset of field: bb_flow::rule_gen"][::std::mem::offset_of!(bb_flow, rule_gen) - 56usize];
-    ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 60usize];
-    ["Offset of field: bb_flow::iface"][::std::mem::offset_of!(bb_flow, iface) - 62usize];
-    ["Offset of field: bb_flow::lifetime_ns"]
-        [::std::mem::offset_of!(bb_flow, lifetime_ns) - 64usize];
-    ["Offset of field: bb_flow::priority"][::std::mem::offset_of!(bb_flow, priority) - 72usize];
-    ["Offset of field: bb_flow::treatment"][::std::mem::offset_of!(bb_flow, treatment) - 73usize];
-    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 74usize];
-    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 75usize];
-    ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 76usize];
-    ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 80usize];
-    ["Offset of field: bb_flow::session_gen"]
-        [::std::mem::offset_of!(bb_flow, session_gen) - 84usize];
-    ["Offset of field: bb_flow::plain_session"]
-        [::std::mem::offset_of!(bb_flow, plain_session) - 88usize];
-    ["Offset of field: bb_flow::plain_gen"][::std::mem::offset_of!(bb_flow, plain_gen) - 92usize];
-    ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 96usize];
+    ["Offset of field: bb_flow::way"][::std::mem::offset_of!(bb_flow, way) - 0usize];
+    ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 16usize];
+    ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 64usize];
+    ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 72usize];
+    ["Offset of field: bb_flow::plain"][::std::mem::offset_of!(bb_flow, plain) - 80usize];
+    ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 88usize];
     ["Offset of field: bb_flow::refreshed_ns"]
-        [::std::mem::offset_of!(bb_flow, refreshed_ns) - 104usize];
+        [::std::mem::offset_of!(bb_flow, refreshed_ns) - 96usize];
+    ["Offset of field: bb_flow::plain_refreshed_ns"]
+        [::std::mem::offset_of!(bb_flow, plain_refreshed_ns) - 104usize];
     ["Offset of field: bb_flow::plain_until_ns"]
         [::std::mem::offset_of!(bb_flow, plain_until_ns) - 112usize];
-    ["Offset of field: bb_flow::stream"][::std::mem::offset_of!(bb_flow, stream) - 120usize];
-    ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 124usize];
-    ["Offset of field: bb_flow::pad2"][::std::mem::offset_of!(bb_flow, pad2) - 125usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_flow_set {
-    pub tag: [__u32; 4usize],
-    pub way: [bb_flow; 4usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_flow_set"][::std::mem::size_of::<bb_flow_set>() - 528usize];
-    ["Alignment of bb_flow_set"][::std::mem::align_of::<bb_flow_set>() - 8usize];
-    ["Offset of field: bb_flow_set::tag"][::std::mem::offset_of!(bb_flow_set, tag) - 0usize];
-    ["Offset of field: bb_flow_set::way"][::std::mem::offset_of!(bb_flow_set, way) - 16usize];
+    ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 120usize];
+    ["Offset of field: bb_flow::stream"][::std::mem::offset_of!(bb_flow, stream) - 124usize];
+    ["Offset of field: bb_flow::media_gen"][::std::mem::offset_of!(bb_flow, media_gen) - 128usize];
+    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 132usize];
+    ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 133usize];
+    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 134usize];
 };
 #[repr(C)]
 #[derive(
@@ -1083,6 +1068,10 @@ const _: () = {
 pub struct bb_sock {
     pub lifetime_ns: __u64,
     pub cookie: __u64,
+    pub made: __u32,
+    pub answered_made: __u32,
+    pub base: bb_counters,
+    pub answered: bb_counters,
     pub priority: __u8,
     pub treatment: __u8,
     pub flags: __u8,
@@ -1090,15 +1079,20 @@ pub struct bb_sock {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 24usize];
+    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 288usize];
     ["Alignment of bb_sock"][::std::mem::align_of::<bb_sock>() - 8usize];
     ["Offset of field: bb_sock::lifetime_ns"]
         [::std::mem::offset_of!(bb_sock, lifetime_ns) - 0usize];
     ["Offset of field: bb_sock::cookie"][::std::mem::offset_of!(bb_sock, cookie) - 8usize];
-    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 16usize];
-    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 17usize];
-    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 18usize];
-    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 19usize];
+    ["Offset of field: bb_sock::made"][::std::mem::offset_of!(bb_sock, made) - 16usize];
+    ["Offset of field: bb_sock::answered_made"]
+        [::std::mem::offset_of!(bb_sock, answered_made) - 20usize];
+    ["Offset of field: bb_sock::base"][::std::mem::offset_of!(bb_sock, base) - 24usize];
+    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 152usize];
+    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 280usize];
+    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 281usize];
+    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 282usize];
+    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 283usize];
 };
 #[repr(C)]
 #[derive(
@@ -1151,19 +1145,21 @@ pub struct bb_frag {
     pub dport: __u16,
     pub adu: __u32,
     pub deadline: __u64,
+    pub seen_ns: __u64,
     pub proto: __u8,
     pub pad: [__u8; 7usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_frag"][::std::mem::size_of::<bb_frag>() - 24usize];
+    ["Size of bb_frag"][::std::mem::size_of::<bb_frag>() - 32usize];
     ["Alignment of bb_frag"][::std::mem::align_of::<bb_frag>() - 8usize];
     ["Offset of field: bb_frag::sport"][::std::mem::offset_of!(bb_frag, sport) - 0usize];
     ["Offset of field: bb_frag::dport"][::std::mem::offset_of!(bb_frag, dport) - 2usize];
     ["Offset of field: bb_frag::adu"][::std::mem::offset_of!(bb_frag, adu) - 4usize];
     ["Offset of field: bb_frag::deadline"][::std::mem::offset_of!(bb_frag, deadline) - 8usize];
-    ["Offset of field: bb_frag::proto"][::std::mem::offset_of!(bb_frag, proto) - 16usize];
-    ["Offset of field: bb_frag::pad"][::std::mem::offset_of!(bb_frag, pad) - 17usize];
+    ["Offset of field: bb_frag::seen_ns"][::std::mem::offset_of!(bb_frag, seen_ns) - 16usize];
+    ["Offset of field: bb_frag::proto"][::std::mem::offset_of!(bb_frag, proto) - 24usize];
+    ["Offset of field: bb_frag::pad"][::std::mem::offset_of!(bb_frag, pad) - 25usize];
 };
 pub const BB_G_NO_METADATA: bb_global_counter = 0;
 pub const BB_G_MALFORMED: bb_global_counter = 1;

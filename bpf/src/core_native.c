@@ -115,3 +115,8 @@ int bbn_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
 {
 	return bb_tc_ask(model, r);
 }
+
+__u64 bbn_hash_key(const __u64 *words, __u32 count, __u64 seed)
+{
+	return bb_hash_key(words, count, seed);
+}

@@ -450,6 +450,30 @@ fn fragments_share_rule_adu_and_deadline() {
 }
 
 #[test]
+fn later_fragment_does_not_join_an_old_datagram() {
+    let lab = lab();
+    let fragment = |datagram: &[u8], offset: usize| {
+        let part = &datagram[offset..(offset + 200).min(datagram.len())];
+        let more = u16::from(offset + 200 < datagram.len()) << 13;
+        let word = u16::try_from(offset / 8).unwrap() | more;
+        ethernet(0x0800, &ip4_with(17, part, word, &[], DST4))
+    };
+    let media = udp(PORT, &[1; 300]);
+    let first = lab.run(&fragment(&media, 0));
+    assert!(first.has(BB_CB_ADU));
+    // The same identification again, of a datagram that has no deadline.
+    let control = udp(PORT, &stun(300));
+    assert_eq!(lab.run(&fragment(&control, 0)).cb.adu, 0);
+    let later = lab.run(&fragment(&control, 200));
+    assert_eq!((later.cb.adu, later.has(BB_CB_DEADLINE)), (0, false));
+    // Long after its first fragment, one is another datagram's.
+    assert_matched("first", &lab.run(&fragment(&media, 0)));
+    assert_matched("in time", &lab.run(&fragment(&media, 200)));
+    std::thread::sleep(std::time::Duration::from_millis(1050));
+    assert_plain(&lab, "late", &lab.run(&fragment(&media, 200)));
+}
+
+#[test]
 fn gso_packets_are_one_packet() {
     let lab = lab();
     let skb = SkBuff {

@@ -13,9 +13,10 @@ use std::{
 use bestby_bpf::abi::*;
 use bestby_tests::{
     bpf::{Lab, Rule, iface, mapped},
-    clock::SECOND,
+    clock::{SECOND, now_ns},
     frame::{DST4, ethernet, ip4, ip4_with, ip6, stun, udp, udp4, udp6},
     netns::{ifindex, in_namespace, shell, veth},
+    socket::set,
 };
 
 const PORT: u16 = 5004;
@@ -81,16 +82,21 @@ fn a_device_without_ethernet_headers() {
 
 /// Sends a frame as it is through `bb0`.
 fn send_raw(frame: &[u8]) -> io::Result<()> {
+    send_marked("bb0", frame, 0)
+}
+
+fn send_marked(device: &str, frame: &[u8], mark: u32) -> io::Result<()> {
     // SAFETY: plain system calls; the address is a zeroed sockaddr_ll, filled here, and
     // outlives the call that reads it; the frame is valid for its length.
     unsafe {
         let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
         assert!(fd >= 0);
         let fd = OwnedFd::from_raw_fd(fd);
+        set(&fd, libc::SOL_SOCKET, libc::SO_MARK as u32, &mark)?;
         let mut to: libc::sockaddr_ll = std::mem::zeroed();
         to.sll_family = libc::AF_PACKET as u16;
         to.sll_protocol = u16::from_be_bytes([frame[12], frame[13]]).to_be();
-        to.sll_ifindex = ifindex("bb0") as i32;
+        to.sll_ifindex = ifindex(device) as i32;
         let sent = libc::sendto(
             fd.as_raw_fd(),
             frame.as_ptr().cast(),
@@ -160,6 +166,45 @@ fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
+fn marks_of_forwarded_packets_count_only_if_the_configuration_says_so() {
+    in_namespace(|| {
+        veth();
+        // Frames that are sent through bbm1 are forwarded from bbm0 to bb0, mark and all.
+        shell(
+            "ip link add bbm0 address 02:00:00:00:00:b0 type veth peer name bbm1
+             ip link set bbm1 up; ip addr add 192.0.2.254/24 dev bbm0; ip link set bbm0 up
+             echo 1 >/proc/sys/net/ipv4/conf/bbm0/forwarding
+             ip route add 198.51.100.0/24 via 10.9.0.2 dev bb0",
+        );
+        let lab = lab("bb0");
+        let frame = |ports: u16| {
+            let packet = with_checksum(ip4_with(17, &udp(ports, b"x"), 0, &[], DST4));
+            let mut frame = ethernet(0x0800, &packet);
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0xb0]);
+            frame
+        };
+        // Stale since a second: who believes it, drops the packet. Another's identity may read so.
+        let unit = u64::from(BB_MARK_UNIT_NS);
+        let time = (now_ns() - SECOND) / unit % (1 << BB_MARK_TIME_BITS);
+        let mark = u32::try_from(time).unwrap() | BB_MARK_MAGIC << BB_MARK_MAGIC_SHIFT;
+        let dropped = || lab.rule_stats(0).dropped.iter().sum::<u64>();
+        let not_believed = || lab.global(BB_G_FORWARDED_MARK);
+        send_marked("bbm1", &frame(9), mark).unwrap();
+        assert_eq!((dropped(), not_believed()), (0, 1));
+        // Not even counted where it is no mark of ours.
+        send_marked("bbm1", &frame(9), 5).unwrap();
+        assert_eq!((not_believed(), lab.global(BB_G_FOREIGN_MARK)), (1, 1));
+        // Whoever may send by a packet socket here may set marks here, too.
+        let refused = send_marked("bb0", &frame(9), mark).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENOBUFS));
+        assert_eq!((dropped(), not_believed()), (1, 1));
+        lab.configure(|c| c.flags |= BB_CONFIG_FORWARDED_MARKS);
+        send_marked("bbm1", &frame(9), mark).unwrap();
+        assert_eq!((dropped(), not_believed()), (2, 1));
+    });
+}
+
+#[test]
 fn forwarded_signalling_has_a_session_of_each_destination() {
     in_namespace(|| {
         veth();
@@ -170,6 +215,7 @@ fn forwarded_signalling_has_a_session_of_each_destination() {
              ip route add 198.51.100.0/24 via 10.9.0.2 dev bb0",
         );
         let lab = lab("bb0");
+        lab.rules(&[]); // what a rule covers is media
         let other = [198, 51, 100, 8];
         for (to, count) in [(DST4, 40), (other, 2)] {
             let packet = with_checksum(ip4_with(17, &udp(PORT, &stun(100)), 0, &[], to));
@@ -183,7 +229,7 @@ fn forwarded_signalling_has_a_session_of_each_destination() {
         let sent = |addr: [u8; 16], user: u32| {
             (0..BB_MAX_SESSIONS)
                 .map(|index| lab.session(index as u16))
-                .filter(|s| s.tag != 0 && u32::from(s.key.kind) == BB_SESSION_CONTROL)
+                .filter(|s| s.way.tag != 0 && u32::from(s.key.kind) == BB_SESSION_CONTROL)
                 .filter(|s| s.key.addr == addr && s.key.user == user)
                 .map(|s| s.counters.packets_sent)
                 .sum::<u64>()

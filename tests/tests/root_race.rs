@@ -80,7 +80,7 @@ fn a_frame_met_by_two_cpus_is_one_adu() {
     // One destination is one session, or two where both CPUs met it new.
     let sessions: Vec<bb_session> = (0..BB_MAX_SESSIONS)
         .map(|i| lab.get("bb_sessions", &i).unwrap())
-        .filter(|s: &bb_session| u32::from(s.key.kind) == BB_SESSION_DST && s.tag != 0)
+        .filter(|s: &bb_session| u32::from(s.key.kind) == BB_SESSION_DST && s.way.tag != 0)
         .collect();
     assert!((1..=2).contains(&sessions.len()), "{}", sessions.len());
     assert_eq!(

@@ -331,7 +331,7 @@ fn full_table_overflows_to_plain_and_idle_slots_change_hands() {
     let mut held: Vec<(u32, bb_session)> = Vec::new();
     for index in 0..BB_MAX_SESSIONS {
         let mut s: bb_session = lab.get("bb_sessions", &index).unwrap();
-        if s.tag != 0 {
+        if s.way.tag != 0 {
             s.counters.queued = 1;
             lab.put("bb_sessions", &index, &s);
             held.push((index, s));
@@ -359,7 +359,7 @@ fn full_table_overflows_to_plain_and_idle_slots_change_hands() {
         .find(|(index, _)| *index == u32::from(out.cb.session))
         .unwrap()
         .1;
-    assert_eq!(now_its.gen_, before.gen_ + 1);
+    assert_eq!(now_its.way.gen_, before.way.gen_ + 1);
     assert_eq!(now_its.counters.packets_in, 0);
     assert_ne!(now_its.key, before.key);
     drop(sessions);

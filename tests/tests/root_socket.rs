@@ -144,8 +144,8 @@ fn a_socket_states_its_rate() {
             send(s, 1);
             (0..BB_MAX_SESSIONS)
                 .map(|i| lab.get::<u32, bb_session>("bb_sessions", &i).unwrap())
-                .filter(|x| u32::from(x.key.kind) == BB_SESSION_DST && x.tag != 0)
-                .max_by_key(|x| x.used_ns)
+                .filter(|x| u32::from(x.key.kind) == BB_SESSION_DST && x.way.tag != 0)
+                .max_by_key(|x| x.way.used_ns)
                 .map(|x| (x.key.user, x.rate))
                 .unwrap()
         };

@@ -9,13 +9,14 @@ use std::{io, os::fd::AsRawFd as _, time::Duration};
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::mapped,
+    bpf::{Rule, mapped},
     clock::{MS, SECOND},
     frame::stun,
     netns::{ifindex, in_namespace},
     socket::{get, set},
     user::{NOBODY, as_nobody},
 };
+use libbpf_rs::MapCore as _;
 use sockopt_lab::*;
 
 #[test]
@@ -217,7 +218,7 @@ fn a_nobody_sets_lifetimes_and_reads_its_counters() {
 fn sessions_of(lab: &bestby_tests::bpf::Lab, kind: bb_session_kind) -> Vec<bb_session> {
     (0..BB_MAX_SESSIONS)
         .map(|index| lab.session(index as u16))
-        .filter(|s| s.tag != 0 && u32::from(s.key.kind) == kind)
+        .filter(|s| s.way.tag != 0 && u32::from(s.key.kind) == kind)
         .collect()
 }
 
@@ -258,19 +259,128 @@ fn what_a_user_says_of_a_peer_never_reaches_the_packets_of_another() {
             .map(|s| (s.key.user, s.owd_ns, s.rate))
             .collect();
         all.sort_unstable();
-        assert_eq!(all, [(0, 0, 0), (NOBODY + 1, SECOND, 77_000)]);
+        assert_eq!(all, [(1, 0, 0), (NOBODY + 1, SECOND, 77_000)]);
 
-        // Taken back, it is everybody's session again.
+        // Taken back, their own packets leave again.
         as_nobody(|| set(&udp(), LEVEL, BB_SO_PEER, &peer(0, 0)).unwrap());
         std::thread::sleep(Duration::from_millis(11));
-        let everybodys = || {
-            let all = sessions(&lab);
-            let one = all.iter().find(|s| s.key.user == 0).unwrap();
-            one.counters.packets_sent
-        };
-        let before = everybodys();
         send(&theirs, 1);
-        assert_eq!(everybodys(), before + 1);
+        assert_eq!(stats(&theirs).packets_sent, 1);
+        // With a rule both are media: one session, until a socket says something again.
+        lab.rules(&[Rule::new().dport(5004).priority(1)]);
+        send(&theirs, 2);
+        send(&ours, 3);
+        let media = |user: u32| -> Vec<u64> {
+            let all = sessions(&lab);
+            let all = all.iter().filter(|s| s.key.media == 1 && s.user == 0);
+            let of_user = all.filter(|s| s.key.user == user);
+            of_user.map(|s| s.counters.packets_sent).collect()
+        };
+        assert_eq!((media(0), media(NOBODY + 1)), (vec![5], vec![]));
+        as_nobody(|| set(&udp(), LEVEL, BB_SO_PEER, &peer(0, 77_000)).unwrap());
+        std::thread::sleep(Duration::from_millis(11));
+        send(&theirs, 1);
+        send(&ours, 1);
+        assert_eq!((media(0), media(NOBODY + 1)), (vec![6], vec![1]));
+    });
+}
+
+#[test]
+fn peer_said_through_a_socket_of_root_counts_for_roots_sockets() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        // A daemon that opens its socket, then gives up root.
+        let daemons = udp();
+        as_nobody(|| {
+            set(&daemons, LEVEL, BB_SO_PEER, &peer(SECOND, 0)).unwrap();
+            set(&daemons, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
+        });
+        send(&daemons, 3);
+        let c = stats(&daemons);
+        assert_eq!((c.packets_in, c.dropped[BB_DROP_STALE as usize]), (3, 3));
+        // The user that it became has said nothing for its own sockets.
+        as_nobody(|| {
+            let own = udp();
+            set(&own, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
+            send(&own, 3);
+            assert_eq!(stats(&own).packets_sent, 3);
+        });
+        drop(lab);
+    });
+}
+
+#[test]
+fn stats_of_an_entry_made_anew_do_not_go_backwards() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        let s = udp();
+        set(&s, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
+        send(&s, 10);
+        assert_eq!(stats(&s).packets_in, 10);
+        // As when thousands of other sockets push it out.
+        let map = lab.map("bb_sock_stats");
+        let forget = || {
+            let keys: Vec<_> = map.keys().collect();
+            assert_eq!(keys.len(), 1);
+            map.delete(&keys[0]).unwrap();
+        };
+        forget();
+        assert_eq!(stats(&s).packets_in, 10);
+        send(&s, 5);
+        assert_eq!((stats(&s).packets_in, stats(&s).packets_sent), (15, 15));
+        forget();
+        send(&s, 1);
+        assert_eq!((stats(&s).packets_in, stats(&s).queued), (16, 0));
+        // Another socket's are its own.
+        let other = udp();
+        set(&other, LEVEL, BB_SO_LIFETIME, &(100 * MS)).unwrap();
+        assert_eq!(stats(&other).packets_in, 0);
+    });
+}
+
+#[test]
+fn what_no_rule_covers_belongs_to_its_user() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        lab.rules(&[Rule::new().dport(5006).priority(1)]);
+        let theirs = as_nobody(udp);
+        let ours = udp();
+        let first = as_nobody(|| {
+            let s = udp();
+            set(&s, LEVEL, BB_SO_PRIORITY, &0u32).unwrap();
+            s
+        });
+        for to in [5004, 5005, 5006] {
+            for s in [&theirs, &ours, &first] {
+                s.send_to(b"x", ("10.9.0.2", to)).unwrap();
+            }
+        }
+        let find = |kind, user: u32, media| {
+            let all = sessions_of(&lab, kind);
+            let mut all = all
+                .into_iter()
+                .filter(|s| s.key.user == user && s.key.media == media);
+            let one = all.next().unwrap();
+            assert!(all.next().is_none());
+            one
+        };
+        let plain = [1, NOBODY + 1].map(|user| find(BB_SESSION_PLAIN, user, 0));
+        assert_ne!(plain[0].user, plain[1].user);
+        for (session, uid) in plain.iter().zip([0, NOBODY]) {
+            let user: bb_user = lab.get("bb_users", &u32::from(session.user)).unwrap();
+            assert_eq!((user.key.user, user.key.addr), (uid + 1, [0; 16]));
+            assert_ne!(u32::from(session.user), BB_USER_NONE);
+        }
+        // Priority 0 by a socket option is its user's affair ...
+        let said = find(BB_SESSION_DST, NOBODY + 1, 0);
+        assert_eq!(said.user, plain[1].user);
+        assert_eq!(said.counters.packets_sent, 2);
+        // ... but where a rule covers the packet, everybody's is media.
+        let media = find(BB_SESSION_DST, 0, 1);
+        assert_eq!((media.user, media.counters.packets_sent), (0, 3));
     });
 }
 
@@ -297,7 +407,7 @@ fn a_socket_that_limits_its_own_rate_limits_no_other_users() {
             .map(|s| (s.key.user, s.rate, s.counters.packets_sent))
             .collect();
         all.sort_unstable();
-        assert_eq!(all, [(0, 0, 20), (NOBODY + 1, 50_000, 20)]);
+        assert_eq!(all, [(1, 0, 20), (NOBODY + 1, 50_000, 20)]);
     });
 }
 
@@ -319,7 +429,6 @@ fn each_user_has_signalling_of_its_own() {
             .map(|s| (s.key.user, s.key.addr, s.counters.packets_sent))
             .collect();
         all.sort_unstable();
-        // Neighbour discovery of the kernel's is root's, too.
         assert_eq!((all[0].0, all[0].1), (1, [0; 16]));
         assert!(all[0].2 >= 3, "{all:?}");
         assert_eq!(all[1..], [(NOBODY + 1, [0; 16], 50)]);

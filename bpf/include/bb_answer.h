@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The answers that a flow keeps (struct bb_flow): one 64-bit word each, the
+ * generation of the flow's way on top. A word of another generation is another
+ * flow's. It is compared-and-swapped with the word that was read before the
+ * answer was looked for, so a CPU that is slow finds the word changed and leaves
+ * it alone. Compiled natively, too: bpf/tests/table.rs.
+ */
+#ifndef BB_ANSWER_H
+#define BB_ANSWER_H
+
+#include "bb_table.h"
+
+#define BB_ANSWER_BITS 48
+#define BB_ANSWER_MASK ((1ULL << BB_ANSWER_BITS) - 1)
+
+#define bb_answer_of(gen_, bits_) ((__u64)(gen_) << BB_ANSWER_BITS | ((bits_) & BB_ANSWER_MASK))
+
+/* The word as it is; it is the flow's own if bb_answer_is. */
+bb_inline __u64 bb_answer(const __u64 *word)
+{
+	BB_STEP();
+	return *(const volatile __u64 *)word;
+}
+
+bb_inline int bb_answer_is(__u64 word, __u32 gen)
+{
+	return word >> BB_ANSWER_BITS == (gen & 0xFFFF);
+}
+
+/* Keeps the answer, if the word is still the flow's and still the one that was read. */
+bb_inline void bb_keep_answer(__u64 *word, __u64 before, __u32 gen, __u64 bits)
+{
+	__u64 after = bb_answer_of(gen, bits);
+
+	if (!bb_answer_is(before, gen) || before == after)
+		return;
+	BB_STEP();
+	__sync_bool_compare_and_swap(word, before, after);
+}
+
+/* A session's index and generation as an answer. */
+#define bb_answer_session(index_, gen_) ((__u64)(index_) | (__u64)(__u32)(gen_) << 16)
+#define bb_answer_index(word_) ((__u32)(word_) & 0xFFFF)
+#define bb_answer_gen(word_) ((__u32)((word_) >> 16))
+
+/* A rule, looked for under `rule_gen` for the interface in `slot`, as an answer. */
+#define bb_answer_rule(rule_, slot_, rule_gen_) \
+	((__u64)(rule_) | (__u64)(slot_) << 16 | (__u64)((rule_gen_) & 0xFFFFFF) << 24)
+#define BB_NO_SLOT 0xFF
+
+/* All but way and key, of a way that is claimed. */
+bb_inline void bb_wipe_flow(struct bb_flow *flow, __u64 hash)
+{
+	__u32 gen = flow->way.gen;
+
+	flow->rule = bb_answer_of(gen, bb_answer_rule(0, BB_NO_SLOT, 0));
+	BB_STEP();
+	flow->session = bb_answer_of(gen, BB_SESSION_NONE);
+	flow->plain = bb_answer_of(gen, BB_SESSION_NONE);
+	flow->owd_ns = bb_answer_of(gen, 0);
+	flow->refreshed_ns = 0;
+	flow->plain_refreshed_ns = 0;
+	flow->hash = hash;
+	flow->measured = 0;
+	flow->media_gen = 0;
+	flow->stream = 0;
+	flow->plain_until_ns = 0;
+	flow->leaf = 0;
+}
+
+#endif /* BB_ANSWER_H */

@@ -92,6 +92,55 @@ pub fn link_cgroup(
     create_link(program, cgroup.as_raw_fd(), kind)
 }
 
+/// Programs at a device's tcx egress, in the order in which they run.
+///
+/// # Errors
+/// `EINVAL` on kernels before 6.6.
+pub fn tcx_egress(ifindex: u32) -> io::Result<Vec<u32>> {
+    // The kernel's own limit of programs at one place.
+    let mut ids = [0_u32; 64];
+    let mut query = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as u64,
+        prog_ids: ids.as_mut_ptr(),
+        ..Default::default()
+    };
+    query.__bindgen_anon_1.prog_cnt = ids.len() as u32;
+    let target =
+        i32::try_from(ifindex).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: the query names an array of ours and its length, which the kernel fills at most; both outlive the call.
+    let count = unsafe {
+        result(libbpf_sys::bpf_prog_query_opts(
+            target,
+            libbpf_sys::BPF_TCX_EGRESS,
+            &raw mut query,
+        ))?;
+        query.__bindgen_anon_1.prog_cnt
+    };
+    Ok(ids.into_iter().take(count as usize).collect())
+}
+
+/// Name of a loaded program; `None` where the kernel does not show it (to CAP_SYS_ADMIN only).
+pub fn program_name(id: u32) -> Option<String> {
+    // SAFETY: the call takes a number and makes a descriptor.
+    let fd = result(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) }).ok()?;
+    // SAFETY: the call made this descriptor for us, and nobody else owns it.
+    let program = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: `info` is plain data of `length` bytes, which the kernel fills at most.
+    result(unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut length)
+    })
+    .ok()?;
+    let bytes: Vec<u8> = info
+        .name
+        .iter()
+        .map(|c| c.to_ne_bytes()[0])
+        .take_while(|b| *b != 0)
+        .collect();
+    String::from_utf8(bytes).ok()
+}
+
 /// Makes a link run another program from the next packet on.
 ///
 /// # Errors

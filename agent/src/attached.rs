@@ -70,6 +70,22 @@ pub(crate) fn instances(mode: Mode, request: &AttachRequest, link: &Link) -> u32
     }
 }
 
+/// What changes for paced sockets where the queue takes the place of fq.
+pub(crate) fn in_place_of_fq(mode: Mode, request: &AttachRequest) -> Option<&'static str> {
+    match mode {
+        Mode::Qdisc => Some(
+            "it takes the place of fq: paced sockets (SO_MAX_PACING_RATE, TCP's pacing) now rely on bestby, which sends \
+             no packet before its timestamp",
+        ),
+        _ if request.rate.is_some() => Some(
+            "it takes the place of fq: in mode tc nothing holds the packets of paced sockets (SO_MAX_PACING_RATE, TCP's \
+             pacing) until their timestamps",
+        ),
+        // Without a rate, mode tc takes no qdisc's place.
+        _ => None,
+    }
+}
+
 impl Attached {
     /// Packets queued at most.
     pub(crate) fn limit(&self) -> u32 {
@@ -127,5 +143,21 @@ impl Attached {
             counters: abi::bb_counters::default(),
             link_next: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fq_is_missed_where_its_place_is_taken() {
+        let mut request = AttachRequest::new("eth0".parse().unwrap());
+        let said =
+            |mode, request: &AttachRequest| in_place_of_fq(mode, request).unwrap_or_default();
+        assert!(said(Mode::Qdisc, &request).contains("rely on bestby"));
+        assert_eq!(said(Mode::Tc, &request), "");
+        request.rate = "1mbit".parse().ok();
+        assert!(said(Mode::Tc, &request).contains("nothing holds the packets"));
     }
 }

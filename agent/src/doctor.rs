@@ -230,7 +230,44 @@ impl Datapath {
                 ));
             }
         }
+        for attached in self.attached.values() {
+            let before = self.before_classifier(attached);
+            if !before.is_empty() {
+                checks.push(check(
+                    "tcx",
+                    CheckStatus::Warn,
+                    format!(
+                        "{}: {} at tcx before the classifier; packets for which it ends the chain are not judged",
+                        attached.dev,
+                        before.join(", ")
+                    ),
+                    format!(
+                        "let it return TCX_NEXT, or start it after bestby iface attach {}",
+                        attached.dev
+                    ),
+                ));
+            }
+        }
         if let Ok(g) = global(&self.shared) {
+            for (name, count, meaning) in g.named() {
+                let hint = match name {
+                    "bad cb" => {
+                        "another tcx program behind the classifier writes to skb->cb: it should not"
+                    }
+                    "no cb" => "bpftool net shows the programs at tcx; they should return TCX_NEXT",
+                    "refused" => "attach the interface again",
+                    "segmenter lost" => "bestby iface detach and attach make the device anew",
+                    _ => continue,
+                };
+                if count > 0 {
+                    checks.push(check(
+                        name,
+                        CheckStatus::Warn,
+                        format!("{count} {meaning}"),
+                        hint,
+                    ));
+                }
+            }
             if g.sessions_full > 0 {
                 checks.push(check(
                     "sessions",

@@ -139,7 +139,10 @@ impl Classifier {
 /// The pin cannot be removed, or the kernel's refusal.
 pub fn detach(tc: &mut Tc, ifindex: u32, name: &str, pin: &Path) -> Result<()> {
     if pin.exists() {
-        // The last reference to the link: the kernel detaches it.
+        // At once: the kernel frees a link whose pin goes only later, and refuses the same program until then.
+        if let Ok(link) = libbpf_rs::Link::open(pin) {
+            let _ = link.detach();
+        }
         return std::fs::remove_file(pin).tried(|| format!("removing {}", pin.display()));
     }
     tc.remove_filter(ifindex, name)

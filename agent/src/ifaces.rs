@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use bestby_api::{AttachRequest, DevName, Done, InterfaceInfo, Method, Mode};
 use bestby_bpf::abi;
 
-use crate::attached::{Attached, instances, limit};
+use crate::attached::{Attached, in_place_of_fq, instances, limit};
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
 use crate::qdisc::{self, Queue};
 use crate::tc::{Link, Qdisc};
-use crate::{hooks, htb, maps, ruleset, tc};
+use crate::{attach, hooks, htb, maps, ruleset, tc};
 
 /// Where classifiers are without tcx.
 const NO_TCX: &str = "the classifier is attached by clsact: this kernel has no tcx (6.6)";
@@ -104,6 +104,13 @@ impl Datapath {
                     .attach_new(&link, request, mode, old.earlier.clone(), from_file, notes)
                     .map_err(|e| self.go_back(&old, e));
             }
+        }
+        let paced = self
+            .tc
+            .qdiscs(link.ifindex)
+            .is_ok_and(|all| all.iter().any(|q| q.kind == "fq"));
+        if paced {
+            notes.extend(in_place_of_fq(mode, request).map(String::from));
         }
         let earlier = self.take_root(&link, root, request.replace)?;
         self.attach_new(&link, request, mode, earlier, from_file, notes)
@@ -424,16 +431,12 @@ impl Datapath {
             }
         }
         self.take_away(slot, &attached, link.as_ref());
-        let restored = attached
-            .earlier
-            .as_ref()
-            .map_or("the kernel's default qdisc".into(), |q| {
-                format!("qdisc {}", q.kind)
-            });
-        Ok(Done {
-            message: format!("interface {dev} detached; it has {restored} again"),
-            warnings,
-        })
+        let message = match self.tc.root(attached.ifindex) {
+            _ if link.is_none() => format!("interface {dev} detached; its device is gone"),
+            Ok(Some(q)) => format!("interface {dev} detached; its root qdisc is {} now", q.kind),
+            _ => format!("interface {dev} detached; it has no root qdisc now"),
+        };
+        Ok(Done { message, warnings })
     }
 
     /// Whether the classifier is where it was attached. What cannot be found out counts as there.
@@ -447,6 +450,26 @@ impl Datapath {
             Ok(libbpf_rs::query::LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == attached.ifindex,
             _ => true,
         })
+    }
+
+    /// Programs of others that run before the classifier, and can keep packets from it.
+    pub(crate) fn before_classifier(&self, attached: &Attached) -> Vec<String> {
+        let pin = self.pins(attached.ifindex).join("classify");
+        let ours = libbpf_rs::Link::open(pin)
+            .and_then(|link| link.info())
+            .map(|info| info.prog_id);
+        let (true, Ok(ours)) = (attached.tcx, ours) else {
+            return Vec::new();
+        };
+        attach::tcx_egress(attached.ifindex)
+            .unwrap_or_default()
+            .into_iter()
+            .take_while(|id| *id != ours)
+            .map(|id| match attach::program_name(id) {
+                Some(name) => format!("{name} (program {id})"),
+                None => format!("program {id}"),
+            })
+            .collect()
     }
 
     /// Counters of an attached interface.
@@ -480,6 +503,13 @@ impl Datapath {
                 notes.push(
                     "the classifier is gone, its packets are not judged: attach again".into(),
                 );
+            }
+            let before = self.before_classifier(&a);
+            if !before.is_empty() {
+                notes.push(format!(
+                    "{} at tcx before the classifier: packets for which it ends the chain are not judged",
+                    before.join(", ")
+                ));
             }
             let kernel = a.kernel(self.plain_share);
             all.push(InterfaceInfo {

@@ -105,40 +105,12 @@ pub fn text(stats: &Stats, interfaces: &[InterfaceInfo]) -> Result<String> {
             object.add(name, counters);
         }
     }
-    let global = &stats.global;
-    for (name, help, value) in [
-        (
-            "no_metadata",
-            "Packets for which no source gave a deadline or priority",
-            global.no_metadata,
-        ),
-        (
-            "malformed",
-            "Packets whose headers end early or never",
-            global.malformed,
-        ),
-        (
-            "foreign_mark",
-            "Packets with a mark that is not bestby's",
-            global.foreign_mark,
-        ),
-        (
-            "no_rtt",
-            "Times that the delay to a receiver was looked for and not known",
-            global.no_rtt,
-        ),
-        (
-            "sessions_full",
-            "Packets that found the session table full",
-            global.sessions_full,
-        ),
-        ("events_lost", "Drop notices left out", global.events_lost),
-        (
-            "past_deadline",
-            "Packets already stale when first seen",
-            global.past_deadline,
-        ),
-    ] {
+    let object = Object::new(&mut registry, "payload_type");
+    for (payload_type, counters) in &stats.payload_types {
+        object.add(&payload_type.to_string(), counters);
+    }
+    for (name, value, help) in stats.global.named() {
+        let name = name.to_ascii_lowercase().replace(' ', "_");
         let counter: Counter = Counter::default();
         counter.inc_by(value);
         registry.register(format!("bestby_{name}"), help, counter);
@@ -176,6 +148,9 @@ mod tests {
         };
         counters.dropped.adu = 3;
         stats.flows.insert("audio".into(), counters);
+        stats.payload_types.insert(111, counters);
+        stats.global.no_cb = 7;
+        stats.global.no_rtt = 8;
         let text = text(&stats, &[]).unwrap();
         assert!(
             text.contains("bestby_flow_packets_in_total{flow=\"audio\"} 5"),
@@ -187,6 +162,14 @@ mod tests {
         );
         assert!(
             text.contains("bestby_flow_queued_packets{flow=\"audio\"} 2"),
+            "{text}"
+        );
+        assert!(
+            text.contains("bestby_payload_type_packets_in_total{payload_type=\"111\"} 5"),
+            "{text}"
+        );
+        assert!(
+            text.contains("bestby_no_cb_total 7") && text.contains("bestby_no_rtt_total 8"),
             "{text}"
         );
         assert!(text.ends_with("# EOF\n"));

@@ -57,6 +57,18 @@ fn has_address(key: &abi::bb_session_key) -> bool {
     }
 }
 
+/// Whose a session is.
+fn user_name(session: &abi::bb_session) -> Option<String> {
+    let key = &session.key;
+    match key.user.checked_sub(1) {
+        Some(uid) => Some(format!("uid-{uid}")),
+        None if session.tag != 0 && key.media == 0 && has_address(key) && key.hash != 0 => {
+            Some("forwarded".into())
+        }
+        None => None,
+    }
+}
+
 const fn kind_name(kind: u32) -> &'static str {
     match kind {
         abi::BB_SESSION_CONTROL => "control",
@@ -81,6 +93,13 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         sessions_full: get(abi::BB_G_SESSIONS_FULL)?,
         events_lost: get(abi::BB_G_EVENTS_LOST)?,
         past_deadline: get(abi::BB_G_PAST_DEADLINE)?,
+        bad_cb: get(abi::BB_G_BAD_CB)?,
+        no_cb: get(abi::BB_G_NO_CB)?,
+        streams_full: get(abi::BB_G_STREAMS_FULL)?,
+        users_full: get(abi::BB_G_USERS_FULL)?,
+        forwarded_mark: get(abi::BB_G_FORWARDED_MARK)?,
+        refused: get(abi::BB_G_REFUSED)?,
+        segmenter_lost: get(abi::BB_G_SEGMENTER_LOST)?,
     })
 }
 
@@ -148,10 +167,21 @@ impl Datapath {
                 maps::counters(&self.iface_counters(*slot, attached)?),
             );
         }
+        let mut payload_types = BTreeMap::new();
+        for (index, counters) in self.shared.rtp_stats.entries()? {
+            if let Some(pt) = index
+                .checked_sub(abi::BB_RTP)
+                .and_then(|pt| u8::try_from(pt).ok())
+                && counters.packets_in > 0
+            {
+                payload_types.insert(pt, maps::counters(&counters));
+            }
+        }
         Ok(Stats {
             flows,
             sessions,
             interfaces,
+            payload_types,
             global: global(&self.shared)?,
         })
     }
@@ -221,6 +251,8 @@ impl Datapath {
             sessions.push(SessionInfo {
                 dev: devices.get(&s.key.ifindex).cloned().unwrap_or_default(),
                 kind: kind_name(kind).into(),
+                media: s.key.media != 0,
+                user: user_name(&s),
                 addr: addr.map(|a| a.to_string()),
                 rate_bytes_s: (s.rate > 0).then_some(s.rate),
                 owd_ns,

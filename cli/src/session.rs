@@ -79,13 +79,15 @@ pub(crate) fn render(list: &SessionList) -> String {
 
 fn sessions(sessions: &[SessionInfo]) -> String {
     let mut table = Table::new(&[
-        "SESSION", "KIND", ">RATE", ">OWD", "OWD FROM", ">IDLE", ">QUEUED", ">IN", ">SENT",
-        ">DROPPED",
+        "SESSION", "KIND", "MEDIA", "USER", ">RATE", ">OWD", "OWD FROM", ">IDLE", ">QUEUED", ">IN",
+        ">SENT", ">DROPPED",
     ]);
     for s in sessions {
         table.row(vec![
             (&s.name).into(),
             (&s.kind).into(),
+            if s.media { "yes" } else { "no" }.into(),
+            or_dash(s.user.as_ref()).into(),
             or_dash(s.rate_bytes_s.map(rate)).into(),
             or_dash(s.owd_ns.map(time)).into(),
             (&s.owd_source).into(),
@@ -96,7 +98,7 @@ fn sessions(sessions: &[SessionInfo]) -> String {
             s.counters.dropped.total().into(),
         ]);
     }
-    table.without_empty(&["OWD FROM"]).render()
+    table.without_empty(&["USER", "OWD FROM"]).render()
 }
 
 fn peers(peers: &[PeerInfo]) -> String {

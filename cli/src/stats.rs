@@ -37,7 +37,7 @@ pub(crate) fn drop_reasons(drops: &Drops) -> String {
     }
 }
 
-/// Three tables and, if anything is unusual, a fourth.
+/// A table for each kind of object and, if anything is unusual, one of the host.
 pub(crate) fn render(stats: &Stats) -> String {
     let mut parts = Vec::new();
     for (heading, counters) in [
@@ -52,6 +52,9 @@ pub(crate) fn render(stats: &Stats) -> String {
     if parts.is_empty() {
         return "nothing is counted yet: no interface is under control\n".into();
     }
+    if !stats.payload_types.is_empty() {
+        parts.push(table("RTP PAYLOAD TYPE", &stats.payload_types));
+    }
     let global = global(&stats.global);
     if !global.is_empty() {
         parts.push(global);
@@ -59,7 +62,7 @@ pub(crate) fn render(stats: &Stats) -> String {
     parts.join("\n")
 }
 
-fn table(heading: &'static str, counters: &BTreeMap<String, Counters>) -> String {
+fn table<K: ToString>(heading: &'static str, counters: &BTreeMap<K, Counters>) -> String {
     let mut table = Table::new(&[
         heading,
         ">IN",
@@ -78,7 +81,7 @@ fn table(heading: &'static str, counters: &BTreeMap<String, Counters>) -> String
     ]);
     for (name, c) in counters {
         table.row(vec![
-            name.into(),
+            name.to_string().into(),
             c.packets_in.into(),
             bytes(c.bytes_in).into(),
             c.packets_sent.into(),
@@ -101,43 +104,7 @@ fn table(heading: &'static str, counters: &BTreeMap<String, Counters>) -> String
 
 fn global(g: &GlobalCounters) -> String {
     let mut table = Table::new(&["HOST", ">COUNT", "MEANING"]);
-    for (name, n, meaning) in [
-        (
-            "no metadata",
-            g.no_metadata,
-            "packets that nobody gave a deadline or priority",
-        ),
-        (
-            "malformed",
-            g.malformed,
-            "packets whose headers end early or never",
-        ),
-        (
-            "foreign mark",
-            g.foreign_mark,
-            "packets with a mark that is not bestby's",
-        ),
-        (
-            "no RTT",
-            g.no_rtt,
-            "look-ups of a delay to a receiver that is not known: taken as 0",
-        ),
-        (
-            "sessions full",
-            g.sessions_full,
-            "packets that found no free session and went best effort",
-        ),
-        (
-            "events lost",
-            g.events_lost,
-            "drop notices left out because they came too fast",
-        ),
-        (
-            "past deadline",
-            g.past_deadline,
-            "packets that were stale when first seen",
-        ),
-    ] {
+    for (name, n, meaning) in g.named() {
         if n > 0 {
             table.row(vec![name.into(), n.into(), meaning.into()]);
         }

@@ -18,7 +18,11 @@ use cli_lab::{Lab, lab};
 /// What an agent says that does not start.
 #[track_caller]
 fn refusal(lab: &Lab) -> String {
-    let mut command = Command::new(binary("bestbyd"));
+    refusal_of(lab, Command::new(binary("bestbyd")))
+}
+
+#[track_caller]
+fn refusal_of(lab: &Lab, mut command: Command) -> String {
     command
         .arg("--config")
         .arg(lab.path("bestby.toml"))
@@ -175,5 +179,38 @@ fn maps_of_the_release_before_are_refused_with_the_steps_to_take() {
         lab.ok("iface attach v0 --mode tc");
         assert_eq!(counted(&pins), 5);
         lab.ok("iface detach v0");
+    });
+}
+
+#[test]
+fn an_agent_that_may_not_read_btf_compares_what_was_kept() {
+    lab("", |lab| {
+        let pins = lab.path("bpf");
+        lab.stop();
+        let kept = MapHandle::from_pinned_path(pins.join("bba_layouts")).unwrap();
+        let (key, value) = kept
+            .keys()
+            .filter_map(|key| Some((key.clone(), kept.lookup(&key, MapFlags::ANY).ok()??)))
+            .find(|(_, value)| String::from_utf8_lossy(value).contains("\"bb_sessions\""))
+            .unwrap();
+        let mut other = value.clone();
+        let digit = other.iter().rposition(u8::is_ascii_hexdigit).unwrap();
+        other[digit] = if other[digit] == b'0' { b'1' } else { b'0' };
+        kept.update(&key, &other, MapFlags::ANY).unwrap();
+
+        // As under the unit, without CAP_SYS_ADMIN.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"])
+            .arg(binary("bestbyd"));
+        let said = refusal_of(lab, command);
+        assert!(
+            said.contains("bb_sessions is not from this version")
+                && said.contains("not where this bestbyd wants them"),
+            "{said}"
+        );
+        // Who may read BTF knows better.
+        lab.start();
+        assert_eq!(lab.json("status")["adopted"], true);
     });
 }

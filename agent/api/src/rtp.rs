@@ -294,7 +294,10 @@ pub(crate) fn parse_payload(hex: &str) -> Result<(u8, Ssrc), String> {
         .chunks(2)
         .map(|d| d.iter().fold(0, |n, d| n << 4 | d))
         .collect();
-    let Some(header) = bytes.first_chunk::<12>().filter(|_| digits.len() % 2 == 0) else {
+    let Some(header) = bytes
+        .first_chunk::<12>()
+        .filter(|_| digits.len().is_multiple_of(2))
+    else {
         return Err("payload is shorter than RTP's header of 12 bytes".into());
     };
     if header[0] >> 6 != 2 {

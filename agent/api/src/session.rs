@@ -50,6 +50,12 @@ pub struct SessionInfo {
     pub dev: String,
     /// `dst`, `flow`, `prefix`, `interface`, `control` or `plain` (no metadata).
     pub kind: String,
+    /// Whether the operator vouches for it (a flow rule, a mark), so that it goes first.
+    #[serde(default)]
+    pub media: bool,
+    /// Whose it is, `uid-N` of this host or `forwarded`; null: nobody's alone.
+    #[serde(default)]
+    pub user: Option<String>,
     /// Destination address or network, if the session has one.
     #[serde(default)]
     pub addr: Option<String>,

@@ -98,6 +98,98 @@ pub struct GlobalCounters {
     pub events_lost: u64,
     /// Packets already stale when they were first seen.
     pub past_deadline: u64,
+    /// Packets whose control block another program wrote to: sent as plain traffic.
+    pub bad_cb: u64,
+    /// Packets that came to the queue unjudged: a tcx program before the classifier ended the chain.
+    pub no_cb: u64,
+    /// Packets of streams that found the stream table full: each had a lifetime of its own.
+    pub streams_full: u64,
+    /// Packets of users who found the user table full: they share with the others of that kind.
+    pub users_full: u64,
+    /// Forwarded packets with a mark that looks like bestby's: it was not believed.
+    pub forwarded_mark: u64,
+    /// Packets that the queue took not even to count them.
+    pub refused: u64,
+    /// GSO packets that did not come back from the segmenting device.
+    pub segmenter_lost: u64,
+}
+
+impl GlobalCounters {
+    /// Name, value and meaning of each counter.
+    pub const fn named(&self) -> [(&'static str, u64, &'static str); 14] {
+        [
+            (
+                "no metadata",
+                self.no_metadata,
+                "packets that nobody gave a deadline or priority",
+            ),
+            (
+                "malformed",
+                self.malformed,
+                "packets whose headers end early or never",
+            ),
+            (
+                "foreign mark",
+                self.foreign_mark,
+                "packets with a mark that is not bestby's",
+            ),
+            (
+                "no RTT",
+                self.no_rtt,
+                "look-ups of a delay to a receiver that is not known: taken as 0",
+            ),
+            (
+                "sessions full",
+                self.sessions_full,
+                "packets that found no free session and went best effort",
+            ),
+            (
+                "events lost",
+                self.events_lost,
+                "drop notices left out because they came too fast",
+            ),
+            (
+                "past deadline",
+                self.past_deadline,
+                "packets that were stale when first seen",
+            ),
+            (
+                "bad cb",
+                self.bad_cb,
+                "packets whose control block another tcx program overwrote: sent as plain traffic",
+            ),
+            (
+                "no cb",
+                self.no_cb,
+                "packets that no classifier saw: a tcx program before it ended the chain",
+            ),
+            (
+                "streams full",
+                self.streams_full,
+                "packets whose stream found no place: no frames, a lifetime each",
+            ),
+            (
+                "users full",
+                self.users_full,
+                "packets whose user found no place: shared with others",
+            ),
+            (
+                "forwarded mark",
+                self.forwarded_mark,
+                "forwarded packets with bestby's mark: not believed",
+            ),
+            (
+                "refused",
+                self.refused,
+                "packets that the queue dropped uncounted: no slot, no interface",
+            ),
+            (
+                "segmenter lost",
+                self.segmenter_lost,
+                "large packets lost in the segmenting device",
+            ),
+        ]
+    }
 }
 
 /// GET /v1/stats, and what `bestby --json stats` prints.
@@ -109,6 +201,9 @@ pub struct Stats {
     pub sessions: BTreeMap<String, Counters>,
     /// By interface.
     pub interfaces: BTreeMap<String, Counters>,
+    /// By RTP payload type, those that were seen.
+    #[serde(default)]
+    pub payload_types: BTreeMap<u8, Counters>,
     /// Of the host.
     #[serde(default)]
     pub global: GlobalCounters,

@@ -169,6 +169,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	if (path.owd_ns > BB_LIFETIME_MAX_NS)
 		path.owd_ns = BB_LIFETIME_MAX_NS;
 	bb_keep_answer(&flow->owd_ns, owd, w->flow_gen, path.owd_ns);
+	flow->measured = path.measured;
 	owd = path.owd_ns;
 	key.ifindex = w->packet.key.ifindex;
 	key.kind = kind;
@@ -200,7 +201,6 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 		return 0;
 	bb_keep_answer(&flow->session, before, w->flow_gen, bb_answer_session(w->session, gen));
 	flow->refreshed_ns = w->now;
-	flow->measured = path.measured;
 	if (w->packet.key.proto == BB_PROTO_TCP)
 		bb_note_tcp_path(skb, w->session, gen);
 	/* The overflow session is many destinations' too, nobody's rate, and no user's. */

@@ -112,11 +112,13 @@ fn audio(lab: &Lab, peer: &Netns, packets: u64, mut look: impl FnMut()) -> u64 {
     counter.join().unwrap()
 }
 
-/// Bulk connections to the audio's receiver while it gets ten seconds of it, and five seconds after they ended.
-fn beside_bulk(mode: &str, connections: usize) {
+/// Bulk connections to the audio's receiver while it gets ten seconds of it, and five seconds after they ended. Super-packets
+/// are another cause of late audio, with tests of their own: where they are not `cut`, only the owd is looked at.
+fn beside_bulk(mode: &str, connections: usize, cut: bool) {
     linked_lab(require::bpf_qdisc(), |lab, peer| {
-        // Super-packets are another cause of late audio, with tests of their own.
-        lab.netns.run("ip link set dev v0 gso_max_segs 1");
+        if cut {
+            lab.netns.run("ip link set dev v0 gso_max_segs 1");
+        }
         netem(peer, "add", RTT_MS);
         let agent = start(lab, mode);
         sink(peer);
@@ -160,7 +162,7 @@ fn beside_bulk(mode: &str, connections: usize) {
             waited / MS
         );
         assert!(
-            waited > 2 * RTT_MS * MS,
+            waited > (RTT_MS + 10) * MS,
             "nothing waited: the test would prove nothing"
         );
         let path = RTT_MS * MS / 2;
@@ -170,29 +172,39 @@ fn beside_bulk(mode: &str, connections: usize) {
                 "owd {owd} of {path}"
             );
         }
-        assert!(during >= 495, "{during} of 500 beside bulk");
-        assert!(after >= 248, "{after} of 250 after it");
+        assert!(!cut || during >= 495, "{during} of 500 beside bulk");
+        assert!(!cut || after >= 248, "{after} of 250 after it");
     });
 }
 
 #[test]
 fn qdisc_one_bulk_connection_costs_no_audio() {
-    beside_bulk("qdisc", 1);
+    beside_bulk("qdisc", 1, true);
 }
 
 #[test]
 fn qdisc_many_bulk_connections_cost_no_audio() {
-    beside_bulk("qdisc", 24);
+    beside_bulk("qdisc", 24, true);
 }
 
 #[test]
 fn tc_one_bulk_connection_costs_no_audio() {
-    beside_bulk("tc", 1);
+    beside_bulk("tc", 1, true);
 }
 
 #[test]
 fn tc_many_bulk_connections_cost_no_audio() {
-    beside_bulk("tc", 24);
+    beside_bulk("tc", 24, true);
+}
+
+#[test]
+fn qdisc_super_packets_are_not_the_path() {
+    beside_bulk("qdisc", 1, false);
+}
+
+#[test]
+fn tc_super_packets_are_not_the_path() {
+    beside_bulk("tc", 1, false);
 }
 
 #[test]

@@ -61,30 +61,6 @@ static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_
 	return never && w->now < flow->plain_until_ns ? BB_TC_LEAF_PLAIN : leaf;
 }
 
-/* By when a media packet must leave, how much of its ADU came and will come. */
-static __always_inline void bb_tc_question(struct bb_tc_request *r, const struct bb_work *w,
-					   const struct bb_stream_adu *adu, __u32 len, __u32 bytes)
-{
-	/* A frame of the stream, with and without the discount; so much of it came before. */
-	__u32 mean = w->meta.avg_bytes, expected = mean * 13 / 16, before = 0;
-
-	r->latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
-	r->begins = 1;
-	if (!adu)
-		return;
-	before = adu->bytes > len ? adu->bytes - len : 0;
-	r->begins = !before;
-	if (before && expected > before)
-		r->promised_ns = bb_tx_time(expected - before, r->rate);
-	if (expected > before + bytes && !(w->packet.flags & BB_P_MARKER))
-		r->more_ns = bb_tx_time(expected - before - bytes, r->rate);
-	/* Only the first packet answers for its ADU: later, part of it has been spent. */
-	if (!before && expected > bytes) {
-		r->need_ns = bb_tx_time(expected, r->rate);
-		r->whole_ns = bb_tx_time(mean, r->rate);
-	}
-}
-
 /*
  * Chooses the leaf (w->leaf) and says whether the packet may go: BB_TC_ADMIT or
  * a reason. `flow` is NULL for packets without metadata. Apart from bb_tc_finish,
@@ -133,7 +109,12 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		r->idle = 1;
 		w->leaf = BB_TC_LEAVES - 1;
 	} else if (media) {
-		bb_tc_question(r, w, adu, skb->len, bytes);
+		r->latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
+		r->begins = 1;
+		if (adu)
+			bb_tc_frame(r, adu->first_ns, w->meta.avg_bytes,
+				    adu->bytes > skb->len ? adu->bytes - skb->len : 0,
+				    w->packet.flags & BB_P_MARKER);
 		r->tcp = forward && w->packet.key.proto == BB_PROTO_TCP;
 	} else {
 		r->signalling = w->control && (w->packet.key.proto == BB_PROTO_UDP ||

@@ -111,6 +111,11 @@ __u8 bbn_tc_leaf(__u64 ns, __u8 leaf)
 	return bb_tc_leaf(ns, leaf);
 }
 
+void bbn_tc_frame(struct bb_tc_request *r, __u64 first_ns, __u32 mean, __u32 before, int last)
+{
+	bb_tc_frame(r, first_ns, mean, before, last);
+}
+
 int bbn_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
 {
 	return bb_tc_ask(model, r);

@@ -3,7 +3,7 @@
 //! - `maps` and `qdisc` get libbpf skeletons (libbpf loads struct_ops objects
 //!   and creates the pinned maps),
 //! - the hook programs become plain objects, embedded for Aya,
-//! - `bb_core.h` is compiled natively too, for the property tests.
+//! - `bb_core.h` and `bb_frame.h` are compiled natively too, for the property tests.
 //!
 //! `BESTBY_CLANG` names another clang than `clang-19`.
 
@@ -43,9 +43,12 @@ fn main() -> Result<()> {
         }
     }
 
-    println!("cargo:rerun-if-changed=src/core_native.c");
+    let native = ["core", "frame"].map(|name| dir.join(format!("src/{name}_native.c")));
+    for source in &native {
+        println!("cargo:rerun-if-changed={}", source.display());
+    }
     cc::Build::new()
-        .file(dir.join("src/core_native.c"))
+        .files(&native)
         .include(dir.join("include"))
         .flag("-fno-strict-aliasing")
         .flag("-Wall")

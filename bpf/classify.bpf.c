@@ -4,7 +4,8 @@
  * interface of bestby (tcx from 6.6, a clsact filter before).
  *
  *   packet -> flow (bb_parse) -> rule, once per flow (bb_rules)
- *          -> deadline, priority, ADU (bb_meta) -> session (bb_session)
+ *          -> deadline, priority (bb_meta), stream and ADU (bb_stream)
+ *          -> session (bb_session)
  *          -> struct bb_cb in skb->cb[0..4], which the qdisc reads;
  *             in mode tc also the verdict (bb_tc).
  *
@@ -32,6 +33,7 @@
 #include "bb_parse.bpf.h"
 #include "bb_rules.bpf.h"
 #include "bb_share.bpf.h"
+#include "bb_stream.bpf.h"
 #include "bb_tc_verdict.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -63,6 +65,7 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 			.class_ = w->class_,
 			.adu = w->meta.adu,
 			.deadline_lo = deadline,
+			.rtp = w->packet.rtp,
 		},
 	};
 
@@ -75,8 +78,10 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 	}
 	if (w->meta.flags & BB_M_COUNTED)
 		flags |= BB_CB_SOCK;
+	if (w->meta.flags & BB_M_REPAIR)
+		flags |= BB_CB_REPAIR;
 	out.cb.flags = flags;
-	out.words[4] = deadline >> 32 & 0xFFFFFF;
+	out.words[4] |= deadline >> 32 & 0xFFFFFF;
 	out.cb.check = bb_cb_check(out.words);
 
 	skb->cb[0] = out.words[0];
@@ -101,7 +106,7 @@ static __always_inline __u32 bb_rule_of(struct __sk_buff *skb, struct bb_work *w
 	/* But for the rule. */
 	if (!((before ^ found) >> 16))
 		return before & 0xFFFF;
-	found = bb_find_rule(skb, &w->packet.key);
+	found = bb_find_rule(skb, &w->packet.key, 0, 0);
 	bb_keep_answer(&flow->rule, before, w->flow_gen, bb_answer_rule(found, w->slot, rule_gen));
 	flow->refreshed_ns = 0;
 	flow->plain_refreshed_ns = 0;
@@ -125,7 +130,7 @@ static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work 
 	w->meta.deadline = 0;
 	w->meta.adu = 0;
 	w->meta.flags = 0;
-	w->adu_slot = ~0U;
+	w->stream = BB_STREAM_NONE;
 	w->class_ = (w->control ? 0 : BB_PRIORITY_DEFAULT) | BB_TREAT_FORWARD << 4;
 	w->media = w->control && (w->rule || bb_is_kernels(skb, w));
 	if (!w->control)
@@ -204,7 +209,7 @@ int bb_classify(struct __sk_buff *skb)
 	__builtin_memset(w, 0, sizeof(*w));
 	w->now = bpf_ktime_get_ns();
 	w->meta.priority = BB_PRIORITY_NONE;
-	w->adu_slot = ~0U;
+	w->stream = BB_STREAM_NONE;
 	w->slot = slot;
 	w->packet.key.ifindex = skb->ifindex;
 	if (hint & BB_HINT_ETHERNET && bb_parse_usual(skb, &w->packet))
@@ -245,6 +250,7 @@ parsed:
 	}
 
 	hash = bb_flow_hash(&w->packet.key, config->seed);
+	w->flow_hash = hash;
 	at = bb_flow_find(&w->packet.key, hash, w->now, &w->flow_gen);
 	if (at < 0) {
 		at = bb_flow_add(&w->packet.key, hash, w->now, &w->flow_gen);
@@ -255,24 +261,18 @@ parsed:
 	if (!flow)
 		goto plain;
 	w->rule = bb_rule_of(skb, w, flow, config->rule_gen);
+	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP)
+		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
 	w->media |= !!w->rule;
-
-	/* One packet may look like RTP by chance; a stream of it names its SSRC again. */
-	if ((w->packet.flags & BB_P_RTP) && !(flow->flags & BB_FLOW_RTP))
-		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
-			if (flow->adu[i].first_ns && flow->adu[i].stream == w->packet.ssrc)
-				flow->flags |= BB_FLOW_RTP;
 
 	if (skb->tstamp && w->packet.key.proto != BB_PROTO_TCP)
 		if (bb_read_txtime(skb, &w->meta) && w->meta.priority == BB_PRIORITY_NONE)
 			w->meta.priority =
 				bb_table_priority(config, skb->priority, w->packet.key.dscp);
 
-	if (w->packet.flags & (BB_P_CONTROL | BB_P_MAYBE_DTLS) &&
-	    !(w->meta.flags & BB_M_EXPLICIT)) {
-		w->control = w->packet.flags & BB_P_CONTROL || flow->flags & BB_FLOW_RTP;
-		if (w->control)
-			goto plain;
+	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
+		w->control = 1;
+		goto plain;
 	}
 
 	if (skb->sk)
@@ -283,13 +283,9 @@ parsed:
 
 	if (joined) {
 		bb_join_fragment(&w->packet, &w->meta);
-		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
-			if (flow->adu[i].first_ns && flow->adu[i].id == w->meta.adu)
-				w->adu_slot = i;
-		if (w->adu_slot < BB_FLOW_ADUS)
-			flow->adu[w->adu_slot].bytes += skb->len;
+		bb_rejoin_adu(w, skb->len);
 	} else {
-		w->adu_slot = bb_find_adu(flow, &w->packet, &w->meta, w->now, skb->len);
+		bb_find_adu(skb, w, flow);
 	}
 	if (w->packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w->packet, &w->meta);

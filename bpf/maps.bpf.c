@@ -27,9 +27,13 @@ const volatile union {
 	struct bb_session_key session_key;
 	struct bb_session session;
 	struct bb_flow_key flow_key;
-	struct bb_flow_adu flow_adu;
 	struct bb_flow flow;
 	struct bb_way way;
+	struct bb_stream_key stream_key;
+	struct bb_stream_adu stream_adu;
+	struct bb_stream stream;
+	struct bb_adu adu;
+	struct bb_adu_set adu_set;
 	struct bb_user user;
 	struct bb_addr addr;
 	struct bb_rtt rtt;

@@ -347,24 +347,6 @@ struct bb_flow_key {
 	__u8 pad;
 };
 
-#define BB_FLOW_ADUS 4 /* media streams of one 5-tuple followed at once (WebRTC BUNDLE: 2) */
-
-/*
- * The current ADU of one media stream. Several CPUs may write it at once; the
- * worst result is one packet judged by the deadline of the ADU beside its own.
- */
-struct bb_flow_adu {
-	__u32 stream; /* RTP SSRC; else one of the classifier's constants */
-	__u32 source; /* RTP timestamp, the mark's adu bits, fragment id or explicit deadline */
-	__u64 first_ns; /* when its first packet was seen; 0 = slot free */
-	__u32 id;
-	__u32 bytes; /* of this ADU so far */
-	__u32 avg_bytes; /* running mean of the stream's ADUs; 0 = not known */
-	__u32 dead; /* mode tc: a packet of it was refused */
-};
-
-#define BB_FLOW_RTP 0x01 /* carried RTP: first bytes 20..63 are DTLS here (RFC 7983) */
-
 /*
  * The answers are one 64-bit word each. The uppermost 16 bits are the way's
  * generation, and a word is compared-and-swapped with what was read: who is slow
@@ -380,10 +362,70 @@ struct bb_flow {
 	__u64 refreshed_ns; /* when session and owd_ns were looked up; 0 = never */
 	__u64 plain_refreshed_ns; /* when plain was */
 	__u32 hash; /* of the key: low half of bb_hash_key */
-	__u8 flags; /* BB_FLOW_* */
+	__u32 stream; /* index of the stream of its last packet: looked at first */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
-	__u8 pad[2];
-	struct bb_flow_adu adu[BB_FLOW_ADUS];
+	__u8 pad[7];
+};
+
+/* ---- streams: what follows each other in a flow (bb_frame.h, bb_stream.bpf.h) ---- */
+
+#define BB_MAX_STREAMS 65536 /* power of two, at most 65536 */
+#define BB_STREAM_WAYS 4
+
+struct bb_stream_key {
+	__u64 flow; /* hash of the flow's key, all 64 bits */
+	__u32 ssrc; /* host order; where there is none, one of the classifier's constants */
+	__u32 rtp; /* BB_RTP | payload type; 0 = not RTP */
+};
+
+struct bb_stream_adu {
+	__u64 first_ns; /* when its first packet was seen; 0 = slot free */
+	__u32 source; /* RTP timestamp, the mark's adu bits, fragment id or explicit deadline */
+	__u32 bytes; /* so far */
+	__u8 dead; /* mode tc: a packet of it was refused */
+	__u8 pad[7];
+};
+
+#define BB_STREAM_COUNTS 0x01 /* its sequence numbers count up: an old one is a resend */
+#define BB_STREAM_ALONE 0x02 /* the current timestamp is no frame's */
+
+/*
+ * 128 bytes, of which 12 at the end and 7 in each ADU are kept for what the
+ * frames of a stream are like. Several CPUs may write; the worst result is one
+ * packet judged by the deadline of the ADU beside its own.
+ */
+struct bb_stream {
+	struct bb_way way; /* the least recently used one makes room */
+	struct bb_stream_key key;
+	__u64 last_ns; /* last packet of the current ADU */
+	__u64 head; /* bb_head of the current ADU: source, number, slot */
+	struct bb_stream_adu adu[2]; /* the current one and the one before */
+	__u64 verdict; /* rule, if rules compare payload types or SSRCs: bb_verdict */
+	__u32 avg_bytes; /* running mean of its ADUs; 0 = not known */
+	__u16 seq; /* newest */
+	__u16 original; /* the stream that it seems to repeat */
+	__u8 pauses; /* in the current ADU */
+	__u8 repairs; /* score: how sure it is that it repeats another stream */
+	__u8 flags; /* BB_STREAM_* */
+	__u8 pad[13];
+};
+
+/*
+ * RTP timestamps of the last second or more, of all streams: what a late packet
+ * or a retransmission belongs to. One set per hash of flow and timestamp; the
+ * oldest entry makes room.
+ */
+#define BB_ADU_SETS 32768 /* power of two */
+#define BB_ADU_WAYS 4
+
+struct bb_adu {
+	__u64 first_ns;
+	__u32 id; /* as in struct bb_cb: stream << 16 | number */
+	__u32 tag; /* 24 bits of the hash, then BB_RTP | payload type */
+};
+
+struct bb_adu_set {
+	struct bb_adu way[BB_ADU_WAYS];
 };
 
 /* ---- RTT and peers: key = 16-byte address ---- */

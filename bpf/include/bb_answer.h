@@ -62,9 +62,8 @@ bb_inline void bb_wipe_flow(struct bb_flow *flow, __u64 hash)
 	flow->refreshed_ns = 0;
 	flow->plain_refreshed_ns = 0;
 	flow->hash = hash;
-	flow->flags = 0;
+	flow->stream = 0;
 	flow->leaf = 0;
-	__builtin_memset(flow->adu, 0, sizeof(flow->adu));
 }
 
 #endif /* BB_ANSWER_H */

@@ -12,7 +12,8 @@
  * A mark whose time is 0 says "no deadline": the defaults of 3 and 4 then add
  * none; a deadline the same packet brings by SCM_TXTIME still counts.
  *
- * Then the ADU: relative lifetimes start at the first packet of the ADU.
+ * Then the ADU (bb_stream.bpf.h): relative lifetimes start at the first packet of
+ * the ADU.
  */
 #ifndef BB_META_BPF_H
 #define BB_META_BPF_H
@@ -27,6 +28,7 @@
 #define BB_M_NO_DEADLINE 0x02 /* the mark says there is none */
 #define BB_M_SOCKET 0x04 /* bestby socket options are set */
 #define BB_M_COUNTED 0x08 /* ... and bb_sock_stats has an entry for the socket */
+#define BB_M_REPAIR 0x10 /* it repeats a packet: BB_CB_REPAIR */
 
 struct bb_meta {
 	__u64 deadline; /* absolute; 0 = none (yet) */
@@ -170,122 +172,6 @@ __noinline int bb_read_socket(struct __sk_buff *skb, struct bb_meta *meta)
 	meta->cookie = cookie;
 	meta->flags |= BB_M_COUNTED;
 	return 1;
-}
-
-/* ---- the ADU ---- */
-
-/* bb_flow_adu.stream where there is no SSRC; a real SSRC of this value costs nothing but a slot. */
-#define BB_STREAM_MARK 0xBB000001U
-#define BB_STREAM_FRAGMENT 0xBB000002U
-#define BB_STREAM_DEADLINE 0xBB000003U
-
-/*
- * An ADU's identification may repeat for ever: a mark set once per socket, a
- * protocol that only looks like RTP. Beyond this age the next packet starts a
- * new ADU, so that nothing is stale for good.
- */
-#define BB_ADU_MAX_AGE_NS BB_NSEC_PER_SEC
-
-/*
- * ADUs of one stream followed at once. Two, because the last packets of one may
- * be overtaken by the next, and because RTP timestamps go back where frames are
- * sent in decoding order (B frames): an older timestamp may be a new ADU.
- */
-#define BB_STREAM_ADUS 2
-
-/*
- * Names the packet's ADU (meta->adu, 0 = none) and turns its lifetime into a
- * deadline. Returns the slot of flow->adu that follows it, or -1.
- */
-__noinline int bb_find_adu(struct bb_flow *flow, const struct bb_packet *packet,
-			   struct bb_meta *meta, __u64 now, __u32 bytes)
-{
-	__u32 stream, source, last = 0, known = 0, slot = 0, avg_bytes = 0, again = 0;
-	__u64 oldest = ~0ULL, eldest = ~0ULL, newest = 0, max_age;
-	struct bb_flow_adu *adu;
-
-	if (!flow || !packet || !meta)
-		return -1;
-	if (meta->adu_bits) {
-		stream = BB_STREAM_MARK;
-		source = meta->adu_bits;
-		if (meta->deadline)
-			source = bb_mix(bb_mix(source, meta->deadline), meta->deadline >> 32);
-	} else if (packet->flags & BB_P_RTP) {
-		stream = packet->ssrc;
-		source = packet->rtp_time;
-	} else if (packet->flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER)) {
-		stream = BB_STREAM_FRAGMENT;
-		source = packet->frag_id;
-	} else if (meta->deadline) {
-		stream = BB_STREAM_DEADLINE;
-		source = bb_mix(meta->deadline, meta->deadline >> 32);
-	} else {
-		if (meta->lifetime)
-			meta->deadline = now + meta->lifetime;
-		return -1;
-	}
-
-	max_age = 2 * meta->lifetime > BB_ADU_MAX_AGE_NS ? 2 * meta->lifetime : BB_ADU_MAX_AGE_NS;
-#pragma unroll
-	for (__u32 i = 0; i < BB_FLOW_ADUS; i++) {
-		adu = &flow->adu[i];
-		if (adu->stream != stream || !adu->first_ns)
-			continue;
-		/* A signed age: another CPU may have begun it just after `now` was read. */
-		if (adu->source == source) {
-			if ((__s64)(now - adu->first_ns) < (__s64)max_age) {
-				slot = i;
-				goto found;
-			}
-			again = 1;
-		}
-		known++;
-		if (adu->first_ns >= newest) {
-			newest = adu->first_ns;
-			last = i;
-		}
-		if (adu->first_ns < eldest) {
-			eldest = adu->first_ns;
-			slot = i;
-		}
-	}
-	if (known) {
-		adu = &flow->adu[last & (BB_FLOW_ADUS - 1)];
-		avg_bytes = adu->bytes;
-		if (adu->avg_bytes)
-			avg_bytes = (3 * (__u64)adu->avg_bytes + avg_bytes) / 4;
-	}
-	if (known < BB_STREAM_ADUS)
-		for (__u32 i = 0; i < BB_FLOW_ADUS; i++)
-			if (flow->adu[i].first_ns < oldest) {
-				oldest = flow->adu[i].first_ns;
-				slot = i;
-			}
-	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
-	adu->avg_bytes = avg_bytes;
-	adu->stream = stream;
-	adu->first_ns = now;
-	adu->bytes = 0;
-	adu->dead = 0;
-	adu->id = bb_mix(bb_mix(flow->hash, stream), source) | 1;
-	/*
-	 * The mark's three bits come round again, and so does this source: the time makes
-	 * the id its own. By the old one the qdisc may still know it for given up.
-	 */
-	if (again || (stream == BB_STREAM_MARK && !meta->deadline))
-		adu->id = bb_mix(adu->id, now) | 1;
-	/* Last: a CPU that finds its packet's source here finds this ADU's id and time. */
-	barrier();
-	adu->source = source;
-found:
-	adu = &flow->adu[slot & (BB_FLOW_ADUS - 1)];
-	adu->bytes += bytes;
-	if (meta->lifetime)
-		meta->deadline = adu->first_ns + meta->lifetime;
-	meta->adu = adu->id;
-	meta->avg_bytes = adu->avg_bytes;
-	return slot & (BB_FLOW_ADUS - 1);
 }
 
 #endif /* BB_META_BPF_H */

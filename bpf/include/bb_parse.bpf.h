@@ -55,7 +55,7 @@
 #define BB_P_MARKER 0x0010 /* RTP marker bit */
 #define BB_P_FRAG_FIRST 0x0020
 #define BB_P_FRAG_LATER 0x0040 /* no ports of its own */
-#define BB_P_MAYBE_DTLS 0x0080 /* DTLS if the flow carries RTP (RFC 7983) */
+#define BB_P_PADDED 0x0080 /* RTP with the padding bit */
 
 /* What bb_parse wants. */
 #define BB_PARSED 0
@@ -66,6 +66,11 @@ struct bb_packet {
 	__u32 flags;
 	__u32 ssrc; /* host order, as rtp_time */
 	__u32 rtp_time;
+	__u16 seq;
+	__u16 payload; /* where the datagram's payload starts; with BB_P_RTP */
+	__u16 payload_bytes;
+	__u8 rtp; /* BB_RTP | payload type; 0 = not RTP */
+	__u8 pad;
 	__u32 frag_id;
 	__u32 pull;
 	/*
@@ -76,7 +81,7 @@ struct bb_packet {
 	__u32 end;
 	__u16 cursor;
 	__u8 frag_proto; /* as in the fragment header, the same for all fragments */
-	__u8 pad;
+	__u8 pad2;
 };
 
 /*
@@ -137,11 +142,33 @@ static __always_inline void bb_copy_words(__u8 *to, const __u8 *from, __u32 word
 }
 
 /*
- * What kind of payload p is, of a UDP or UDP-Lite datagram that carries `length`
- * bytes, of which 8 can be read, or 12 if it has as many (RFC 7983 for who
- * shares a port; RFC 5761 for RTP beside RTCP).
+ * A DTLS record that sets up, keeps or ends a connection: change_cipher_spec,
+ * alert, handshake, heartbeat, ack (RFC 6347, 6520, 9147), by its version, an
+ * epoch below 256 and a length that the datagram can hold. SRT data packets with
+ * sequence numbers from 0x14fe0000 up begin like that, and have no such fields.
+ *
+ * Application data (23) is what the rule says. So are records whose type is
+ * encrypted: those with a connection id (25), and those of DTLS 1.3, except its
+ * first flights. Nobody but the two ends can tell them from application data, and
+ * DTLS repeats what is lost.
  */
-static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8 *p, __u32 length)
+static __always_inline int bb_is_dtls_control(const __u8 *p, __u32 length)
+{
+	const __u32 types = 1 << 20 | 1 << 21 | 1 << 22 | 1 << 24 | 1 << 26;
+
+	return p[0] < 32 && types >> p[0] & 1 && p[1] == 0xFE && (p[2] == 0xFD || p[2] == 0xFF) &&
+	       !p[3] && length >= 13 && 13 + (__u32)p[11] * 256 <= length;
+}
+
+/*
+ * What kind of payload p is, of a UDP or UDP-Lite datagram that carries `length`
+ * bytes from `offset` on, of which 8 can be read, or 12 if it has as many (RFC
+ * 7983 for who shares a port; RFC 5761 for RTP beside RTCP). Media that a TURN
+ * client or server wraps is not looked for: in ChannelData it is what the rule
+ * says, in Send and Data indications it is STUN.
+ */
+static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8 *p, __u32 offset,
+					    __u32 length)
 {
 	__u32 header;
 
@@ -156,18 +183,49 @@ static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8
 		if (header > length || length < 12)
 			return; /* ends within its header: not RTP */
 		packet->flags |= p[1] & 0x80 ? BB_P_RTP | BB_P_MARKER : BB_P_RTP;
+		if (p[0] & 0x20)
+			packet->flags |= BB_P_PADDED;
+		packet->rtp = BB_RTP | p[1];
+		packet->seq = bb_be16(p + 2);
 		packet->rtp_time = bb_be32(p + 4);
 		packet->ssrc = bb_be32(p + 8);
+		packet->payload = offset;
+		packet->payload_bytes = length;
 		return;
 	}
 	if (length < 12)
 		return;
 	if (p[0] < 4 && length >= 20 && bb_be32(p + 4) == 0x2112A442)
 		packet->flags |= BB_P_CONTROL; /* STUN by its magic cookie */
-	else if (p[0] >= 20 && p[0] <= 26 && p[1] == 0xFE && length >= 13)
-		packet->flags |= BB_P_CONTROL; /* a DTLS record with its version */
-	else if (p[0] >= 20 && p[0] <= 63)
-		packet->flags |= BB_P_MAYBE_DTLS; /* DTLS 1.3 records have no version */
+	else if (bb_is_dtls_control(p, length))
+		packet->flags |= BB_P_CONTROL;
+}
+
+/*
+ * Is the RTP packet nothing but header and padding, as probes are? Under SRTP the
+ * count of padding bytes is encrypted: then it does not look like one.
+ */
+__noinline int bb_is_padding(struct __sk_buff *skb, const struct bb_packet *packet)
+{
+	__u32 header, offset, length;
+	__u8 first = 0, padding = 0;
+	__u16 words = 0;
+
+	if (!packet)
+		return 0;
+	offset = packet->payload;
+	length = packet->payload_bytes;
+	if (bpf_skb_load_bytes(skb, offset, &first, 1))
+		return 0;
+	header = 12 + 4 * (first & 15);
+	if (first & 0x10) {
+		if (bpf_skb_load_bytes(skb, offset + header + 2, &words, 2))
+			return 0;
+		header += 4 + 4 * bpf_ntohs(words);
+	}
+	if (bpf_skb_load_bytes(skb, offset + length - 1, &padding, 1))
+		return 0;
+	return padding && header + padding == length;
 }
 
 static __always_inline int bb_parse_payload(struct __sk_buff *skb, struct bb_packet *packet,
@@ -180,11 +238,11 @@ static __always_inline int bb_parse_payload(struct __sk_buff *skb, struct bb_pac
 	if (length < 12) {
 		p = bb_at(skb, packet, offset, 8);
 		if (p)
-			bb_read_payload(packet, p, 8);
+			bb_read_payload(packet, p, offset, 8);
 	} else {
 		p = bb_at(skb, packet, offset, 12);
 		if (p)
-			bb_read_payload(packet, p, length);
+			bb_read_payload(packet, p, offset, length);
 	}
 	return !p && packet->pull ? BB_PULL : BB_PARSED;
 }
@@ -442,7 +500,7 @@ static __always_inline int bb_parse_usual(struct __sk_buff *skb, struct bb_packe
 	bb_key_of_ipv4(packet, ip);
 	packet->key.sport = bb_be16(ip + 20);
 	packet->key.dport = bb_be16(ip + 22);
-	bb_read_payload(packet, ip + 28, length - 8);
+	bb_read_payload(packet, ip + 28, 14 + 20 + 8, length - 8);
 	return 1;
 }
 

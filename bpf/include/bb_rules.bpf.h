@@ -62,7 +62,8 @@ __noinline __u64 bb_find_iface(struct __sk_buff *skb)
 
 /* ---- rules ---- */
 
-static __always_inline void bb_key_of_flow(struct bb_rule_key *key, const struct bb_flow_key *flow)
+static __always_inline void bb_key_of_flow(struct bb_rule_key *key, const struct bb_flow_key *flow,
+					   __u32 rtp, __u32 ssrc)
 {
 	__builtin_memset(key, 0, sizeof(*key));
 	__builtin_memcpy(key->src, flow->src, 16);
@@ -74,14 +75,18 @@ static __always_inline void bb_key_of_flow(struct bb_rule_key *key, const struct
 	key->family = flow->family;
 	key->proto = flow->proto;
 	key->dscp = flow->dscp;
+	key->rtp = rtp;
+	key->ssrc = ssrc;
 }
 
 /*
- * Index of the rule that decides for this packet's flow; 0 = none. At most
- * BB_MAX_SHAPES look-ups. Cgroup rules match the sending socket's ancestor at
+ * Index of the rule that decides for this packet's flow, or for its stream (`rtp`,
+ * BB_RTP | payload type, and `ssrc`; else 0); 0 = none. At most BB_MAX_SHAPES
+ * look-ups. Cgroup rules match the sending socket's ancestor at
  * the level the rule's cgroup has.
  */
-__noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flow)
+__noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flow, __u32 rtp,
+			    __u32 ssrc)
 {
 	struct bb_rule_key packet, key;
 	__u32 best = ~0U, rule = 0, zero = 0, base, count, probes = BB_G_RULE_PROBES;
@@ -98,7 +103,7 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 		return 0;
 	base = config->rule_set ? BB_MAX_SHAPES : 0;
 	count = config->shapes;
-	bb_key_of_flow(&packet, flow);
+	bb_key_of_flow(&packet, flow, rtp, ssrc);
 
 	for (__u32 i = 0; i < BB_MAX_SHAPES; i++) {
 		__u32 index = base + i;

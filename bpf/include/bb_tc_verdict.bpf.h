@@ -7,6 +7,7 @@
 #define BB_TC_VERDICT_BPF_H
 
 #include <linux/pkt_cls.h>
+#include "bb_stream.bpf.h"
 #include "bb_tc.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -27,7 +28,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 			   const struct bb_iface *iface)
 {
 	struct bb_tc_request r = {};
-	struct bb_flow_adu *adu = 0;
+	struct bb_stream_adu *adu = 0;
 	__u32 bytes, need, whole, expected;
 	int reason = BB_TC_ADMIT;
 	__u8 treatment;
@@ -41,8 +42,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (flow) {
 		__u64 lifetime = 0;
 
-		if (w->adu_slot < BB_FLOW_ADUS)
-			adu = &flow->adu[w->adu_slot];
+		adu = bb_adu_of(w);
 		if (w->meta.deadline) {
 			__u64 from = adu ? adu->first_ns : w->now;
 

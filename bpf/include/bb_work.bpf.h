@@ -9,7 +9,7 @@
 #include "bb_meta.bpf.h"
 #include "bb_parse.bpf.h"
 
-/* Everything the steps hand on. */
+/* Everything the steps hand on, times in ns. */
 struct bb_work {
 	struct bb_packet packet;
 	struct bb_meta meta;
@@ -17,7 +17,10 @@ struct bb_work {
 	__u64 owd_ns; /* of the destination, where its session has many; else of the session */
 	__u32 session;
 	__u32 slot; /* of the interface */
-	__u32 adu_slot; /* in flow->adu; ~0 = none */
+	__u64 flow_hash; /* all 64 bits */
+	__u32 stream; /* of its ADU: index into bb_streams; ~0 = no ADU */
+	__u32 adu_slot; /* in stream->adu */
+	__u32 read; /* BB_READ_*: how the rule says to read the stream */
 	__u32 flow_gen; /* of the flow's way, when it was found */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */

@@ -53,8 +53,12 @@ pub const BB_USER_NONE: u32 = 0;
 pub const BB_USER_WAYS: u32 = 8;
 pub const BB_SESSION_NONE: u32 = 0;
 pub const BB_SESSION_SHARED: u32 = 1;
-pub const BB_FLOW_ADUS: u32 = 4;
-pub const BB_FLOW_RTP: u32 = 1;
+pub const BB_MAX_STREAMS: u32 = 65536;
+pub const BB_STREAM_WAYS: u32 = 4;
+pub const BB_STREAM_COUNTS: u32 = 1;
+pub const BB_STREAM_ALONE: u32 = 2;
+pub const BB_ADU_SETS: u32 = 32768;
+pub const BB_ADU_WAYS: u32 = 4;
 pub const BB_PEER_OWD: u32 = 1;
 pub const BB_PEER_RATE: u32 = 2;
 pub const BB_PEER_OPERATOR: u32 = 4;
@@ -713,42 +717,6 @@ const _: () = {
     zerocopy :: Immutable,
     zerocopy :: KnownLayout,
 )]
-pub struct bb_flow_adu {
-    pub stream: __u32,
-    pub source: __u32,
-    pub first_ns: __u64,
-    pub id: __u32,
-    pub bytes: __u32,
-    pub avg_bytes: __u32,
-    pub dead: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_flow_adu"][::std::mem::size_of::<bb_flow_adu>() - 32usize];
-    ["Alignment of bb_flow_adu"][::std::mem::align_of::<bb_flow_adu>() - 8usize];
-    ["Offset of field: bb_flow_adu::stream"][::std::mem::offset_of!(bb_flow_adu, stream) - 0usize];
-    ["Offset of field: bb_flow_adu::source"][::std::mem::offset_of!(bb_flow_adu, source) - 4usize];
-    ["Offset of field: bb_flow_adu::first_ns"]
-        [::std::mem::offset_of!(bb_flow_adu, first_ns) - 8usize];
-    ["Offset of field: bb_flow_adu::id"][::std::mem::offset_of!(bb_flow_adu, id) - 16usize];
-    ["Offset of field: bb_flow_adu::bytes"][::std::mem::offset_of!(bb_flow_adu, bytes) - 20usize];
-    ["Offset of field: bb_flow_adu::avg_bytes"]
-        [::std::mem::offset_of!(bb_flow_adu, avg_bytes) - 24usize];
-    ["Offset of field: bb_flow_adu::dead"][::std::mem::offset_of!(bb_flow_adu, dead) - 28usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
 pub struct bb_flow {
     pub way: bb_way,
     pub key: bb_flow_key,
@@ -783,6 +751,161 @@ const _: () = {
     ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 117usize];
     ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 118usize];
     ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 120usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_stream_key {
+    pub flow: __u64,
+    pub ssrc: __u32,
+    pub rtp: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_stream_key"][::std::mem::size_of::<bb_stream_key>() - 16usize];
+    ["Alignment of bb_stream_key"][::std::mem::align_of::<bb_stream_key>() - 8usize];
+    ["Offset of field: bb_stream_key::flow"][::std::mem::offset_of!(bb_stream_key, flow) - 0usize];
+    ["Offset of field: bb_stream_key::ssrc"][::std::mem::offset_of!(bb_stream_key, ssrc) - 8usize];
+    ["Offset of field: bb_stream_key::rtp"][::std::mem::offset_of!(bb_stream_key, rtp) - 12usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_stream_adu {
+    pub first_ns: __u64,
+    pub source: __u32,
+    pub bytes: __u32,
+    pub dead: __u8,
+    pub pad: [__u8; 7usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_stream_adu"][::std::mem::size_of::<bb_stream_adu>() - 24usize];
+    ["Alignment of bb_stream_adu"][::std::mem::align_of::<bb_stream_adu>() - 8usize];
+    ["Offset of field: bb_stream_adu::first_ns"]
+        [::std::mem::offset_of!(bb_stream_adu, first_ns) - 0usize];
+    ["Offset of field: bb_stream_adu::source"]
+        [::std::mem::offset_of!(bb_stream_adu, source) - 8usize];
+    ["Offset of field: bb_stream_adu::bytes"]
+        [::std::mem::offset_of!(bb_stream_adu, bytes) - 12usize];
+    ["Offset of field: bb_stream_adu::dead"][::std::mem::offset_of!(bb_stream_adu, dead) - 16usize];
+    ["Offset of field: bb_stream_adu::pad"][::std::mem::offset_of!(bb_stream_adu, pad) - 17usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_stream {
+    pub way: bb_way,
+    pub key: bb_stream_key,
+    pub last_ns: __u64,
+    pub head: __u64,
+    pub adu: [bb_stream_adu; 2usize],
+    pub verdict: __u64,
+    pub avg_bytes: __u32,
+    pub seq: __u16,
+    pub original: __u16,
+    pub pauses: __u8,
+    pub repairs: __u8,
+    pub flags: __u8,
+    pub pad: [__u8; 13usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_stream"][::std::mem::size_of::<bb_stream>() - 128usize];
+    ["Alignment of bb_stream"][::std::mem::align_of::<bb_stream>() - 8usize];
+    ["Offset of field: bb_stream::way"][::std::mem::offset_of!(bb_stream, way) - 0usize];
+    ["Offset of field: bb_stream::key"][::std::mem::offset_of!(bb_stream, key) - 16usize];
+    ["Offset of field: bb_stream::last_ns"][::std::mem::offset_of!(bb_stream, last_ns) - 32usize];
+    ["Offset of field: bb_stream::head"][::std::mem::offset_of!(bb_stream, head) - 40usize];
+    ["Offset of field: bb_stream::adu"][::std::mem::offset_of!(bb_stream, adu) - 48usize];
+    ["Offset of field: bb_stream::verdict"][::std::mem::offset_of!(bb_stream, verdict) - 96usize];
+    ["Offset of field: bb_stream::avg_bytes"]
+        [::std::mem::offset_of!(bb_stream, avg_bytes) - 104usize];
+    ["Offset of field: bb_stream::seq"][::std::mem::offset_of!(bb_stream, seq) - 108usize];
+    ["Offset of field: bb_stream::original"]
+        [::std::mem::offset_of!(bb_stream, original) - 110usize];
+    ["Offset of field: bb_stream::pauses"][::std::mem::offset_of!(bb_stream, pauses) - 112usize];
+    ["Offset of field: bb_stream::repairs"][::std::mem::offset_of!(bb_stream, repairs) - 113usize];
+    ["Offset of field: bb_stream::flags"][::std::mem::offset_of!(bb_stream, flags) - 114usize];
+    ["Offset of field: bb_stream::pad"][::std::mem::offset_of!(bb_stream, pad) - 115usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_adu {
+    pub first_ns: __u64,
+    pub id: __u32,
+    pub tag: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_adu"][::std::mem::size_of::<bb_adu>() - 16usize];
+    ["Alignment of bb_adu"][::std::mem::align_of::<bb_adu>() - 8usize];
+    ["Offset of field: bb_adu::first_ns"][::std::mem::offset_of!(bb_adu, first_ns) - 0usize];
+    ["Offset of field: bb_adu::id"][::std::mem::offset_of!(bb_adu, id) - 8usize];
+    ["Offset of field: bb_adu::tag"][::std::mem::offset_of!(bb_adu, tag) - 12usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_adu_set {
+    pub way: [bb_adu; 4usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_adu_set"][::std::mem::size_of::<bb_adu_set>() - 64usize];
+    ["Alignment of bb_adu_set"][::std::mem::align_of::<bb_adu_set>() - 8usize];
+    ["Offset of field: bb_adu_set::way"][::std::mem::offset_of!(bb_adu_set, way) - 0usize];
 };
 #[repr(C)]
 #[derive(

@@ -44,6 +44,15 @@ pub fn rtp(ssrc: u32, timestamp: u32, marker: bool) -> Vec<u8> {
     out
 }
 
+/// The same of another payload type and sequence number.
+#[must_use]
+pub fn rtp_with(payload_type: u8, seq: u16, ssrc: u32, timestamp: u32) -> Vec<u8> {
+    let mut out = rtp(ssrc, timestamp, false);
+    out[1] = payload_type;
+    out[2..4].copy_from_slice(&seq.to_be_bytes());
+    out
+}
+
 /// A STUN binding request, filled up to `size` bytes, at least 20 (RFC 8489 §5).
 #[must_use]
 pub fn stun(size: usize) -> Vec<u8> {

@@ -302,17 +302,66 @@ fn the_short_way_says_what_the_long_one_says() {
     }
 }
 
+/// A DTLS record of this content type, in the first epoch, of `length` bytes.
+fn dtls(content_type: u8, length: u16) -> Vec<u8> {
+    let mut out = vec![content_type, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 9];
+    out.extend(length.to_be_bytes());
+    out.resize(out.len() + usize::from(length), 0x55);
+    out
+}
+
 #[test]
-fn first_bytes_of_dtls_count_beside_rtp_only() {
+fn dtls_application_data_follows_the_rule() {
     let lab = lab();
-    let record = [0x2f; 40]; // a DTLS 1.3 record has no version
-    assert_matched("before any RTP", &lab.run(&udp4(PORT, &record)));
-    // By chance any payload may look like one RTP packet, or two of different streams.
-    assert_matched("RTP", &lab.run(&udp4(PORT, &rtp(1, 1, false))));
-    assert_matched("other RTP", &lab.run(&udp4(PORT, &rtp(2, 1, false))));
-    assert_matched("beside chance", &lab.run(&udp4(PORT, &record)));
-    assert_matched("more RTP", &lab.run(&udp4(PORT, &rtp(1, 2, false))));
-    assert_control(&lab, "beside RTP", &lab.run(&udp4(PORT, &record)));
+    for (what, content_type) in [
+        ("change cipher spec", 20),
+        ("alert", 21),
+        ("handshake", 22),
+        ("heartbeat", 24),
+        ("ack", 26),
+    ] {
+        let out = lab.run(&udp4(PORT, &dtls(content_type, 300)));
+        assert_control(&lab, what, &out);
+    }
+    let record = [0x2f; 40]; // a DTLS 1.3 record has neither version nor visible type
+    let beside = |when: &str| {
+        for (what, payload) in [
+            ("application data", dtls(23, 300)),
+            ("a record with a connection id", dtls(25, 300)),
+            (
+                "a record longer than its datagram",
+                dtls(22, 300)[..200].to_vec(),
+            ),
+            ("DTLS 1.3", record.to_vec()),
+        ] {
+            assert_matched(&format!("{what}, {when}"), &lab.run(&udp4(PORT, &payload)));
+        }
+    };
+    beside("alone");
+    for timestamp in 0..3 {
+        assert_matched("RTP", &lab.run(&udp4(PORT, &rtp(1, timestamp, false))));
+    }
+    beside("beside RTP");
+}
+
+/// SRT data packets begin with a 31-bit sequence number, then flags and message number, the
+/// time and the peer's socket.
+#[test]
+fn srt_is_not_dtls_whatever_its_sequence_number() {
+    let lab = lab();
+    let srt = |sequence: u32| {
+        let mut out = sequence.to_be_bytes().to_vec();
+        out.extend([0xe0, 0, 0, 7, 0, 1, 2, 3, 1, 2, 3, 4]);
+        out.resize(1332, 0x47);
+        out
+    };
+    for first in [0x14u32, 0x15, 0x16, 0x18, 0x1a] {
+        for low in (0..=0xffff).step_by(257) {
+            let sequence = first << 24 | 0xfe << 16 | low;
+            let out = lab.run(&udp4(PORT, &srt(sequence)));
+            assert_matched(&format!("{sequence:#x}"), &out);
+        }
+    }
 }
 
 #[test]

@@ -226,13 +226,11 @@ fn payload_outside_the_linear_part_is_read() {
             );
             assert_eq!(sent, packet.len() as isize);
         }
-        let flows = lab.map("bb_flows");
-        let followed = libbpf_rs::MapCore::keys(&flows).any(|key| {
-            let value = libbpf_rs::MapCore::lookup(&flows, &key, libbpf_rs::MapFlags::ANY);
-            let flow = bb_flow::read_from_bytes(&value.unwrap().unwrap()).unwrap();
-            flow.adu
-                .iter()
-                .any(|a| a.stream == 0xfeed_beef && a.source == 1234)
+        let streams = lab.map("bb_streams");
+        let followed = libbpf_rs::MapCore::keys(&streams).any(|key| {
+            let value = libbpf_rs::MapCore::lookup(&streams, &key, libbpf_rs::MapFlags::ANY);
+            let stream = bb_stream::read_from_bytes(&value.unwrap().unwrap()).unwrap();
+            stream.key.ssrc == 0xfeed_beef && stream.adu.iter().any(|a| a.source == 1234)
         });
         assert!(followed, "the RTP header was not seen");
         assert_eq!(lab.global(BB_G_MALFORMED), 0);

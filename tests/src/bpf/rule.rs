@@ -39,6 +39,41 @@ impl Rule {
         self
     }
 
+    /// Matches an RTP payload type. The configuration must say that such rules are in force.
+    #[must_use]
+    pub fn payload_type(mut self, payload_type: u8) -> Self {
+        self.mask.rtp = u8::MAX;
+        self.key.rtp = u8::try_from(BB_RTP).unwrap() | payload_type;
+        self
+    }
+
+    /// Matches an SSRC; as above.
+    #[must_use]
+    pub fn ssrc(mut self, ssrc: u32) -> Self {
+        self.mask.ssrc = u32::MAX;
+        self.key.ssrc = ssrc;
+        self
+    }
+
+    /// Packets of payload type `rtx` repeat those of `original`; `None`: of any.
+    #[must_use]
+    pub fn rtx(mut self, rtx: u8, original: Option<u8>) -> Self {
+        let named = |payload_type| u8::try_from(BB_RTP).unwrap() | payload_type;
+        self.says.rtx[usize::from(self.says.rtx_n)] = bb_rtx {
+            rtx: named(rtx),
+            original: original.map_or(0, named),
+        };
+        self.says.rtx_n += 1;
+        self
+    }
+
+    /// No frames are found in RTP timestamps.
+    #[must_use]
+    pub fn no_frames(mut self) -> Self {
+        self.says.flags |= u8::try_from(BB_RULE_NO_FRAMES).unwrap();
+        self
+    }
+
     /// Lifetime in ns.
     #[must_use]
     pub fn lifetime(mut self, ns: u64) -> Self {

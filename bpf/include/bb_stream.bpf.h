@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Streams and their ADUs: whose packet is this, when did its ADU begin, and what
+ * is its deadline?
+ *
+ * 1. The stream, in bb_streams under (flow, SSRC, payload type). Marks, explicit
+ *    deadlines and fragments are streams, too, under constants in the place of an
+ *    SSRC. A flow remembers the stream of its last packet.
+ * 2. The ADU: one of the two that the stream follows (bb_frame.h), an older one,
+ *    or a new one. Older ones are in bb_adus under (flow, RTP timestamp), each
+ *    with the stream whose frame it was, so that a retransmission on an SSRC of
+ *    its own finds the frame that it repeats.
+ * 3. The deadline: a lifetime starts with the ADU's first packet. A repair has
+ *    its original's deadline, the lowest priority and no ADU: one that is refused
+ *    does not take its frame along. One whose original is forgotten is stale.
+ * 4. The rule, where rules compare payload types or SSRCs: kept for the stream.
+ *
+ * What finds no way in bb_streams has a lifetime of its own and no ADU.
+ */
+#ifndef BB_STREAM_BPF_H
+#define BB_STREAM_BPF_H
+
+#include "bb_count.bpf.h"
+#include "bb_frame.h"
+#include "bb_rules.bpf.h"
+#include "bb_work.bpf.h"
+
+/* bb_stream_key.ssrc where rtp is 0. */
+#define BB_STREAM_MARK 1
+#define BB_STREAM_FRAGMENT 2
+#define BB_STREAM_DEADLINE 3
+
+#define BB_STREAM_NONE (~0U)
+
+static __always_inline struct bb_stream *bb_stream_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&bb_streams, &index);
+}
+
+/* All but the number: an id of the last owner's is not given again. */
+static __always_inline void bb_stream_wipe(struct bb_stream *s)
+{
+	s->last_ns = 0;
+	s->head = bb_head(0, bb_head_number(s->head), bb_head_slot(s->head));
+	__builtin_memset(s->adu, 0, sizeof(s->adu));
+	s->verdict = 0;
+	s->avg_bytes = 0;
+	s->seq = 0;
+	s->original = 0;
+	s->pauses = 0;
+	s->repairs = 0;
+	s->flags = 0;
+}
+
+#define BB_T_NAME bb_stream
+#define BB_T_ENTRY struct bb_stream
+#define BB_T_KEY struct bb_stream_key
+#define BB_T_SETS (BB_MAX_STREAMS / BB_STREAM_WAYS)
+#define BB_T_WAYS BB_STREAM_WAYS
+#define BB_T_FIRST 0
+#define BB_T_IDLE_NS 0
+#define BB_T_BUSY(entry_) 0
+#define BB_T_AT(index_) bb_stream_at(index_)
+#define BB_T_WIPE(entry_, hash_) bb_stream_wipe(entry_)
+#include "bb_table.h"
+
+/* The stream of this key, added if it is not there; BB_STREAM_NONE if no way is free. */
+__noinline __u32 bb_search_stream(const struct bb_stream_key *key, __u64 now)
+{
+	__u32 gen = 0;
+	__u64 hash;
+	int index;
+
+	if (!key)
+		return BB_STREAM_NONE;
+	hash = bb_hash_key(key, sizeof(*key) / 8, key->flow); /* secret, as it is a hash itself */
+	index = bb_stream_find(key, hash, now, &gen);
+	if (index < 0)
+		index = bb_stream_add(key, hash, now, &gen);
+	if (index < 0) {
+		bb_global_inc(BB_G_STREAMS_FULL);
+		return BB_STREAM_NONE;
+	}
+	return index;
+}
+
+/* The same; that of the flow's last packet first. */
+static __always_inline __u32 bb_find_stream(struct bb_flow *flow, const struct bb_stream_key *key,
+					    __u64 now)
+{
+	__u32 index = flow->stream;
+	struct bb_stream *s = bb_stream_at(index);
+	__u64 owner;
+
+	if (s) {
+		owner = bb_way_owner(&s->way);
+		if (bb_owner_tag(owner) & 1 && bb_same_words(&s->key, key, sizeof(*key) / 8) &&
+		    bb_way_hold(&s->way, owner, now))
+			return index;
+	}
+	index = bb_search_stream(key, now);
+	flow->stream = index;
+	return index;
+}
+
+static __always_inline void bb_key_of_rtp(struct bb_stream_key *key, const struct bb_work *w)
+{
+	key->flow = w->flow_hash;
+	key->ssrc = w->packet.ssrc;
+	key->rtp = w->packet.rtp;
+}
+
+/* ---- the rule of a stream ---- */
+
+/*
+ * One word, so that a CPU that was slow writes nothing into a newcomer's entry:
+ * the rule, the generation of the rules, the lowest bits of that of the way. Its
+ * topmost bit says that the rule was searched.
+ */
+#define bb_verdict(rule_, rule_gen_, gen_) \
+	((__u16)(rule_) | 0x8000U | (__u64)(__u16)(gen_) << 16 | (__u64)(__u32)(rule_gen_) << 32)
+#define bb_verdict_rule(verdict_) ((__u16)(verdict_) & (BB_MAX_RULES - 1))
+
+/* The rule of an RTP packet where rules compare payload types or SSRCs. */
+__noinline __u32 bb_rule_of_stream(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
+				   __u32 rule_gen)
+{
+	struct bb_stream_key key;
+	struct bb_stream *s;
+	__u64 verdict, gen;
+	__u32 rule;
+
+	if (!w || !flow)
+		return 0;
+	bb_key_of_rtp(&key, w);
+	s = bb_stream_at(bb_find_stream(flow, &key, w->now));
+	if (!s)
+		return w->rule;
+	gen = bb_owner_gen(bb_way_owner(&s->way));
+	verdict = *(volatile __u64 *)&s->verdict;
+	if (verdict == bb_verdict(bb_verdict_rule(verdict), rule_gen, gen))
+		return bb_verdict_rule(verdict);
+	rule = bb_find_rule(skb, &w->packet.key, w->packet.rtp, w->packet.ssrc);
+	__sync_bool_compare_and_swap(&s->verdict, verdict, bb_verdict(rule, rule_gen, gen));
+	return rule;
+}
+
+/* ---- older ADUs ---- */
+
+/* What is asked of bb_adus, and the answer. */
+struct bb_recall {
+	__u64 flow;
+	__u64 now;
+	__u64 max_age;
+	__u64 first_ns; /* answer: when the ADU began */
+	__u32 id; /* answer: its id; 0 = none is known */
+	__u32 source;
+	__u32 ssrc;
+	__u32 stream; /* the asking packet's */
+	__u32 at; /* answer: where a new ADU goes: set * BB_ADU_WAYS + way */
+	__u8 rtp;
+	__u8 original; /* only ADUs of this BB_RTP | payload type; 0 = any other than rtp */
+	__u8 pad[2];
+};
+
+static __always_inline __u64 bb_adu_hash(__u64 flow, __u32 source)
+{
+	__u64 hash = (flow ^ source) * 0x9E3779B97F4A7C15ULL;
+
+	return hash ^ hash >> 32;
+}
+
+#define bb_adu_tag(hash_, rtp_) ((__u32)((hash_) >> 32) << 8 | (__u8)(rtp_))
+
+/* Looks for an ADU of this timestamp: the stream's own, else the youngest of another SSRC's. */
+__noinline int bb_recall(struct bb_recall *r)
+{
+	struct bb_adu_set *set;
+	struct bb_stream *other;
+	__u64 hash, oldest = ~0ULL;
+	__u32 index, tag;
+
+	if (!r)
+		return 0;
+	hash = bb_adu_hash(r->flow, r->source);
+	index = (__u32)hash & (BB_ADU_SETS - 1);
+	tag = bb_adu_tag(hash, r->rtp);
+	r->id = 0;
+	r->first_ns = 0;
+	r->at = index * BB_ADU_WAYS;
+	set = bpf_map_lookup_elem(&bb_adus, &index);
+	if (!set)
+		return 0;
+#pragma unroll
+	for (__u32 i = 0; i < BB_ADU_WAYS; i++) {
+		struct bb_adu *adu = &set->way[i];
+		__u64 first = adu->first_ns;
+
+		if (first < oldest) {
+			oldest = first;
+			r->at = index * BB_ADU_WAYS + i;
+		}
+		if ((adu->tag ^ tag) >> 8 || (__s64)(r->now - first) >= (__s64)r->max_age)
+			continue;
+		other = bb_stream_at(adu->id >> 16);
+		if (!other || other->key.flow != r->flow || other->key.rtp != (__u8)adu->tag)
+			continue;
+		if (adu->id >> 16 == r->stream) {
+			r->first_ns = first;
+			r->id = adu->id;
+			r->at = index * BB_ADU_WAYS + i;
+			break;
+		}
+		if (other->key.ssrc == r->ssrc || first < r->first_ns ||
+		    (r->original ? other->key.rtp != r->original : other->key.rtp == r->rtp))
+			continue;
+		r->first_ns = first;
+		r->id = adu->id;
+	}
+	return 0;
+}
+
+static __always_inline void bb_remember(const struct bb_recall *r, __u32 id)
+{
+	__u32 index = r->at / BB_ADU_WAYS, way = r->at & (BB_ADU_WAYS - 1);
+	struct bb_adu_set *set = bpf_map_lookup_elem(&bb_adus, &index);
+
+	if (!set)
+		return;
+	/* clang must not compute the address before the check. */
+	asm volatile("" : "+r"(way));
+	way &= BB_ADU_WAYS - 1;
+	set->way[way].first_ns = r->now;
+	set->way[way].id = id;
+	set->way[way].tag = bb_adu_tag(bb_adu_hash(r->flow, r->source), r->rtp);
+}
+
+/* ---- the ADU of a packet ---- */
+
+/* `first_ns`: when the ADU that the packet repeats began; 0 = nobody knows. */
+static __always_inline void bb_is_repair(struct bb_meta *meta, __u64 now, __u64 first_ns)
+{
+	if (meta->lifetime)
+		meta->deadline = first_ns ? first_ns + meta->lifetime : now - 1;
+	if (!(meta->flags & BB_M_EXPLICIT))
+		meta->priority = BB_PRIORITIES - 1;
+	meta->flags |= BB_M_REPAIR;
+}
+
+/* How the rule says to read a stream. */
+#define BB_READ_DECLARED 0x100 /* its packets repeat those of the payload type in the lowest byte */
+#define BB_READ_NO_FRAMES 0x200
+
+static __always_inline __u32 bb_how_to_read(__u32 index, __u8 rtp)
+{
+	struct bb_rule *rule = bpf_map_lookup_elem(&bb_rules, &index);
+	__u32 how = 0;
+
+	if (!rule)
+		return 0;
+	if (rule->flags & BB_RULE_NO_FRAMES)
+		how = BB_READ_NO_FRAMES;
+	if (rule->rtx_n)
+		for (__u32 i = 0; i < BB_RULE_RTX; i++)
+			if (i < rule->rtx_n && rule->rtx[i].rtx == rtp)
+				how |= BB_READ_DECLARED | rule->rtx[i].original;
+	return how;
+}
+
+/*
+ * An RTP packet that is of neither ADU that its stream follows, or of a stream of
+ * repairs: 1 if that is all there is to it, 0 if it begins an ADU. Its place in
+ * bb_adus is then in r->at; ~0: it has none, because it may be a repair.
+ */
+__noinline int bb_read_older(struct bb_work *w, struct bb_stream *s, const struct bb_piece *p,
+			     struct bb_recall *r)
+{
+	int hit;
+
+	if (!w || !s || !p || !r)
+		return 1;
+	r->flow = w->flow_hash;
+	r->now = w->now;
+	r->max_age = bb_adu_max_age(p->lifetime);
+	r->source = p->source;
+	r->ssrc = w->packet.ssrc;
+	r->stream = w->stream;
+	r->rtp = p->rtp;
+	r->original = w->read;
+	bb_recall(r);
+	if (r->id && r->id >> 16 == w->stream) {
+		if (p->old) {
+			bb_is_repair(&w->meta, w->now, r->first_ns);
+			return 1;
+		}
+		/* It plays its timestamps again, or it is late. */
+		if (s->flags & BB_STREAM_COUNTS)
+			return 0;
+		if (w->meta.lifetime)
+			w->meta.deadline = r->first_ns + w->meta.lifetime;
+		w->meta.adu = r->id;
+		return 1;
+	}
+	hit = r->id != 0;
+	if (s->repairs < BB_REPAIR_LEARNT || bb_head_source(s->head) != p->source)
+		bb_repair_learn(s, hit, r->id >> 16, w->now - r->first_ns);
+	if (w->read & BB_READ_DECLARED || s->repairs >= BB_REPAIR_LEARNT) {
+		/* So that the next packet tells whether the timestamp has changed. */
+		s->head = bb_head(p->source, bb_head_number(s->head), bb_head_slot(s->head));
+		bb_is_repair(&w->meta, w->now, r->first_ns);
+		return 1;
+	}
+	if (hit)
+		r->at = ~0U;
+	return 0;
+}
+
+/* What names the packet's ADU: its stream and its source. 0: nothing does. */
+static __always_inline int bb_name_adu(const struct bb_work *w, struct bb_stream_key *key,
+				       struct bb_piece *p)
+{
+	const struct bb_meta *meta = &w->meta;
+
+	key->flow = w->flow_hash;
+	key->rtp = 0;
+	if (meta->adu_bits) {
+		key->ssrc = BB_STREAM_MARK;
+		p->source = meta->adu_bits;
+		if (meta->deadline)
+			p->source = bb_mix(bb_mix(p->source, meta->deadline), meta->deadline >> 32);
+	} else if (w->packet.flags & BB_P_RTP) {
+		bb_key_of_rtp(key, w);
+		p->source = w->packet.rtp_time;
+		p->rtp = w->packet.rtp;
+		p->seq = w->packet.seq;
+	} else if (w->packet.flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER)) {
+		key->ssrc = BB_STREAM_FRAGMENT;
+		p->source = w->packet.frag_id;
+	} else if (meta->deadline) {
+		key->ssrc = BB_STREAM_DEADLINE;
+		p->source = bb_mix(meta->deadline, meta->deadline >> 32);
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
+/*
+ * Names the packet's ADU (meta->adu, w->stream, w->adu_slot) and turns its
+ * lifetime into a deadline.
+ */
+__noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow)
+{
+	struct bb_piece p = {};
+	struct bb_stream_key key;
+	struct bb_stream_adu *adu;
+	struct bb_recall r;
+	enum bb_place place = BB_PLACE_NEW;
+	struct bb_stream *s;
+	__u32 slot = 0, index;
+
+	if (!w || !flow)
+		return 0;
+	p.now = w->now;
+	p.lifetime = w->meta.lifetime;
+	p.bytes = skb->len;
+	if (!bb_name_adu(w, &key, &p))
+		goto alone;
+	if (w->packet.flags & BB_P_PADDED && bb_is_padding(skb, &w->packet))
+		goto alone;
+	index = bb_find_stream(flow, &key, w->now);
+	s = bb_stream_at(index);
+	if (!s)
+		goto alone;
+	w->stream = index;
+	w->read = p.rtp ? bb_how_to_read(w->rule, p.rtp) : 0;
+	if (!(w->read & BB_READ_DECLARED) && s->repairs < BB_REPAIR_LEARNT)
+		place = bb_frame_place(s, &p, &slot);
+	if (place == BB_PLACE_NEW) {
+		if (p.rtp && bb_read_older(w, s, &p, &r)) {
+			w->stream = BB_STREAM_NONE;
+			return 0;
+		}
+		if (!bb_frame_begin(s, &p, &slot))
+			goto alone;
+		if (p.rtp && r.at != ~0U)
+			bb_remember(&r, bb_adu_id(index, s->head, slot));
+	}
+	adu = &s->adu[slot & 1];
+	if (place == BB_PLACE_RESENT) {
+		bb_is_repair(&w->meta, w->now, adu->first_ns);
+		w->stream = BB_STREAM_NONE;
+		return 0;
+	}
+	adu->bytes += p.bytes;
+	if (place == BB_PLACE_ALONE || w->read & BB_READ_NO_FRAMES)
+		goto alone;
+	w->adu_slot = slot & 1;
+	w->meta.adu = bb_adu_id(index, *(volatile __u64 *)&s->head, slot);
+	w->meta.avg_bytes = s->avg_bytes;
+	if (w->meta.lifetime)
+		w->meta.deadline = adu->first_ns + w->meta.lifetime;
+	return 0;
+alone:
+	w->stream = BB_STREAM_NONE;
+	if (w->meta.lifetime)
+		w->meta.deadline = w->now + w->meta.lifetime;
+	return 0;
+}
+
+/* The ADU of a later fragment is its datagram's (meta->adu): what is known of it. */
+static __always_inline void bb_rejoin_adu(struct bb_work *w, __u32 bytes)
+{
+	struct bb_stream *s = bb_stream_at(w->meta.adu >> 16);
+	int slot;
+
+	if (!w->meta.adu || !s)
+		return;
+	slot = bb_adu_slot(s->head, w->meta.adu);
+	if (slot < 0)
+		return;
+	w->stream = w->meta.adu >> 16;
+	w->adu_slot = slot & 1;
+	s->adu[slot & 1].bytes += bytes;
+}
+
+/* What is known of the packet's ADU; NULL without one. */
+static __always_inline struct bb_stream_adu *bb_adu_of(const struct bb_work *w)
+{
+	struct bb_stream *s = w->stream == BB_STREAM_NONE ? 0 : bb_stream_at(w->stream);
+
+	return s ? &s->adu[w->adu_slot & 1] : 0;
+}
+
+#endif /* BB_STREAM_BPF_H */

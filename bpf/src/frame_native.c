@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* bb_frame.h for the native property tests. */
+#include "bb_frame.h"
+
+__u32 bbn_frame_place(struct bb_stream *stream, struct bb_piece *piece, __u32 *slot)
+{
+	return bb_frame_place(stream, piece, slot);
+}
+
+int bbn_frame_begin(struct bb_stream *stream, const struct bb_piece *piece, __u32 *slot)
+{
+	return bb_frame_begin(stream, piece, slot);
+}
+
+int bbn_repair_learn(struct bb_stream *stream, int hit, __u32 original, __s64 age)
+{
+	return bb_repair_learn(stream, hit, original, age);
+}
+
+__u32 bbn_adu_id(__u32 stream, __u64 head, __u32 slot)
+{
+	return bb_adu_id(stream, head, slot);
+}
+
+int bbn_adu_slot(__u64 head, __u32 id)
+{
+	return bb_adu_slot(head, id);
+}

@@ -1,0 +1,299 @@
+//! Properties of `include/bb_frame.h`, compiled natively (`src/frame_native.c`): which packet is of
+//! which ADU, whatever wraps, and what is no frame.
+
+use bestby_bpf::abi::*;
+use proptest::prelude::*;
+
+// Links the archive that holds the functions below.
+use bestby_bpf as _;
+
+/// `struct bb_piece`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    now: u64,
+    lifetime: u64,
+    source: u32,
+    bytes: u32,
+    seq: u16,
+    rtp: u8,
+    old: u8,
+    pad: [u8; 4],
+}
+
+/// `enum bb_place`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    New,
+    Adu,
+    Resent,
+    Alone,
+}
+
+unsafe extern "C" {
+    safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, slot: &mut u32) -> u32;
+    safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, slot: &mut u32) -> i32;
+    safe fn bbn_repair_learn(stream: &mut bb_stream, hit: i32, original: u32, age: i64) -> i32;
+    safe fn bbn_adu_id(stream: u32, head: u64, slot: u32) -> u32;
+    safe fn bbn_adu_slot(head: u64, id: u32) -> i32;
+}
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const INDEX: u32 = 0xabcd;
+const LIFETIME: u64 = 200 * MS;
+
+/// One stream as the classifier follows it, without the older ADUs.
+#[derive(Default)]
+struct Stream {
+    state: bb_stream,
+    seq: u16,
+}
+
+impl Stream {
+    fn numbered(number: u16, seq: u16) -> Self {
+        let state = bb_stream {
+            head: u64::from(number) << 32,
+            ..Default::default()
+        };
+        Self { state, seq }
+    }
+
+    /// Place and id of a packet with this sequence number; a new ADU is begun.
+    fn put(&mut self, now: u64, source: u32, seq: u16, bytes: u32, rtp: u8) -> (Place, u32) {
+        let mut piece = Piece {
+            now,
+            lifetime: LIFETIME,
+            source,
+            bytes,
+            seq,
+            rtp,
+            ..Default::default()
+        };
+        let mut slot = 2;
+        let place = match bbn_frame_place(&mut self.state, &mut piece, &mut slot) {
+            0 => Place::New,
+            1 => Place::Adu,
+            2 => Place::Resent,
+            _ => Place::Alone,
+        };
+        if place == Place::New {
+            assert_eq!(bbn_frame_begin(&mut self.state, &piece, &mut slot), 1);
+        }
+        assert!(slot < 2);
+        let adu = &mut self.state.adu[slot as usize];
+        assert_eq!(adu.source, source, "the ADU of another name");
+        adu.bytes += bytes;
+        (place, bbn_adu_id(INDEX, self.state.head, slot))
+    }
+
+    /// The next RTP packet.
+    fn send(&mut self, now: u64, source: u32, bytes: u32) -> (Place, u32) {
+        self.seq = self.seq.wrapping_add(1);
+        self.put(now, source, self.seq, bytes, 0x80 | 96)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2048))]
+
+    /// Frames of any timestamps that differ from the two before: each is one ADU, and no two share
+    /// an id, whatever wraps.
+    #[test]
+    fn frames_are_adus(
+        number in any::<u16>(),
+        seq in any::<u16>(),
+        start in any::<u32>(),
+        frames in prop::collection::vec((1u32..5, 1u32..90_000), 1..50),
+    ) {
+        let mut stream = Stream::numbered(number, seq);
+        let (mut now, mut timestamp, mut ids) = (SECOND, start, Vec::new());
+        for (packets, step) in frames {
+            timestamp = timestamp.wrapping_add(step);
+            let first = stream.send(now, timestamp, 1200);
+            prop_assert_eq!(first.0, Place::New);
+            for _ in 1..packets {
+                now += 3 * MS;
+                prop_assert_eq!(stream.send(now, timestamp, 1200), (Place::Adu, first.1));
+            }
+            now += 20 * MS;
+            prop_assert!(first.1 >> 16 == INDEX && first.1 & 0xffff != 0);
+            ids.push(first.1);
+        }
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        prop_assert_eq!(ids.len(), all);
+    }
+
+    /// A packet that was overtaken by the next frame is still of its own; the resend of one, later,
+    /// is known as such at any place of the sequence numbers.
+    #[test]
+    fn late_is_not_resent(seq in any::<u16>(), start in any::<u32>(), later in 10 * MS..LIFETIME / 2) {
+        let mut stream = Stream::numbered(7, seq);
+        let mut now = SECOND;
+        let mut send = |stream: &mut Stream, timestamp: u32| {
+            now += 2 * MS;
+            (stream.send(now, timestamp, 1000), now)
+        };
+        send(&mut stream, start);
+        let ((_, first), _) = send(&mut stream, start.wrapping_add(3000));
+        send(&mut stream, start.wrapping_add(3000));
+        let ((_, second), now) = send(&mut stream, start.wrapping_add(6000));
+        let last = stream.seq;
+        let late = stream.put(now + MS, start.wrapping_add(3000), last.wrapping_sub(1), 1000, 0x80);
+        prop_assert_eq!(late, (Place::Adu, first));
+        for (timestamp, back, id) in [(3000, 1, first), (3000, 2, first), (6000, 0, second)] {
+            let seq = last.wrapping_sub(back);
+            let again = stream.put(now + MS + later, start.wrapping_add(timestamp), seq, 1000, 0x80);
+            prop_assert_eq!(again, (Place::Resent, id));
+        }
+        // And the stream goes on.
+        prop_assert_eq!(stream.send(now + MS + later, start.wrapping_add(6000), 1000), (Place::Adu, second));
+    }
+
+    /// A large frame that a pacer sends at 100 kbit/s or more is a frame for its lifetime.
+    #[test]
+    fn a_paced_frame_is_a_frame(bytes in prop::collection::vec(100u32..1500, 2..40), rate in 12_500u64..1_000_000) {
+        let mut stream = Stream::default();
+        let (mut now, start) = (SECOND, SECOND);
+        let (_, id) = stream.send(now, 9, 1200);
+        for bytes in bytes {
+            // The pacer lets a packet go when the link could have carried it.
+            now += u64::from(bytes) * SECOND / rate;
+            if now - start > LIFETIME {
+                break;
+            }
+            prop_assert_eq!(stream.send(now, 9, bytes), (Place::Adu, id));
+        }
+    }
+
+    /// One timestamp that goes on: from the lifetime on at the latest, each packet is alone, however
+    /// close they come, and whatever the sequence numbers are.
+    #[test]
+    fn what_goes_on_is_no_frame(
+        gaps in prop::collection::vec(0u64..60 * MS, 1..200),
+        bytes in 12u32..1500,
+        count in any::<bool>(),
+    ) {
+        let mut stream = Stream::default();
+        let (start, mut now, mut alone) = (SECOND, SECOND, false);
+        stream.send(now, 1, bytes);
+        for gap in gaps {
+            now += gap;
+            // Beyond the age of any ADU the name begins again, as a frame.
+            if now - start >= SECOND {
+                break;
+            }
+            stream.seq = stream.seq.wrapping_sub(u16::from(!count));
+            let (place, _) = stream.send(now, 1, bytes);
+            alone |= now - start > LIFETIME;
+            prop_assert!(place == Place::Alone || !alone && place == Place::Adu, "{:?}", place);
+            alone |= place == Place::Alone;
+        }
+        // A frame again with the next timestamp.
+        let next = stream.send(now, 2, bytes);
+        prop_assert_eq!(next.0, Place::New);
+        prop_assert_eq!(stream.send(now, 2, bytes), (Place::Adu, next.1));
+    }
+
+    /// The mean lies within the sizes of the frames.
+    #[test]
+    fn the_mean_size_is_a_mean(sizes in prop::collection::vec(1u32..1 << 20, 2..50)) {
+        let mut stream = Stream::default();
+        let mut now = SECOND;
+        for (frame, size) in (1u32..).zip(&sizes) {
+            now += 30 * MS;
+            stream.send(now, frame, *size);
+        }
+        let known = &sizes[..sizes.len() - 1];
+        let (least, most) = (known.iter().min().expect("one"), known.iter().max().expect("one"));
+        prop_assert!((*least - 1..=*most).contains(&stream.state.avg_bytes));
+    }
+
+    /// Two CPUs begin the same ADU: one begins it, both have its name.
+    #[test]
+    fn who_comes_second_joins(source in any::<u32>(), other in any::<u32>()) {
+        let piece = |source| Piece { now: SECOND, source, rtp: 0x80, ..Default::default() };
+        let mut stream = Stream::numbered(0xffff, 0);
+        let (mut one, mut two) = (0, 0);
+        prop_assert_eq!(bbn_frame_begin(&mut stream.state, &piece(source), &mut one), 1);
+        // It had looked before, or it looks now.
+        let head = stream.state.head;
+        prop_assert_eq!(bbn_frame_begin(&mut stream.state, &piece(source), &mut two), 1);
+        prop_assert_eq!((two, stream.state.head), (one, head));
+        let mut late = piece(source);
+        prop_assert_eq!(bbn_frame_place(&mut stream.state, &mut late, &mut two), 1);
+        prop_assert_eq!(one, two);
+        if other != source {
+            prop_assert_eq!(bbn_frame_place(&mut stream.state, &mut piece(other), &mut two), 0);
+        }
+    }
+
+    /// Three frames of one other stream in a row, each older than a pause: then it repeats. Nothing
+    /// less is enough, and a run of timestamps of its own ends it.
+    #[test]
+    fn repairs_are_learnt_by_three_hits_in_a_row(
+        frames in prop::collection::vec((0u32..3, 0i64..40), 1..200),
+    ) {
+        let mut stream = bb_stream::default();
+        let (mut row, mut of) = (0, u32::MAX);
+        let mut learnt = false;
+        for (original, age) in frames {
+            // Original 0: the timestamp is nobody's.
+            let hit = original != 0;
+            let was = learnt;
+            learnt = bbn_repair_learn(&mut stream, i32::from(hit), original, age * 1_000_000) == 1;
+            if !hit {
+                row = 0;
+            } else if age >= 10 {
+                row = if original == of { row + 1 } else { 1 };
+                of = original;
+            }
+            if learnt && !was {
+                prop_assert!(row >= 3, "learnt after {} in a row", row);
+            }
+            if row >= 3 && !was && hit && age >= 10 {
+                prop_assert!(learnt);
+            }
+        }
+        for _ in 0..6 {
+            learnt = bbn_repair_learn(&mut stream, 0, 0, 0) == 1;
+        }
+        prop_assert!(!learnt);
+    }
+}
+
+/// Sixty-five thousand and more ADUs: an id comes again after 65,535 others, never earlier, and
+/// the two that are followed are found by their ids.
+#[test]
+fn an_id_comes_again_after_all_others() {
+    let mut stream = Stream::numbered(0x1234, 0);
+    let mut last_seen = vec![0u32; 1 << 16];
+    let (mut before, mut begun) = (None, 0);
+    for frame in 1..70_000u32 {
+        let (place, id) = stream.put(SECOND + u64::from(frame), frame, 0, 1, 0);
+        assert_eq!(place, Place::New);
+        let seen = &mut last_seen[(id & 0xffff) as usize];
+        assert!(
+            *seen == 0 || frame - *seen == 65_535,
+            "{} after {}",
+            frame,
+            *seen
+        );
+        *seen = frame;
+        let slot = bbn_adu_slot(stream.state.head, id);
+        assert_eq!(
+            stream.state.adu[usize::try_from(slot).expect("followed")].source,
+            frame
+        );
+        if let Some(before) = before {
+            assert_eq!(bbn_adu_slot(stream.state.head, before), slot ^ 1);
+        }
+        if begun > 2 && id & 0xffff > 2 {
+            assert_eq!(bbn_adu_slot(stream.state.head, id - 2), -1);
+        }
+        before = Some(id);
+        begun += 1;
+    }
+}

@@ -214,8 +214,6 @@ __attribute__((noinline)) __u32 BB_T(_choose)(__u64 hash, __u64 now, __u64 *owne
 	asm volatile("" : "+r"(now));
 	if (!owner)
 		return ~0U;
-	/* Without an idle time nothing needs it: clang would pass none, and 6.1 to 7.x refuse that. */
-	asm volatile("" : "+r"(now));
 	for (__u32 n = 0; n < 2 * BB_T_WAYS; n++) {
 		__u32 index = BB_T(_nth)(hash, n), tag;
 		BB_T_ENTRY *entry = BB_T_AT(index);

@@ -20,7 +20,6 @@ struct bb_work {
 	__u64 flow_hash; /* all 64 bits */
 	__u32 stream; /* of its ADU: index into bb_streams; ~0 = no ADU */
 	__u32 adu_slot; /* in stream->adu */
-	__u32 read; /* BB_READ_*: how the rule says to read the stream */
 	__u32 flow_gen; /* of the flow's way, when it was found */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
@@ -28,7 +27,8 @@ struct bb_work {
 	__u8 stale; /* already now */
 	__u8 leaf; /* mode tc */
 	__u8 media; /* the operator vouches for it, or the kernel says it itself */
-	__u8 pad[1];
+	__u8 original; /* BB_RTP | payload type of what the packet repeats; 0 = any */
+	__u8 pad[4];
 };
 
 #endif /* BB_WORK_BPF_H */

@@ -57,6 +57,8 @@ pub const BB_MAX_STREAMS: u32 = 65536;
 pub const BB_STREAM_WAYS: u32 = 4;
 pub const BB_STREAM_COUNTS: u32 = 1;
 pub const BB_STREAM_ALONE: u32 = 2;
+pub const BB_STREAM_NO_FRAMES: u32 = 4;
+pub const BB_STREAM_REPAIRS: u32 = 8;
 pub const BB_ADU_SETS: u32 = 32768;
 pub const BB_ADU_WAYS: u32 = 4;
 pub const BB_PEER_OWD: u32 = 1;
@@ -727,14 +729,13 @@ pub struct bb_flow {
     pub refreshed_ns: __u64,
     pub plain_refreshed_ns: __u64,
     pub hash: __u32,
-    pub flags: __u8,
+    pub stream: __u32,
     pub leaf: __u8,
-    pub pad: [__u8; 2usize],
-    pub adu: [bb_flow_adu; 4usize],
+    pub pad: [__u8; 7usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 248usize];
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 128usize];
     ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
     ["Offset of field: bb_flow::way"][::std::mem::offset_of!(bb_flow, way) - 0usize];
     ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 16usize];
@@ -747,10 +748,9 @@ const _: () = {
     ["Offset of field: bb_flow::plain_refreshed_ns"]
         [::std::mem::offset_of!(bb_flow, plain_refreshed_ns) - 104usize];
     ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 112usize];
-    ["Offset of field: bb_flow::flags"][::std::mem::offset_of!(bb_flow, flags) - 116usize];
-    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 117usize];
-    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 118usize];
-    ["Offset of field: bb_flow::adu"][::std::mem::offset_of!(bb_flow, adu) - 120usize];
+    ["Offset of field: bb_flow::stream"][::std::mem::offset_of!(bb_flow, stream) - 116usize];
+    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 120usize];
+    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 121usize];
 };
 #[repr(C)]
 #[derive(

@@ -40,17 +40,6 @@
 /* The most that is made linear to reach a packet's headers. */
 #define BB_MAX_PULL 2432
 
-/*
- * The work on a packet: with it, the stack of 512 bytes would be nearly full. A CPU
- * classifies one packet at a time: none comes in between, as bottom halves are off.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__type(key, __u32);
-	__type(value, struct bb_work);
-	__uint(max_entries, 1);
-} bb_scratch SEC(".maps");
-
 static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_work *w)
 {
 	__u64 deadline = w->meta.deadline;
@@ -260,6 +249,12 @@ parsed:
 	if (!flow)
 		goto plain;
 	w->rule = bb_rule_of(skb, w, flow, config->rule_gen);
+	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
+		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
+		if (w->rule)
+			flow->media_gen = config->rule_gen;
+	}
+	w->media |= !!w->rule;
 
 	if (skb->tstamp && w->packet.key.proto != BB_PROTO_TCP)
 		if (bb_read_txtime(skb, &w->meta) && w->meta.priority == BB_PRIORITY_NONE)
@@ -268,18 +263,13 @@ parsed:
 
 	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
 		w->control = 1;
-		w->media = w->rule || flow->media_gen == config->rule_gen;
+		/* Signalling of a flow whose streams have rules is media, too. */
+		w->media |= flow->media_gen == config->rule_gen;
 		goto plain;
 	}
 
 	if (skb->sk)
 		bb_read_socket(skb, &w->meta);
-	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
-		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
-		if (w->rule)
-			flow->media_gen = config->rule_gen;
-	}
-	w->media |= !!w->rule;
 	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET)))
 		goto plain;
 	bb_complete(skb, w, config);

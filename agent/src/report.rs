@@ -62,7 +62,7 @@ fn user_name(session: &abi::bb_session) -> Option<String> {
     let key = &session.key;
     match key.user.checked_sub(1) {
         Some(uid) => Some(format!("uid-{uid}")),
-        None if session.tag != 0 && key.media == 0 && has_address(key) && key.hash != 0 => {
+        None if session.way.tag != 0 && key.media == 0 && has_address(key) && key.hash != 0 => {
             Some("forwarded".into())
         }
         None => None,

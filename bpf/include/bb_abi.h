@@ -392,6 +392,8 @@ struct bb_stream_adu {
 
 #define BB_STREAM_COUNTS 0x01 /* its sequence numbers count up: an old one is a resend */
 #define BB_STREAM_ALONE 0x02 /* the current timestamp is no frame's */
+#define BB_STREAM_NO_FRAMES 0x04 /* no timestamp is: the rule says so */
+#define BB_STREAM_REPAIRS 0x08 /* it repeats others: the rule says so */
 
 /*
  * 128 bytes, of which 12 at the end and 7 in each ADU are kept for what the

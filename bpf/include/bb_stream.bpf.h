@@ -84,9 +84,9 @@ __noinline __u32 bb_search_stream(const struct bb_stream_key *key, __u64 now)
 	return index;
 }
 
-/* The same; that of the flow's last packet first. */
-static __always_inline __u32 bb_find_stream(struct bb_flow *flow, const struct bb_stream_key *key,
-					    __u64 now)
+/* The same, that of the flow's last packet first; its index in *at. NULL if there is none. */
+static __always_inline struct bb_stream *
+bb_find_stream(struct bb_flow *flow, const struct bb_stream_key *key, __u64 now, __u32 *at)
 {
 	__u32 index = flow->stream;
 	struct bb_stream *s = bb_stream_at(index);
@@ -95,12 +95,15 @@ static __always_inline __u32 bb_find_stream(struct bb_flow *flow, const struct b
 	if (s) {
 		owner = bb_way_owner(&s->way);
 		if (bb_owner_tag(owner) & 1 && bb_same_words(&s->key, key, sizeof(*key) / 8) &&
-		    bb_way_hold(&s->way, owner, now))
-			return index;
+		    bb_way_hold(&s->way, owner, now)) {
+			*at = index;
+			return s;
+		}
 	}
 	index = bb_search_stream(key, now);
 	flow->stream = index;
-	return index;
+	*at = index;
+	return bb_stream_at(index);
 }
 
 static __always_inline void bb_key_of_rtp(struct bb_stream_key *key, const struct bb_work *w)
@@ -128,14 +131,14 @@ __noinline __u32 bb_rule_of_stream(struct __sk_buff *skb, struct bb_work *w, str
 	struct bb_stream_key key;
 	struct bb_stream *s;
 	__u64 verdict, gen;
-	__u32 rule;
+	__u32 rule, index;
 
 	if (!w || !flow)
 		return 0;
 	bb_key_of_rtp(&key, w);
-	s = bb_stream_at(bb_find_stream(flow, &key, w->now));
+	s = bb_find_stream(flow, &key, w->now, &index);
 	if (!s)
-		return w->rule; /* that of the flow */
+		return w->rule;
 	gen = bb_owner_gen(bb_way_owner(&s->way));
 	verdict = *(volatile __u64 *)&s->verdict;
 	if (verdict == bb_verdict(bb_verdict_rule(verdict), rule_gen, gen))
@@ -247,24 +250,22 @@ static __always_inline void bb_is_repair(struct bb_meta *meta, __u64 now, __u64 
 	meta->flags |= BB_M_REPAIR;
 }
 
-/* How the rule says to read a stream. */
-#define BB_READ_DECLARED 0x100 /* its packets repeat those of the payload type in the lowest byte */
-#define BB_READ_NO_FRAMES 0x200
-
-static __always_inline __u32 bb_how_to_read(__u32 index, __u8 rtp)
+/* With each ADU: how does the rule say to read the stream? */
+static __always_inline void bb_ask_rule(struct bb_work *w, struct bb_stream *s, __u8 rtp)
 {
+	__u8 flags = s->flags & ~(BB_STREAM_NO_FRAMES | BB_STREAM_REPAIRS);
+	__u32 index = w->rule;
 	struct bb_rule *rule = bpf_map_lookup_elem(&bb_rules, &index);
-	__u32 how = 0;
 
-	if (!rule)
-		return 0;
-	if (rule->flags & BB_RULE_NO_FRAMES)
-		how = BB_READ_NO_FRAMES;
-	if (rule->rtx_n)
+	if (rule && rule->flags & BB_RULE_NO_FRAMES)
+		flags |= BB_STREAM_NO_FRAMES;
+	if (rule && rule->rtx_n)
 		for (__u32 i = 0; i < BB_RULE_RTX; i++)
-			if (i < rule->rtx_n && rule->rtx[i].rtx == rtp)
-				how |= BB_READ_DECLARED | rule->rtx[i].original;
-	return how;
+			if (i < rule->rtx_n && rule->rtx[i].rtx == rtp) {
+				flags |= BB_STREAM_REPAIRS;
+				w->original = rule->rtx[i].original;
+			}
+	s->flags = flags;
 }
 
 /*
@@ -286,7 +287,7 @@ __noinline int bb_read_older(struct bb_work *w, struct bb_stream *s, const struc
 	r->ssrc = w->packet.ssrc;
 	r->stream = w->stream;
 	r->rtp = p->rtp;
-	r->original = w->read;
+	r->original = w->original;
 	bb_recall(r);
 	if (r->id && r->id >> 16 == w->stream) {
 		if (p->old) {
@@ -304,7 +305,7 @@ __noinline int bb_read_older(struct bb_work *w, struct bb_stream *s, const struc
 	hit = r->id != 0;
 	if (s->repairs < BB_REPAIR_LEARNT || bb_head_source(s->head) != p->source)
 		bb_repair_learn(s, hit, r->id >> 16, w->now - r->first_ns);
-	if (w->read & BB_READ_DECLARED || s->repairs >= BB_REPAIR_LEARNT) {
+	if (s->flags & BB_STREAM_REPAIRS || s->repairs >= BB_REPAIR_LEARNT) {
 		/* So that the next packet tells whether the timestamp has changed. */
 		s->head = bb_head(p->source, bb_head_number(s->head), bb_head_slot(s->head));
 		bb_is_repair(&w->meta, w->now, r->first_ns);
@@ -368,15 +369,15 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		goto alone;
 	if (w->packet.flags & BB_P_PADDED && bb_is_padding(skb, &w->packet))
 		goto alone;
-	index = bb_find_stream(flow, &key, w->now);
-	s = bb_stream_at(index);
+	s = bb_find_stream(flow, &key, w->now, &index);
 	if (!s)
 		goto alone;
 	w->stream = index;
-	w->read = p.rtp ? bb_how_to_read(w->rule, p.rtp) : 0;
-	if (!(w->read & BB_READ_DECLARED) && s->repairs < BB_REPAIR_LEARNT)
+	if (!(s->flags & BB_STREAM_REPAIRS) && s->repairs < BB_REPAIR_LEARNT)
 		place = bb_frame_place(s, &p, &slot);
 	if (place == BB_PLACE_NEW) {
+		if (p.rtp)
+			bb_ask_rule(w, s, p.rtp);
 		if (p.rtp && bb_read_older(w, s, &p, &r)) {
 			w->stream = BB_STREAM_NONE;
 			return 0;
@@ -393,7 +394,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		return 0;
 	}
 	adu->bytes += p.bytes;
-	if (place == BB_PLACE_ALONE || w->read & BB_READ_NO_FRAMES)
+	if (place == BB_PLACE_ALONE || s->flags & BB_STREAM_NO_FRAMES)
 		goto alone;
 	w->adu_slot = slot & 1;
 	w->meta.adu = bb_adu_id(index, *(volatile __u64 *)&s->head, slot);

@@ -21,14 +21,14 @@ struct bb_work {
 	__u32 flow_gen; /* of the flow's way, when it was found */
 	__u32 stream; /* of its ADU: index into bb_streams; ~0 = no ADU */
 	__u32 adu_slot; /* in stream->adu */
-	__u32 read; /* BB_READ_*: how the rule says to read the stream */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;
 	__u8 stale; /* already now */
 	__u8 leaf; /* mode tc */
 	__u8 media; /* the operator vouches for it, or the kernel says it itself */
-	__u8 pad[1];
+	__u8 original; /* BB_RTP | payload type of what the packet repeats; 0 = any */
+	__u8 pad[4];
 };
 
 /* Not on the stack, of which 6.1 gives a chain of calls 512 bytes. A CPU judges one packet at a time. */

@@ -49,6 +49,7 @@ impl Datapath {
             let there = match major * 100 + minor {
                 616 => self.qdisc_supported,
                 606 => has("tcx_entry"),
+                607 => has("netkit"),
                 _ => new_enough,
             };
             let name = format!("{} ({major}.{minor})", feature.name);
@@ -229,6 +230,14 @@ impl Datapath {
                     "detach and attach it",
                 ));
             }
+        }
+        for problem in self.segmenters.problems.values() {
+            checks.push(check(
+                "super-packets",
+                CheckStatus::Warn,
+                problem.to_string(),
+                "media beside UDP GSO of other applications may be late: turn UDP GSO off there",
+            ));
         }
         if let Ok(g) = global(&self.shared) {
             if g.sessions_full > 0 {

@@ -4,11 +4,15 @@
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
+    agent::Agent,
     bpf::{LO, Lab, PASS, SHOT, SkBuff, iface},
     clock::{SECOND, now_ns},
     cpu,
     frame::udp4,
+    netns::linked_lab,
+    require,
 };
+use serde_json::json;
 
 /// `TC_ACT_REDIRECT`.
 const REDIRECT: i32 = 7;
@@ -132,4 +136,29 @@ fn segmenter_drops_what_the_classifier_did_not_send() {
     let segmenter = lab.segmenter();
     let verdict = segmenter.run(&frame(), SkBuff::default()).verdict;
     assert_eq!(verdict, SHOT);
+}
+
+#[test]
+fn segment_kernel_without_netkit_attaches_and_says_so() {
+    linked_lab(require::root(), |lab, _| {
+        let netkit = require::netkit().is_ok();
+        let segs = |n| {
+            let link = lab.netns.run("ip -details link show dev v0");
+            assert!(link.contains(&format!("gso_max_segs {n} ")), "{link}");
+        };
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "2mbit"}));
+        let info = agent.ok("GET", "/v1/interfaces", None)[0].clone();
+        assert_eq!(info["cuts"], netkit, "{info}");
+        // TCP's need no device.
+        segs(1);
+        let doctor = agent.ok("GET", "/v1/doctor", None).to_string();
+        let problem = "super-packets stay whole: this kernel has no netkit";
+        assert_eq!(doctor.contains(problem), !netkit, "{doctor}");
+        // Said once, not each time that the agent looks after its devices.
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        assert!(agent.log().matches(problem).count() <= 1, "{}", agent.log());
+        agent.detach("v0");
+        segs(65535);
+    });
 }

@@ -21,7 +21,7 @@ use libbpf_cargo::SkeletonBuilder;
 /// Loaded by libbpf through a generated skeleton.
 const SKELETONS: [&str; 3] = ["maps", "qdisc", "floor"];
 /// Loaded by Aya from the bytes of the object.
-const OBJECTS: [&str; 3] = ["classify", "sockopt", "rtt"];
+const OBJECTS: [&str; 4] = ["classify", "segment", "sockopt", "rtt"];
 
 fn main() -> Result<()> {
     let dir = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").context("CARGO_MANIFEST_DIR")?);

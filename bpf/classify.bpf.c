@@ -9,6 +9,9 @@
  *          -> struct bb_cb in skb->cb[0..4], which the qdisc reads;
  *             in mode tc also the verdict (bb_tc).
  *
+ * A super-packet that would hold a slow link for long is cut first: it leaves
+ * for another device, and each of its segments comes here again (bb_segment).
+ *
  * Fail open: whatever is malformed, unknown or does not fit is passed on as
  * plain traffic. In mode qdisc nothing is dropped and nothing but bb_global is
  * counted here. Always TC_ACT_UNSPEC (= TCX_NEXT) for what passes, so that the
@@ -32,6 +35,7 @@
 #include "bb_meta.bpf.h"
 #include "bb_parse.bpf.h"
 #include "bb_rules.bpf.h"
+#include "bb_segment.bpf.h"
 #include "bb_share.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_tc_verdict.bpf.h"
@@ -191,6 +195,12 @@ int bb_classify(struct __sk_buff *skb)
 	config = bpf_map_lookup_elem(&bb_config, &zero);
 	if (!config || iface->mode == BB_MODE_NONE)
 		return TC_ACT_UNSPEC;
+	if (skb->gso_size) {
+		int redirected = bb_segment(skb, iface, slot, !!(hint & BB_HINT_ETHERNET));
+
+		if (redirected != TC_ACT_UNSPEC)
+			return redirected;
+	}
 
 	w = bb_new_work();
 	if (!w)

@@ -80,6 +80,16 @@ pub fn link_tcx_egress(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Owne
     create_link(program, target, libbpf_sys::BPF_TCX_EGRESS)
 }
 
+/// Attaches a program to what is sent to a netkit device.
+///
+/// # Errors
+/// `EINVAL` if the device is none.
+pub fn link_netkit(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+    let target =
+        i32::try_from(ifindex).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    create_link(program, target, libbpf_sys::BPF_NETKIT_PRIMARY)
+}
+
 /// Attaches a program to a cgroup and everything below it.
 ///
 /// # Errors

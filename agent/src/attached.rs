@@ -4,6 +4,7 @@ use bestby_api::{AttachRequest, DevName, Method, Mode, PlainShare, Rate, Session
 use bestby_bpf::abi;
 use serde::{Deserialize, Serialize};
 
+use crate::segment::Segmenter;
 use crate::tc::{Link, MAJOR, Qdisc};
 
 /// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of slots.
@@ -42,6 +43,9 @@ pub struct Attached {
     /// Still being built: whoever finds this in a record takes over from an agent that was killed meanwhile.
     #[serde(default)]
     pub unfinished: bool,
+    /// What was done for super-packets; `None`: they stay whole, at this rate.
+    #[serde(default)]
+    pub segmenter: Option<Segmenter>,
 }
 
 const fn kernel_method(method: Method) -> abi::bb_method {
@@ -138,7 +142,7 @@ impl Attached {
             session_limit: self.limit(),
             // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
             limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),
-            segment_ifindex: 0,
+            segment_ifindex: self.segmenter.map_or(0, |s| s.ifindex),
             pad: [0; 3],
             counters: abi::bb_counters::default(),
             link_next: 0,

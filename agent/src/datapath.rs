@@ -18,6 +18,7 @@ use crate::maps::Shared;
 use crate::names::{self, Names};
 use crate::rules::address_bytes;
 use crate::ruleset::RuleSet;
+use crate::segment::Segmenters;
 use crate::store::Store;
 use crate::tc::Tc;
 use crate::{flows, takeover};
@@ -52,6 +53,7 @@ pub struct Datapath {
     pub(crate) table: IfaceTable,
     pub(crate) tc: Tc,
     pub(crate) classifier: Classifier,
+    pub(crate) segmenters: Segmenters,
     pub(crate) attached: BTreeMap<u32, Attached>,
     pub(crate) kept_ifaces: Store<Attached>,
     /// Addresses of the peers that the file had when it was read last.
@@ -199,6 +201,7 @@ impl Datapath {
             table,
             tc,
             classifier,
+            segmenters: Segmenters::default(),
             attached: BTreeMap::new(),
             kept_ifaces,
             kept_peers,
@@ -381,6 +384,7 @@ impl Datapath {
     pub(crate) fn housekeeping(&mut self) {
         let Ok(links) = self.tc.links() else { return };
         self.follow(&links);
+        self.watch_segmenters(&links);
         let names = Names::new(
             links.into_iter().map(|l| (l.name, l.ifindex)),
             self.cgroup.as_deref(),

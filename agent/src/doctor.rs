@@ -49,6 +49,7 @@ impl Datapath {
             let there = match major * 100 + minor {
                 616 => self.qdisc_supported,
                 606 => has("tcx_entry"),
+                607 => has("netkit"),
                 _ => new_enough,
             };
             let name = format!("{} ({major}.{minor})", feature.name);
@@ -248,6 +249,14 @@ impl Datapath {
                 ));
             }
         }
+        for problem in self.segmenters.problems.values() {
+            checks.push(check(
+                "super-packets",
+                CheckStatus::Warn,
+                problem.to_string(),
+                "media beside UDP GSO of other applications may be late: turn UDP GSO off there",
+            ));
+        }
         if let Ok(g) = global(&self.shared) {
             for (name, count, meaning) in g.named() {
                 let hint = match name {
@@ -256,7 +265,9 @@ impl Datapath {
                     }
                     "no cb" => "bpftool net shows the programs at tcx; they should return TCX_NEXT",
                     "refused" => "attach the interface again",
-                    "segmenter lost" => "bestby iface detach and attach make the device anew",
+                    "segmenter lost" => {
+                        "leave the devices named bbs... alone; bestbyd makes them again"
+                    }
                     _ => continue,
                 };
                 if count > 0 {

@@ -133,6 +133,24 @@ impl Classifier {
     }
 }
 
+/// Loads the program of the devices that cut super-packets.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn load_segment(dir: &Path) -> Result<OwnedFd> {
+    let mut object = load(bestby_bpf::SEGMENT, "segment", dir)?;
+    for (name, program) in object.programs_mut() {
+        if let Program::SchedClassifier(program) = program {
+            program.load().map_err(|e| refused(name, &e))?;
+            let fd = program.fd().map_err(|e| refused(name, &e))?.as_fd();
+            return fd
+                .try_clone_to_owned()
+                .tried(|| "duplicating a program's descriptor".into());
+        }
+    }
+    Err(Error::failed("the segment object has no program"))
+}
+
 /// Detaches a classifier from an interface.
 ///
 /// # Errors

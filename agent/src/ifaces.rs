@@ -235,6 +235,7 @@ impl Datapath {
             notes,
             netns: self.netns,
             unfinished: true,
+            segmenter: None,
         };
         let pins = self.pins(link.ifindex);
         // Left by a device of the same index that is gone.
@@ -257,6 +258,7 @@ impl Datapath {
             self.take_away(slot, &attached, Some(link));
             return Err(e);
         }
+        self.cut(slot);
         ruleset::forget_flows(&self.shared)?;
         Ok(Done {
             message: format!("interface {} attached in mode {mode}", link.name),
@@ -359,6 +361,7 @@ impl Datapath {
         self.table.write(slot, &new.kernel(self.plain_share));
         let warnings = new.notes.clone();
         self.keep(slot, new)?;
+        self.cut(slot);
         ruleset::forget_flows(&self.shared)?;
         Ok(Done {
             message: format!("interface {} changed", link.name),
@@ -384,6 +387,12 @@ impl Datapath {
             }
         }
         let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
+        if let Some(old) = &attached.segmenter
+            && let Err(e) = self.uncut(old, attached.ifindex)
+        {
+            tracing::error!("interface {}: {e}", attached.dev);
+        }
+        self.segmenters.problems.remove(&slot);
         let _ = self.kept_ifaces.remove(slot);
         let _ = std::fs::remove_dir_all(self.pins(attached.ifindex));
         self.attached.remove(&slot);
@@ -523,6 +532,7 @@ impl Datapath {
                 limit: kernel.limit,
                 overhead: kernel.overhead,
                 observe: a.request.observe,
+                cuts: kernel.segment_ifindex != 0,
                 instances: a.instances,
                 restores: a.earlier.as_ref().map(|q| q.kind.clone()),
                 memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),

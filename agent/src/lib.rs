@@ -30,6 +30,7 @@ pub mod rtt;
 pub mod rules;
 pub mod ruleset;
 pub mod seed;
+pub mod segment;
 pub mod store;
 pub mod takeover;
 pub mod tc;

@@ -71,6 +71,7 @@ impl Datapath {
                 tracing::error!("{e}");
                 self.warnings.push(e.to_string());
             }
+            self.cut(slot);
         }
     }
 

@@ -18,7 +18,11 @@ const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
+const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
 
 /// Place of our filter where tcx is missing: fixed, so that a later agent finds it.
@@ -38,6 +42,14 @@ pub struct Link {
     pub tx_queues: u32,
     /// The loopback device.
     pub loopback: bool,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// `ARPHRD_*`.
+    pub arp_type: u16,
+    /// Kind of a virtual device, e.g. `veth`; empty for others.
+    pub kind: String,
+    /// Segments of a packet that TCP hands over whole.
+    pub gso_max_segs: u32,
 }
 
 /// A qdisc as the kernel described it.
@@ -82,7 +94,7 @@ fn refused(what: String, e: &NetlinkError) -> Error {
 
 /// Traffic control of this network namespace.
 pub struct Tc {
-    netlink: Netlink,
+    pub(crate) netlink: Netlink,
 }
 
 fn tcmsg(
@@ -141,6 +153,13 @@ impl Tc {
                     mtu: value(IFLA_MTU).unwrap_or(1500),
                     tx_queues: value(IFLA_NUM_TX_QUEUES).unwrap_or(1),
                     loopback: word(&raw.body, 2) & IFF_LOOPBACK != 0,
+                    up: word(&raw.body, 2) & IFF_UP != 0,
+                    arp_type: u16::from_ne_bytes([raw.body[2], raw.body[3]]),
+                    kind: find(&all, IFLA_LINKINFO)
+                        .map(attributes)
+                        .and_then(|info| find(&info, IFLA_INFO_KIND).map(text))
+                        .unwrap_or_default(),
+                    gso_max_segs: value(IFLA_GSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
                 }
             })
             .collect())

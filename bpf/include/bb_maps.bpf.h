@@ -99,4 +99,18 @@ struct {
 /* Mode tc: the model of the HTB tree of one interface slot. Only the classifier reads it. */
 BB_MAP(bb_tc_models, BPF_MAP_TYPE_ARRAY, __u32, struct bb_tc_model, BB_MAX_IFACES);
 
+/*
+ * Super-packets at the device that cuts them (bb_segment.bpf.h): of one interface
+ * slot on one CPU.
+ */
+struct bb_segment_cpu {
+	__u64 whole_until_ns; /* the device is down or gone: packets go whole until then */
+	__u64 away; /* 1: a packet was sent there, and no segment came out yet */
+};
+
+/* skb->cb on the way there and back: this, then ifindex and slot of the interface. */
+#define BB_SEGMENT_MAGIC 0x5E6BB5E6
+
+BB_MAP(bb_segment_cpus, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct bb_segment_cpu, BB_MAX_IFACES);
+
 #endif /* BB_MAPS_BPF_H */

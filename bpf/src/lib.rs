@@ -4,7 +4,7 @@
 //! - [`abi`]: generated from `include/bb_abi.h` (`just gen`),
 //! - [`maps`], [`qdisc`]: libbpf skeletons,
 //! - [`floor`]: the least a BPF qdisc can do, for the lab,
-//! - [`CLASSIFY`], [`SOCKOPT`], [`RTT`]: objects for Aya.
+//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`RTT`]: objects for Aya.
 
 #[allow(clippy::undocumented_unsafe_blocks)]
 pub mod abi;
@@ -59,6 +59,8 @@ pub static MAPS: &[u8] = object!("maps");
 pub static QDISC: &[u8] = object!("qdisc");
 /// `classify.bpf.c`: tcx/clsact egress.
 pub static CLASSIFY: &[u8] = object!("classify");
+/// `segment.bpf.c`: netkit, where super-packets are cut.
+pub static SEGMENT: &[u8] = object!("segment");
 /// `sockopt.bpf.c`: cgroup setsockopt and getsockopt.
 pub static SOCKOPT: &[u8] = object!("sockopt");
 /// `rtt.bpf.c`: `sock_ops` RTT callback.

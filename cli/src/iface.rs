@@ -130,6 +130,9 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
         if i.observe {
             remarks.push("drops nothing (--observe)");
         }
+        if i.cuts {
+            remarks.push("cuts super-packets");
+        }
         let dropped = if i.observe {
             i.counters.would_drop
         } else {

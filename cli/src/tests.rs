@@ -253,7 +253,7 @@ fn interfaces() -> Vec<InterfaceInfo> {
         one(
             "eth0",
             "qdisc",
-            serde_json::json!({"rate": "10mbit", "memory_bytes": 12_582_912, "instances": 4}),
+            serde_json::json!({"rate": "10mbit", "memory_bytes": 12_582_912, "instances": 4, "cuts": true}),
         ),
         one(
             "wlp0s20f3",

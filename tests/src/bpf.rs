@@ -271,6 +271,25 @@ impl Lab {
         Classifier::new(program.fd().unwrap().as_fd().try_clone_to_owned().unwrap())
     }
 
+    /// The program of the device that cuts super-packets.
+    ///
+    /// # Panics
+    /// When the kernel refuses it.
+    #[must_use]
+    pub fn segmenter(&self) -> Classifier {
+        let mut object = EbpfLoader::new()
+            .default_map_pin_directory(&self.dir)
+            .load(bestby_bpf::SEGMENT)
+            .unwrap();
+        let program: &mut SchedClassifier = object
+            .program_mut("bb_segmented")
+            .unwrap()
+            .try_into()
+            .unwrap();
+        program.load().unwrap();
+        Classifier::new(program.fd().unwrap().as_fd().try_clone_to_owned().unwrap())
+    }
+
     /// Attaches the classifier to the egress of a device of the current namespace.
     pub fn attach(&mut self, device: &str) {
         let program = classifier_of(&mut self.classifier);

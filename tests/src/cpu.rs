@@ -54,6 +54,29 @@ impl Start {
     }
 }
 
+/// Keeps this thread on one CPU.
+fn keep_on(cpu: usize) {
+    // SAFETY: all zeroes is an empty set; the CPU is one of those allowed, hence within it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        let size = size_of::<libc::cpu_set_t>();
+        assert_eq!(libc::sched_setaffinity(0, size, &raw const set), 0);
+    }
+}
+
+/// Runs `work` on one CPU, in the caller's namespaces.
+///
+/// # Panics
+/// As the work does.
+pub fn on_one<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let cpu = allowed()[0];
+    crate::netns::in_thread(move || {
+        keep_on(cpu);
+        work()
+    })
+}
+
 /// Runs `work(0)` and `work(1)` on two CPUs, in the caller's namespaces.
 ///
 /// # Panics
@@ -66,13 +89,7 @@ pub fn on_both<T: Send>(work: impl Fn(usize, &Start) -> T + Sync) -> [T; 2] {
             .map(|n| {
                 let (cpu, start, work) = (cpus[n], &start, &work);
                 scope.spawn(move || {
-                    // SAFETY: all zeroes is an empty set; the CPU is one of those allowed, hence within it.
-                    unsafe {
-                        let mut set: libc::cpu_set_t = std::mem::zeroed();
-                        libc::CPU_SET(cpu, &mut set);
-                        let size = size_of::<libc::cpu_set_t>();
-                        assert_eq!(libc::sched_setaffinity(0, size, &raw const set), 0);
-                    }
+                    keep_on(cpu);
                     work(n, start)
                 })
             })

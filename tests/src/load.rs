@@ -138,6 +138,52 @@ pub fn send_on_both(netns: &Netns, port: u16, each: u64) -> Vec<u64> {
     sent.concat()
 }
 
+/// Sends numbered datagrams to [`PEER`], many at once as one packet (UDP GSO).
+#[derive(Debug)]
+pub struct SuperPackets {
+    socket: UdpSocket,
+    size: usize,
+    next: u64,
+}
+
+impl SuperPackets {
+    /// From `netns` to `port`, datagrams of `size` bytes.
+    ///
+    /// # Panics
+    /// On a kernel without UDP GSO (4.18).
+    pub fn new(netns: &Netns, port: u16, size: usize) -> Self {
+        const UDP_SEGMENT: i32 = 103;
+        let socket = netns.enter(|| UdpSocket::bind("0.0.0.0:0").expect("binding"));
+        socket.connect((PEER, port)).unwrap();
+        force_buffer(&socket, libc::SO_SNDBUFFORCE, 8 << 20);
+        let segment = i32::try_from(size).unwrap();
+        crate::socket::set(&socket, libc::IPPROTO_UDP, UDP_SEGMENT, &segment).unwrap();
+        Self {
+            socket,
+            size,
+            next: 0,
+        }
+    }
+
+    /// Sends the next `count` datagrams as one packet.
+    ///
+    /// # Panics
+    /// If the kernel refuses it.
+    pub fn send(&mut self, count: usize) {
+        let mut packet = vec![0xffu8; count * self.size];
+        for datagram in packet.chunks_exact_mut(self.size) {
+            datagram[NUMBER..HEADER].copy_from_slice(&self.next.to_ne_bytes());
+            self.next += 1;
+        }
+        self.socket.send(&packet).unwrap();
+    }
+
+    /// Datagrams sent so far: their numbers are all below.
+    pub fn sent(&self) -> u64 {
+        self.next
+    }
+}
+
 /// What is sent while a test disturbs the path.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {

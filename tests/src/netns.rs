@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -150,6 +152,31 @@ pub fn veth() {
          ip neigh replace 10.9.0.2 lladdr $peer dev bb0 nud permanent
          ip neigh replace fd09::2 lladdr $peer dev bb0 nud permanent",
     );
+}
+
+/// A tun device: its packets start with the IP header. The file keeps it there.
+///
+/// # Panics
+/// Without the driver.
+#[must_use]
+pub fn tun(name: &str) -> File {
+    // Where it is a module, that makes the file, too.
+    let _ = try_shell("modprobe tun");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .unwrap();
+    // SAFETY: all zeroes is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
+    // SAFETY: the request is valid and outlives the call.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    assert_eq!(status, 0, "{}", io::Error::last_os_error());
+    file
 }
 
 /// The root of the cgroup2 tree.

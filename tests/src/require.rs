@@ -35,15 +35,35 @@ pub fn root() -> Result<(), String> {
     }
 }
 
+/// Whether the kernel has a structure of this name.
+fn has(name: &str) -> Result<bool, String> {
+    let btf = libbpf_rs::btf::Btf::from_vmlinux().map_err(|e| format!("no BTF: {e}"))?;
+    let found = btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>(name);
+    Ok(found.is_some())
+}
+
 /// A kernel with qdiscs in BPF (6.16, CONFIG_NET_SCH_BPF).
 ///
 /// # Errors
 /// Says that there are none.
 pub fn bpf_qdisc() -> Result<(), String> {
     root()?;
-    let btf = libbpf_rs::btf::Btf::from_vmlinux().map_err(|e| format!("no BTF: {e}"))?;
-    match btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_struct_ops_Qdisc_ops") {
-        Some(_) => Ok(()),
-        None => Err("this kernel has no qdiscs in BPF (6.16, CONFIG_NET_SCH_BPF)".into()),
+    if has("bpf_struct_ops_Qdisc_ops")? {
+        Ok(())
+    } else {
+        Err("this kernel has no qdiscs in BPF (6.16, CONFIG_NET_SCH_BPF)".into())
+    }
+}
+
+/// A kernel with netkit (6.7, CONFIG_NETKIT).
+///
+/// # Errors
+/// Says that it has none.
+pub fn netkit() -> Result<(), String> {
+    root()?;
+    if has("netkit")? {
+        Ok(())
+    } else {
+        Err("this kernel has no netkit (6.7, CONFIG_NETKIT)".into())
     }
 }

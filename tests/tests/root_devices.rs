@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
-    fs::File,
     io::{self, Read as _, Write as _},
     net::UdpSocket,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
@@ -15,7 +14,7 @@ use bestby_tests::{
     bpf::{Lab, Rule, iface, mapped},
     clock::{SECOND, now_ns},
     frame::{DST4, ethernet, ip4, ip4_with, ip6, stun, udp, udp4, udp6},
-    netns::{ifindex, in_namespace, shell, veth},
+    netns::{ifindex, in_namespace, shell, tun, veth},
     socket::set,
 };
 
@@ -27,25 +26,6 @@ fn lab(device: &str) -> Lab {
     lab.rules(&[Rule::new().dport(PORT).lifetime(SECOND)]);
     lab.attach(device);
     lab
-}
-
-/// A tun device: its packets start with the IP header. The file keeps it there.
-fn tun(name: &str) -> File {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun")
-        .unwrap();
-    // SAFETY: all zeroes is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
-    // SAFETY: the request is valid and outlives the call.
-    let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-    assert_eq!(status, 0, "{}", io::Error::last_os_error());
-    file
 }
 
 #[test]

@@ -60,6 +60,15 @@ fn hook_programs_load_with_aya() {
     program.load().unwrap();
     report("bb_classify", &program.info().unwrap());
 
+    let mut segment = load(bestby_bpf::SEGMENT);
+    let program: &mut SchedClassifier = segment
+        .program_mut("bb_segmented")
+        .unwrap()
+        .try_into()
+        .unwrap();
+    program.load().unwrap();
+    report("bb_segmented", &program.info().unwrap());
+
     let mut sockopt = load(bestby_bpf::SOCKOPT);
     for name in ["bb_setsockopt", "bb_getsockopt"] {
         let program: &mut CgroupSockopt = sockopt.program_mut(name).unwrap().try_into().unwrap();
@@ -72,7 +81,7 @@ fn hook_programs_load_with_aya() {
     program.load().unwrap();
     report("bb_sockops", &program.info().unwrap());
     // What was loaded is all there is.
-    for (object, count) in [(&classify, 1), (&sockopt, 2), (&rtt, 1)] {
+    for (object, count) in [(&classify, 1), (&segment, 1), (&sockopt, 2), (&rtt, 1)] {
         assert_eq!(object.programs().count(), count);
     }
 }

@@ -108,6 +108,12 @@ pub const FEATURES: &[Feature] = &[
         without: "a clsact filter is used",
     },
     Feature {
+        name: "UDP GSO is cut on slow links",
+        since: (6, 7),
+        config: &["NETKIT"],
+        without: "super-packets stay whole: media behind them may be late",
+    },
+    Feature {
         name: "SO_PRIORITY per packet (cmsg)",
         since: (6, 14),
         config: &[],

@@ -86,6 +86,9 @@ pub struct InterfaceInfo {
     pub overhead: u32,
     /// True: nothing is dropped, `would_drop` counts.
     pub observe: bool,
+    /// Super-packets (UDP GSO, TSO) that would hold the link for more than a millisecond are cut.
+    #[serde(default)]
+    pub cuts: bool,
     /// Queues of our own on it: 1, or the number of transmit queues below mq.
     #[serde(default)]
     pub instances: u32,

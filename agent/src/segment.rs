@@ -1,0 +1,338 @@
+//! Super-packets (UDP GSO, TSO) on slow links: the device that cuts them, and TCP's own limit.
+//!
+//! `bpf/include/bb_segment.bpf.h` explains the device, a netkit pair: the classifier sends it what would hold the
+//! link for more than a millisecond. TCP would still fill a packet beyond that, because it takes the time that such
+//! packets wait for the path's; so the interface's `gso_max_segs` is set to what fits into a millisecond, too.
+//!
+//! Without the device nothing else changes: super-packets stay whole, and doctor says so.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use serde::{Deserialize, Serialize};
+
+use crate::attach;
+use crate::attached::Attached;
+use crate::datapath::Datapath;
+use crate::error::{Error, Result, Tried as _, os_error};
+use crate::hooks;
+use crate::netlink::{NetlinkError, Raw, c_string, encode};
+use crate::tc::{Link, Tc};
+
+/// A packet stays whole if it holds the link for less than this part of a second (`BB_SEGMENT_HOLDS_PER_S`).
+const HOLDS_PER_S: u64 = 1000;
+/// The largest packet that applications hand over at once.
+const LARGEST: u64 = 64 << 10;
+
+const NO_NETKIT: &str = "this kernel has no netkit (6.7, CONFIG_NETKIT)";
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_NETKIT_PEER_INFO: u16 = 1;
+const IFLA_NETKIT_POLICY: u16 = 3;
+const IFLA_NETKIT_PEER_POLICY: u16 = 4;
+const IFLA_NETKIT_MODE: u16 = 5;
+const NETKIT_DROP: u32 = 2;
+const NETKIT_L2: u32 = 0;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+const IFF_UP: u32 = 1;
+
+const ARPHRD_ETHER: u16 = 1;
+/// Devices whose packets begin with the IP header; the kernel's `dev_is_mac_header_xmit` has the same list.
+const WITHOUT_HEADER: [u16; 7] = [
+    768,    // ARPHRD_TUNNEL
+    769,    // ARPHRD_TUNNEL6
+    776,    // ARPHRD_SIT
+    778,    // ARPHRD_IPGRE
+    823,    // ARPHRD_IP6GRE
+    0xfffe, // ARPHRD_NONE: tun, WireGuard
+    519,    // ARPHRD_RAWIP
+];
+
+/// What was done for super-packets of an interface: remembered with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segmenter {
+    /// Index of the device that cuts them; 0: there is none.
+    pub ifindex: u32,
+    /// `gso_max_segs` that we gave the interface.
+    pub segs: u32,
+    /// What it was before.
+    pub earlier_segs: u32,
+}
+
+/// What the agent knows of these devices.
+#[derive(Default)]
+pub(crate) struct Segmenters {
+    program: Option<OwnedFd>,
+    /// Interfaces (slots) whose super-packets should be cut and are not, and why.
+    pub(crate) problems: BTreeMap<u32, Error>,
+}
+
+/// The pair of an interface: the device that packets are sent to, and its peer, which gets none.
+fn names(ifindex: u32) -> [String; 2] {
+    [format!("bbs{ifindex}"), format!("bbs{ifindex}p")]
+}
+
+/// Segments that fit into the time a packet may hold the link; `None`: all packets stay whole.
+fn segments(attached: &Attached, link: &Link) -> Option<u32> {
+    let held = attached.request.rate?.bytes_per_s() / HOLDS_PER_S;
+    if held >= LARGEST || link.loopback {
+        return None;
+    }
+    u32::try_from((held / u64::from(link.mtu.max(1))).max(1)).ok()
+}
+
+/// An `RTM_*LINK` message.
+fn message(kind: u16, ifindex: u32, flags: u32, attributes: &[(u16, Vec<u8>)]) -> Raw {
+    // struct ifinfomsg: family, pad, type u16, index, flags, change.
+    let mut body = vec![0u8; 4];
+    for word in [ifindex, flags, flags] {
+        body.extend(word.to_ne_bytes());
+    }
+    body.extend(encode(attributes));
+    Raw { kind, body }
+}
+
+fn refused(what: &str, e: &NetlinkError) -> Error {
+    Error::failed(format!("{what}: {e}"))
+}
+
+impl Tc {
+    fn set_gso_max_segs(&mut self, link: &Link, segs: u32) -> Result<()> {
+        let segs = [(IFLA_GSO_MAX_SEGS, segs.to_ne_bytes().to_vec())];
+        self.netlink
+            .change(0, message(libc::RTM_SETLINK, link.ifindex, 0, &segs))
+            .map_err(|e| refused("setting gso_max_segs", &e))
+    }
+
+    /// Makes a pair, down. What has no program to go on by is dropped: nothing of it must get out.
+    fn make_netkit(&mut self, [name, peer]: &[String; 2]) -> Result<(), NetlinkError> {
+        let mut peer_info = vec![0u8; 16]; // struct ifinfomsg
+        peer_info.extend(encode(&[(IFLA_IFNAME, c_string(peer))]));
+        let number = |n: u32| n.to_ne_bytes().to_vec();
+        let data = encode(&[
+            (IFLA_NETKIT_MODE, number(NETKIT_L2)),
+            (IFLA_NETKIT_POLICY, number(NETKIT_DROP)),
+            (IFLA_NETKIT_PEER_POLICY, number(NETKIT_DROP)),
+            (IFLA_NETKIT_PEER_INFO, peer_info),
+        ]);
+        let info = encode(&[(IFLA_INFO_KIND, c_string("netkit")), (IFLA_INFO_DATA, data)]);
+        let all = [
+            (IFLA_IFNAME, c_string(name)),
+            (IFLA_GSO_MAX_SEGS, number(1)),
+            (IFLA_LINKINFO, info),
+        ];
+        self.netlink.change(
+            NLM_F_CREATE | NLM_F_EXCL,
+            message(libc::RTM_NEWLINK, 0, 0, &all),
+        )
+    }
+
+    /// Brings a device up that has no address of its own, not even IPv6's.
+    fn up_without_address(&mut self, ifindex: u32) -> Result<()> {
+        let mode = encode(&[(IFLA_INET6_ADDR_GEN_MODE, vec![IN6_ADDR_GEN_MODE_NONE])]);
+        let inet6 = encode(&[(libc::AF_INET6 as u16, mode)]);
+        // Without IPv6 there is nothing to turn off.
+        let _ = self.netlink.change(
+            0,
+            message(libc::RTM_SETLINK, ifindex, 0, &[(IFLA_AF_SPEC, inet6)]),
+        );
+        self.netlink
+            .change(0, message(libc::RTM_SETLINK, ifindex, IFF_UP, &[]))
+            .map_err(|e| refused("bringing it up", &e))
+    }
+
+    /// Deletes a pair of ours, if it is there.
+    fn delete_netkit(&mut self, names: &[String; 2]) -> Result<()> {
+        let links = self.links()?;
+        let Some(link) = ours(&links, &names[0]) else {
+            return Ok(());
+        };
+        self.netlink
+            .change(0, message(libc::RTM_DELLINK, link.ifindex, 0, &[]))
+            .map_err(|e| refused(&format!("deleting {}", link.name), &e))
+    }
+}
+
+/// A netkit device of this name.
+fn ours<'a>(links: &'a [Link], name: &str) -> Option<&'a Link> {
+    links.iter().find(|l| l.name == name && l.kind == "netkit")
+}
+
+/// The device that cuts, if it and its peer are as they were made.
+fn intact(links: &[Link], ifindex: u32) -> Option<u32> {
+    let [name, peer] = names(ifindex);
+    let (device, peer) = (ours(links, &name)?, ours(links, &peer)?);
+    (device.up && peer.up && device.gso_max_segs == 1).then_some(device.ifindex)
+}
+
+impl Datapath {
+    /// Cuts the super-packets of an attached interface, or leaves them whole, as its rate wants it. What does not
+    /// work is a problem for doctor, never an error: packets then stay whole.
+    pub(crate) fn cut(&mut self, slot: u32) {
+        let Some(attached) = self.attached.get(&slot).cloned() else {
+            return;
+        };
+        match self.try_cut(slot, attached) {
+            Ok(()) => drop(self.segmenters.problems.remove(&slot)),
+            Err(e) => {
+                if self.segmenters.problems.get(&slot) != Some(&e) {
+                    tracing::warn!("{e}");
+                    self.segmenters.problems.insert(slot, e);
+                }
+            }
+        }
+    }
+
+    fn try_cut(&mut self, slot: u32, mut attached: Attached) -> Result<()> {
+        let links = self.tc.links()?;
+        let Some(link) = links.iter().find(|l| l.ifindex == attached.ifindex) else {
+            return Ok(());
+        };
+        let Some(segs) = segments(&attached, link) else {
+            let Some(old) = attached.segmenter.take() else {
+                return Ok(());
+            };
+            self.table.write(slot, &attached.kernel(self.plain_share));
+            self.keep(slot, attached)?;
+            return self.uncut(&old, link.ifindex);
+        };
+        let earlier = attached
+            .segmenter
+            .filter(|old| old.segs == link.gso_max_segs)
+            .map_or(link.gso_max_segs, |old| old.earlier_segs);
+        let mut new = Segmenter {
+            ifindex: 0,
+            segs: segs.min(earlier),
+            earlier_segs: earlier,
+        };
+        let there = intact(&links, link.ifindex).unwrap_or(0);
+        if there == 0 {
+            // Nothing is sent to what is about to change.
+            attached.segmenter = None;
+            self.table.write(slot, &attached.kernel(self.plain_share));
+        }
+        // Remembered before anything is changed: only the record knows what to restore.
+        attached.segmenter = Some(new);
+        self.keep(slot, attached.clone())?;
+        let within = |what: &str| format!("interface {}: {what}", link.name);
+        let limited = if link.gso_max_segs == new.segs {
+            Ok(())
+        } else {
+            self.tc.set_gso_max_segs(link, new.segs)
+        };
+        let device = self.segmenter(link, there);
+        new.ifindex = *device.as_ref().unwrap_or(&0);
+        attached.segmenter = Some(new);
+        self.table.write(slot, &attached.kernel(self.plain_share));
+        self.keep(slot, attached)?;
+        device.map_err(|e| e.within(within("super-packets stay whole")))?;
+        limited.map_err(|e| e.within(within("super-packets of TCP must be cut")))
+    }
+
+    /// The device that cuts, with this agent's program: `there`, or a new one (0).
+    fn segmenter(&mut self, link: &Link, there: u32) -> Result<u32> {
+        if link.arp_type != ARPHRD_ETHER && !WITHOUT_HEADER.contains(&link.arp_type) {
+            return Err(Error::unsupported(
+                "its link-layer header is not Ethernet's",
+            ));
+        }
+        let names = names(link.ifindex);
+        let mut ifindex = there;
+        if there == 0 {
+            self.tc.delete_netkit(&names)?;
+            self.tc.make_netkit(&names).map_err(|e| {
+                if e.errno() == Some(libc::EOPNOTSUPP) {
+                    Error::unsupported(NO_NETKIT)
+                } else {
+                    refused(&format!("creating {}", names[0]), &e)
+                }
+            })?;
+            let links = self.tc.links()?;
+            for name in &names {
+                let made = crate::tc::named(&links, name)?;
+                self.tc.up_without_address(made.ifindex)?;
+            }
+            ifindex = crate::tc::named(&links, &names[0])?.ifindex;
+        }
+        let pin = self.pins(link.ifindex).join("segment");
+        if self.segmenters.program.is_none() {
+            self.segmenters.program = Some(hooks::load_segment(&self.paths.bpffs)?);
+        }
+        let Some(program) = &self.segmenters.program else {
+            return Ok(0);
+        };
+        let program = program.as_fd();
+        if there != 0
+            && let Ok(old) = attach::open_pin(&pin)
+            && attach::link_update(old.as_fd(), program).is_ok()
+        {
+            return Ok(ifindex);
+        }
+        let _ = std::fs::remove_file(&pin);
+        let new = attach::link_netkit(program, ifindex)
+            .map_err(|e| os_error(&format!("attaching a program to {}", names[0]), &e))?;
+        attach::pin(new.as_fd(), &pin).tried(|| format!("pinning {}", pin.display()))?;
+        Ok(ifindex)
+    }
+
+    /// Deletes the device of an interface, and gives the interface its own limit back. The classifier must not know
+    /// the device any more.
+    pub(crate) fn uncut(&mut self, old: &Segmenter, ifindex: u32) -> Result<()> {
+        let _ = std::fs::remove_file(self.pins(ifindex).join("segment"));
+        let deleted = self.tc.delete_netkit(&names(ifindex));
+        let links = self.tc.links()?;
+        // What is not ours any more was set by somebody since.
+        if let Some(link) = links.iter().find(|l| l.ifindex == ifindex)
+            && link.gso_max_segs == old.segs
+            && old.segs != old.earlier_segs
+        {
+            self.tc.set_gso_max_segs(link, old.earlier_segs)?;
+        }
+        deleted
+    }
+
+    /// Whether trying once more is of no use.
+    fn never_cut(&self, slot: u32) -> bool {
+        let problem = self.segmenters.problems.get(&slot);
+        problem.is_some_and(|e| e.status == Error::unsupported("").status)
+    }
+
+    /// Makes devices anew that somebody took down or deleted.
+    pub(crate) fn watch_segmenters(&mut self, links: &[Link]) {
+        for (slot, attached) in self.attached.clone() {
+            let Some(segmenter) = attached.segmenter else {
+                continue;
+            };
+            let there = intact(links, attached.ifindex).unwrap_or(0);
+            if segmenter.ifindex != 0 && segmenter.ifindex != there {
+                tracing::warn!(
+                    "interface {}: the device that cuts its super-packets, {}, is down or gone: making it anew",
+                    attached.dev,
+                    names(attached.ifindex)[0]
+                );
+            } else if segmenter.ifindex != 0 || self.never_cut(slot) {
+                continue;
+            }
+            self.cut(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_into_a_device_name() {
+        for name in names(u32::MAX) {
+            assert!(name.len() <= 15, "{name}");
+        }
+    }
+}

@@ -215,7 +215,7 @@ pub fn memory(pins: &Path) -> u64 {
         "bbq_wheels",
     ]
     .iter()
-        .filter_map(|name| MapHandle::from_pinned_path(pins.join(name)).ok())
-        .filter_map(|map| crate::maps::memory(&map))
-        .sum()
+    .filter_map(|name| MapHandle::from_pinned_path(pins.join(name)).ok())
+    .filter_map(|map| crate::maps::memory(&map))
+    .sum()
 }

@@ -2,6 +2,17 @@
 /*
  * bestby's queue: a Qdisc in BPF (struct_ops, v6.16).
  *
+ * The problem
+ *  1. An interface gets more packets than it can send. Some are of use for a
+ *     fraction of a second only, and a FIFO sends them when they no longer are.
+ *  2. Not all that cannot arrive in time is known to be so: a frame of which one
+ *     packet is late is worth nothing, and the time of its others is lost, too.
+ *  3. A receiver whose own path is slower must not hold up the others.
+ *  4. Nor must what one user sends cost another's media, whether by many packets,
+ *     many destinations, or by what it claims about them.
+ *  5. All this has to be decided per packet, under the lock that all senders wait
+ *     for, in bounded time, with memory that was allocated before.
+ *
  * Theory of operation
  *  1. The classifier (classify.bpf.c, tcx egress) has written a control block
  *     into skb->cb: flow rule, session, priority, treatment, ADU, deadline. A
@@ -10,9 +21,10 @@
  *     its session's lists (bbq_order.bpf.h). What is stale there, what the
  *     method gives up (bbq_method.bpf.h, bbq_triage.bpf.h) and what a limit
  *     costs (bbq_room.bpf.h) is freed.
- *  3. dequeue lets sessions take turns (bbq_turns.bpf.h); the one whose turn it
- *     is sends what its method selects. A session with a rate waits in a wheel,
- *     an interface with a rate waits for its watchdog.
+ *  3. dequeue lets media and users, users, and the sessions of each take turns
+ *     (bbq_turns.bpf.h, bbq_next.bpf.h); the session whose turn it is sends what
+ *     its method selects. A session with a rate waits in a wheel, an interface
+ *     with a rate waits for its watchdog.
  *
  * Invariants
  *  - packets in = sent + dropped + queued, for every rule, session and
@@ -36,7 +48,7 @@
 #include "bb_compat.bpf.h"
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
-#include "bbq_turns.bpf.h"
+#include "bbq_next.bpf.h"
 #include "bbq_room.bpf.h"
 #include "bbq_sojourn.bpf.h"
 
@@ -86,6 +98,24 @@ bb_inline __u32 bbq_segments(struct sk_buff *skb)
 	return BPF_CORE_READ(info, gso_segs);
 }
 
+/* A later time of departure is taken to be this: as with fq's horizon. */
+#define BBQ_DEPARTS_NS (10 * BB_NSEC_PER_SEC)
+#define SKB_CLOCK_MONOTONIC 1
+
+/*
+ * When a packet may leave at the earliest, if its socket says so (SO_TXTIME, pacing);
+ * 0 = at once. The classifier has cleared what means a deadline. What is not of
+ * CLOCK_MONOTONIC is the time of a packet's arrival, or another clock's.
+ */
+bb_inline __u64 bbq_departs(struct sk_buff *skb, __u64 now)
+{
+	__u64 at = skb->tstamp;
+
+	if (at <= now || BPF_CORE_READ_BITFIELD_PROBED(skb, tstamp_type) != SKB_CLOCK_MONOTONIC)
+		return 0;
+	return at - now < BBQ_DEPARTS_NS ? at : now + BBQ_DEPARTS_NS;
+}
+
 SEC("struct_ops/bestby_enqueue")
 int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	     struct bpf_sk_buff_ptr *to_free)
@@ -119,7 +149,9 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		adu = w1 >> 24 & BB_CB_ADU ? words[2] : 0;
 		deadline = w1 >> 24 & BB_CB_DEADLINE ? bb_cb_deadline(words[3], words[4], now) : 0;
 	} else {
-		bb_global_inc(BB_G_BAD_CB);
+		/* Nothing at all: nobody wrote it. */
+		bb_global_inc(words[0] | w1 | words[2] | words[3] | words[4] ? BB_G_BAD_CB :
+									       BB_G_NO_CB);
 		rule = 0;
 		session = 0;
 		priority = BB_PRIORITY_DEFAULT;
@@ -143,6 +175,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	s->deadline = deadline;
 	s->arrived_ns = now;
+	s->departs_ns = bbq_departs(skb, now);
 	rate = bbq_rate(iface, ses);
 	s->key = bbq_key(iface->method, priority, deadline, ses->owd_ns, rate, now);
 	s->adu = adu;
@@ -151,6 +184,13 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	s->priority = priority;
 	s->treatment = w1 >> 20 & 3;
 	s->flags = w1 >> 24 & BB_CB_SOCK ? BBQ_F_SOCK : 0;
+	if (w1 >> 24 & BB_CB_REPAIR) {
+		/* Whatever becomes of it, its ADU is what the originals are. */
+		s->flags |= BBQ_F_REPAIR;
+		adu = 0;
+		s->adu = 0;
+	}
+	s->rtp = w1 ? words[4] >> 24 : 0;
 	if (adu && adu == q->begun)
 		s->flags |= BBQ_F_BEGUN;
 	s->chain = BBQ_NONE;
@@ -160,6 +200,9 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		s->len = bb_wire_bytes(s->len, bbq_segments(skb), iface->overhead);
 
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	if (c)
+		bb_count_in(c, s->pkt_len);
+	c = bbq_rtp_counters(s);
 	if (c)
 		bb_count_in(c, s->pkt_len);
 	bb_count_in(&ses->counters, s->pkt_len);
@@ -184,7 +227,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	list = bbq_list_of(iface->method, priority, deadline, rate);
 
-	if (bbq_dead(q, s)) {
+	if (bbq_dead(q, s, now)) {
 		if (!(iface->flags & BB_IFACE_OBSERVE)) {
 			refuse = BB_DROP_ADU;
 			goto refused;
@@ -194,7 +237,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	if (bbq_full(in, iface, q)) {
 		if (!bbq_make_room(inst, session, priority, s->len, now))
 			refuse = BB_DROP_OVERFLOW;
-		else if (bbq_dead(q, s) && !(iface->flags & BB_IFACE_OBSERVE))
+		else if (bbq_dead(q, s, now) && !(iface->flags & BB_IFACE_OBSERVE))
 			refuse = BB_DROP_ADU; /* the room was that of its own ADU */
 		if (refuse != BB_REASONS)
 			goto refused;
@@ -214,203 +257,10 @@ refused:
 	return NET_XMIT_DROP;
 
 out:
+	bb_global_inc(BB_G_REFUSED);
 	bpf_qdisc_skb_drop(skb, to_free);
 	sch->qstats.drops++;
 	return NET_XMIT_DROP;
-}
-
-/* What goes next: a packet, its session and that session's queue and user. s = 0: nothing. */
-struct bbq_pick {
-	struct bbq_slot *s;
-	struct bbq_queue *q;
-	struct bbq_user *u;
-	struct bb_session *ses;
-	__u32 idx;
-	__u32 session;
-};
-
-bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
-{
-	pick->s = bbq_slot_at(pick->idx);
-	pick->q = bbq_queue_at(inst, pick->session);
-	pick->ses = bbq_session(pick->session);
-	pick->u = pick->q ? bbq_user_at(inst, pick->q->user) : 0;
-}
-
-/*
- * The packet to send now if nothing stands in the way: it is the head of the
- * session whose turn it is, fresh, nobody waits to be released, and triage has
- * nothing to decide. Returns 0 where one must look closer (bbq_next).
- */
-bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			       struct bbq_user *media, __u64 now, struct bbq_pick *pick)
-{
-	if (in->throttled && now >= in->wake_ns)
-		return 0;
-	if (media->sessions.members && (in->plain_credit <= 0 || !in->users.members)) {
-		pick->u = media;
-	} else {
-		pick->u = bbq_user_at(inst, bbq_ring_head(&in->users));
-		if (!pick->u || pick->u->m.deficit <= 0)
-			return 0;
-	}
-	pick->session = bbq_ring_head(&pick->u->sessions);
-	if (!pick->session)
-		return 0;
-	pick->q = bbq_queue_at(inst, pick->session);
-	pick->ses = bbq_session(pick->session);
-	if (!pick->q || !pick->ses)
-		return 0;
-	if (pick->q->m.deficit <= 0 || !pick->q->nonempty ||
-	    (pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now))
-		return 0;
-	if (pick->q->nonempty & 1) {
-		pick->idx = pick->q->head[0];
-	} else {
-		__u32 l = bbq_lowest(pick->q->nonempty);
-
-		if (l >= BBQ_LISTS)
-			return 0;
-		pick->idx = pick->q->head[l];
-	}
-	pick->s = bbq_slot_at(pick->idx);
-	if (!pick->s || bb_stale(now, pick->ses->owd_ns, pick->s->deadline))
-		return 0;
-	if (pick->q->unplanned) {
-		if (pick->q->qlen > 1)
-			return 0;
-		pick->q->unplanned = 0; /* alone, and in time */
-	}
-	return !bbq_hold(pick->q, pick->s, bbq_rate(iface, pick->ses), now);
-}
-
-/* Sessions, or users, that may be passed by in search of one that need not hold its packet back. */
-#define BBQ_HOLDS 64
-
-/*
- * The session and packet to send now of one user, or of media: session << 32 | slot,
- * or 0. in->hold_ns is then when a packet that is held back may go, if it was not 0
- * and earlier already.
- */
-__noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
-{
-	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_user *u = bbq_user_at(inst, user);
-	struct bb_iface *iface = bbq_iface();
-	__u32 holds = bb_zero;
-
-	if (!in || !u || !iface)
-		return 0;
-	while (bb_can_loop) {
-		__u32 session = bbq_ring_head(&u->sessions), idx;
-		struct bb_session *ses;
-		struct bbq_queue *q;
-		struct bbq_slot *s;
-		__u64 rate, hold;
-
-		if (!session)
-			return 0;
-		q = bbq_queue_at(inst, session);
-		ses = bbq_session(session);
-		if (!q || !ses)
-			return 0;
-		if (q->m.deficit <= 0) {
-			q->m.deficit += BBQ_QUANTUM;
-			if (u->sessions.members > 1 || q->m.turn == BBQ_NEW) {
-				bbq_ring_take(&u->sessions, &q->m);
-				bbq_session_append(inst, u, q, session, BBQ_OLD);
-			}
-			continue;
-		}
-		if (ses->rate && bbq_allowed(ses, q, inst) > now && q->nonempty) {
-			bbq_ring_take(&u->sessions, &q->m);
-			bbq_throttle(inst, session, now);
-			continue;
-		}
-		rate = bbq_rate(iface, ses);
-		if (q->unplanned && bbq_plans(iface, rate))
-			bbq_triage(inst, session, now);
-		idx = bbq_select(inst, session, now, rate);
-		s = bbq_slot_at(idx);
-		if (!s) {
-			bbq_turn_over(inst, u, q, session);
-			continue;
-		}
-		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, rate, now) : 0;
-		if (!hold)
-			return (__u64)session << 32 | idx;
-		if (!in->hold_ns || hold < in->hold_ns)
-			in->hold_ns = hold;
-		bbq_ring_take(&u->sessions, &q->m);
-		bbq_session_append(inst, u, q, session, BBQ_OLD);
-		if (++holds == BBQ_HOLDS || holds >= u->sessions.members)
-			return 0;
-	}
-	return 0;
-}
-
-/* The same of the user whose turn it is. */
-__noinline __u64 bbq_next_user(__u32 inst, __u64 now)
-{
-	struct bbq_instance *in = bbq_instance(inst);
-	__u32 holds = bb_zero;
-
-	if (!in)
-		return 0;
-	while (bb_can_loop) {
-		__u32 user = bbq_ring_head(&in->users);
-		struct bbq_user *u = bbq_user_at(inst, user);
-		__u64 next;
-
-		if (!user || !u)
-			return 0;
-		if (u->m.deficit <= 0) {
-			u->m.deficit += BBQ_QUANTUM;
-			if (in->users.members > 1 || u->m.turn == BBQ_NEW) {
-				bbq_ring_take(&in->users, &u->m);
-				bbq_user_append(inst, in, u, user, BBQ_OLD);
-			}
-			continue;
-		}
-		next = bbq_next_of(inst, user, now);
-		if (next)
-			return next;
-		if (!u->sessions.members) {
-			bbq_user_over(inst, in, u, user);
-			continue;
-		}
-		bbq_ring_take(&in->users, &u->m);
-		bbq_user_append(inst, in, u, user, BBQ_OLD);
-		if (++holds == BBQ_HOLDS || holds >= in->users.members)
-			return 0;
-	}
-	return 0;
-}
-
-/*
- * The same of media or users, whoever may go first; the others go where those
- * have nothing that may. in->hold_ns is then 0 or when a packet that is held
- * back may go.
- */
-__noinline __u64 bbq_next(__u32 inst, __u64 now)
-{
-	struct bbq_instance *in = bbq_instance(inst);
-	int users_first;
-	__u64 next;
-
-	if (!in)
-		return 0;
-	in->hold_ns = 0;
-	if (in->throttled && now >= in->wake_ns)
-		bbq_release(inst, now);
-	users_first = in->plain_credit > 0;
-	if (users_first) {
-		next = bbq_next_user(inst, now);
-		if (next)
-			return next;
-	}
-	next = bbq_next_of(inst, BBQ_MEDIA, now);
-	return next || users_first ? next : bbq_next_user(inst, now);
 }
 
 SEC("struct_ops/bestby_dequeue")
@@ -436,6 +286,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (!iface || !media)
 		return 0;
 	now = bpf_ktime_get_ns();
+	if (iface->rate && iface->rate != iface->link_rate)
+		bbq_rate_changed(&iface->link_next, &iface->link_rate, now, iface->rate);
 	if (iface->rate && iface->link_next > now) {
 		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
 		return 0;
@@ -478,6 +330,9 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	bbq_note_sojourn(ses, s, now);
 	rule = s->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	if (c)
+		bb_count_sent(c, s->pkt_len, stale);
+	c = bbq_rtp_counters(s);
 	if (c)
 		bb_count_sent(c, s->pkt_len, stale);
 	bb_count_sent(&ses->counters, s->pkt_len, stale);
@@ -523,6 +378,7 @@ int BPF_PROG(bestby_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_
 		in->fresh = inst * bbq_slots_n + 1; /* slot 0 is "none" */
 		in->slots_end = (inst + 1) * bbq_slots_n;
 	}
+	in->before = in->owner;
 	in->owner = (__u64)sch;
 	sch->limit = iface->limit;
 	return 0;
@@ -588,8 +444,15 @@ void BPF_PROG(bestby_destroy, struct Qdisc *sch)
 {
 	struct bbq_instance *in = bbq_instance(bbq_instance_of(sch));
 
-	if (in && in->owner == (__u64)sch)
-		in->owner = 0;
+	if (!in)
+		return;
+	if (in->before == (__u64)sch)
+		in->before = 0;
+	/* Also where the kernel gives up a Qdisc right after init: the one before goes on. */
+	if (in->owner == (__u64)sch) {
+		in->owner = in->before;
+		in->before = 0;
+	}
 }
 
 SEC(".struct_ops.link")

@@ -146,6 +146,7 @@ impl Attached {
             pad: [0; 3],
             counters: abi::bb_counters::default(),
             link_next: 0,
+            link_rate: 0,
         }
     }
 }

@@ -271,6 +271,7 @@ struct bb_iface {
 	/* From here on the data path writes. */
 	struct bb_counters counters; /* mode tc; in mode qdisc see bbq_instances */
 	__u64 link_next; /* mode qdisc: when the link is free again; all transmit queues share it */
+	__u64 link_rate; /* the rate by which that was reckoned; 0 = none was */
 };
 
 /* ---- tables: the head of each entry (bb_table.h has the protocol) ---- */
@@ -324,6 +325,7 @@ struct bb_session {
 	__u64 owd_ns; /* subtracted from deadlines at decision time; 0 where cb already has it */
 	__u64 rate; /* bytes/s; 0 = not known */
 	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
+	__u64 next_rate; /* the rate by which that was reckoned; 0 = none was */
 	__u16 sent_by; /* mode qdisc: 1 + the instance that sent its last packet; 0 = none did */
 	__u16 heir; /* mode qdisc: 1 + the instance whose turn is next; 0 = none was too late */
 	__u16 user; /* index into bb_users; 0 where key.media is set, and for what is nobody's */

@@ -38,6 +38,7 @@ static __always_inline void bb_wipe_session(struct bb_session *session)
 	session->owd_ns = 0;
 	session->rate = 0;
 	session->next_ns = 0;
+	session->next_rate = 0;
 	session->sent_by = 0;
 	session->heir = 0;
 	session->wait_from_ns = 0;

@@ -25,6 +25,14 @@ bb_inline struct bb_counters *bbq_sock_counters(struct sk_buff *skb)
 	return bpf_map_lookup_elem(&bb_sock_stats, &cookie);
 }
 
+/* Of its payload type; 0 = it is not RTP. */
+bb_inline struct bb_counters *bbq_rtp_counters(struct bbq_slot *s)
+{
+	__u32 rtp = s->rtp;
+
+	return rtp ? bpf_map_lookup_elem(&bb_rtp_stats, &rtp) : 0;
+}
+
 /* A drop notice, unless this instance sent all that it may: a step's, or one, at once. */
 bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 reason, __u64 now,
 			  __u32 observe)
@@ -124,6 +132,9 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
 		bb_count_drop(c, reason);
+	c = bbq_rtp_counters(s);
+	if (c)
+		bb_count_drop(c, reason);
 	ses = bbq_session(s->session);
 	if (ses)
 		bb_count_drop(&ses->counters, reason);
@@ -146,22 +157,24 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 }
 
 /* Remembers that this ADU lost a packet: the rest of it is worth nothing. */
-bb_inline void bbq_adu_kill(struct bbq_queue *q, __u32 adu)
+bb_inline void bbq_adu_kill(struct bbq_queue *q, __u32 adu, __u64 now)
 {
 	if (!adu)
 		return;
 	q->dead[q->dead_next & (BBQ_DEAD - 1)] = adu;
+	q->dead_at[q->dead_next & (BBQ_DEAD - 1)] = now >> BBQ_DEAD_SHIFT;
 	q->dead_next++;
 	q->dead_any = 1;
 }
 
 /* The ADU of this packet lost one, so that it is worth nothing; what is forwarded does not count on the rest. */
-bb_inline int bbq_dead(struct bbq_queue *q, struct bbq_slot *s)
+bb_inline int bbq_dead(struct bbq_queue *q, struct bbq_slot *s, __u64 now)
 {
 	if (!s->adu || !q->dead_any || s->treatment == BB_TREAT_FORWARD)
 		return 0;
 	for (__u32 i = 0; i < BBQ_DEAD; i++)
-		if (q->dead[i] == s->adu)
+		if (q->dead[i] == s->adu &&
+		    (__u32)(now >> BBQ_DEAD_SHIFT) - q->dead_at[i] < BBQ_DEAD_UNITS)
 			return 1;
 	return 0;
 }
@@ -181,7 +194,7 @@ __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	q = bbq_queue_at(inst, s->session);
 	if (!q)
 		return 0;
-	bbq_adu_kill(q, s->adu);
+	bbq_adu_kill(q, s->adu, now);
 	bbq_unlink(q, s);
 	while (s && bb_can_loop) {
 		__u32 next = s->chain;

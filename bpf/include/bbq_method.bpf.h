@@ -50,12 +50,17 @@ bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd,
 	return key;
 }
 
+/* How long a stale retransmission waits for its session to have nothing fresh. */
+#define BBQ_REPAIR_NS BB_NSEC_PER_SEC
+
 /* May this packet be dropped because it is stale? */
 bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s,
-			   __u64 rate)
+			   __u64 rate, __u64 now)
 {
 	__u32 method = iface->method;
 
+	if (s->flags & BBQ_F_REPAIR)
+		return now - s->arrived_ns > BBQ_REPAIR_NS;
 	if (s->treatment == BB_TREAT_FORWARD || method == BB_FIFO || method == BB_RING ||
 	    method == BB_LAZY)
 		return 0;
@@ -86,14 +91,14 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 			break;
 		if (!bb_stale(now, ses->owd_ns, s->deadline))
 			return idx;
-		if (iface->method == BB_LAZY && l != BBQ_STALE_LIST) {
+		if ((iface->method == BB_LAZY || s->flags & BBQ_F_REPAIR) && l != BBQ_STALE_LIST) {
 			__u32 last = q->tail[BBQ_STALE_LIST];
 
 			bbq_unlink(q, s);
 			bbq_link(q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(last));
 			continue;
 		}
-		if (!bbq_may_drop(iface, q, s, rate))
+		if (!bbq_may_drop(iface, q, s, rate, now))
 			return idx;
 		if (iface->flags & BB_IFACE_OBSERVE) {
 			bbq_would_drop(inst, idx, BB_DROP_STALE, now);
@@ -125,13 +130,17 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
 			break;
 		idx = q->head[l];
 		s = bbq_slot_at(idx);
-		if (s && bb_stale(now, ses->owd_ns, s->deadline) && bbq_may_drop(iface, q, s, rate))
+		if (s && bb_stale(now, ses->owd_ns, s->deadline) &&
+		    bbq_may_drop(iface, q, s, rate, now))
 			bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
 		else
 			lists &= lists - 1;
 	}
 	return 0;
 }
+
+/* Retransmissions go before anything else of that list. */
+#define BBQ_REPAIR_WEIGHT (1ULL << 40)
 
 /*
  * Whom a full buffer costs its place: the oldest ADU of the least important
@@ -149,10 +158,10 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
 	if (!q || !iface)
 		return BBQ_NONE;
 	method = iface->method;
+	if (q->head[BBQ_STALE_LIST])
+		return q->head[BBQ_STALE_LIST];
 	if (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2)
 		return BBQ_NONE;
-	if (method == BB_LAZY && q->head[BBQ_STALE_LIST])
-		return q->head[BBQ_STALE_LIST];
 
 	/* Least important list first: priority 0 is the most important one. */
 	for (__s32 l = BB_PRIORITIES - 1; l > 0; l--)
@@ -169,6 +178,8 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
 		weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
 		if (method != BB_TRIAGE) /* oldest first */
 			weight = (__u64)(s->priority + 1) << 32;
+		if (s->flags & BBQ_F_REPAIR)
+			weight |= BBQ_REPAIR_WEIGHT;
 		if (weight > worst) {
 			worst = weight;
 			victim = idx;

@@ -18,10 +18,12 @@
 #include "bb_count.bpf.h"
 
 #define BBQ_NONE 0 /* no slot, no session: both count from 1 */
-#define BBQ_LISTS 9 /* one per priority; triage uses list 0; lazy keeps stale packets in list 8 */
+#define BBQ_LISTS 9 /* one per priority; triage uses list 0; list 8 is of stale ones that may go */
 #define BBQ_STALE_LIST 8
 #define BBQ_FINGERS 4
 #define BBQ_DEAD 8 /* ADUs remembered per session as given up */
+#define BBQ_DEAD_SHIFT 20 /* a unit is 1.05 ms */
+#define BBQ_DEAD_UNITS 4768 /* 5 s: whatever has its id afterwards is another ADU */
 #define BBQ_PURGE_NS 1000000ULL /* how long a stale packet may stay behind the head of a list */
 #define BBQ_QUANTUM 3028 /* bytes a session may send in its turn: two full frames */
 
@@ -42,6 +44,7 @@ struct bbq_slot {
 	__u64 key; /* place in its list: deadline, or arrival for fifo */
 	__u64 deadline; /* 0 = none */
 	__u64 arrived_ns;
+	__u64 departs_ns; /* it leaves no earlier; 0 = whenever */
 	__u32 next; /* next ADU of the list; next free slot while free */
 	__u32 prev;
 	__u32 chain; /* next packet of the same ADU */
@@ -58,11 +61,13 @@ struct bbq_slot {
 	__u8 list;
 	__u8 finger; /* 1 + the finger that points here; 0 = none */
 	__u8 flags;
-	__u8 pad[3];
+	__u8 rtp; /* bb_cb.rtp */
+	__u8 pad[2];
 };
 
 #define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
 #define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
+#define BBQ_F_REPAIR 0x08 /* a retransmission */
 #define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent before */
 
 /* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
@@ -118,6 +123,7 @@ struct bbq_queue {
 	__u32 begun; /* the ADU of the packet that was sent last */
 	__u64 turn_ns; /* heir to the session's rate: when its turn begins */
 	__u32 dead[BBQ_DEAD];
+	__u32 dead_at[BBQ_DEAD]; /* since when, in units of BBQ_DEAD_SHIFT */
 	__u8 dead_next;
 	__u8 dead_any;
 	__u8 ahead_priority;
@@ -197,6 +203,7 @@ struct bbq_instance {
 	__u32 dropped; /* since the last operation that told the Qdisc */
 	__u32 largest; /* a user who held more than any that a packet came for since; 0 = none */
 	__u64 owner; /* address of the Qdisc in charge; 0 = none */
+	__u64 before; /* the one before it, while that exists: in charge again if it is gone first */
 	__u64 synced; /* address of the Qdisc whose qlen includes what it inherited */
 	__u64 inv; /* ns per byte (bbq_inverse) at ... */
 	__u64 inv_of; /* ... this rate of the interface */
@@ -230,6 +237,22 @@ BBQ_MAP(bbq_queues, struct bbq_queue);
 BBQ_MAP(bbq_users, struct bbq_user);
 BBQ_MAP(bbq_instances, struct bbq_instance);
 BBQ_MAP(bbq_wheels, struct bbq_wheel);
+
+/* Number of the lowest bit set; x is not 0. De Bruijn, as BPF has no such instruction. */
+static const __u8 bbq_bit[64] = {
+	0,  1,	2,  53, 3,  7,	54, 27, 4,  38, 41, 8,	34, 55, 48, 28, 62, 5,	39, 46, 44, 42,
+	22, 9,	24, 35, 59, 56, 49, 18, 29, 11, 63, 52, 6,  26, 37, 40, 33, 47, 61, 45, 43, 21,
+	23, 58, 17, 10, 51, 25, 36, 32, 60, 20, 57, 16, 50, 31, 19, 15, 30, 14, 13, 12,
+};
+
+bb_inline __u32 bbq_lowest(__u64 x)
+{
+	__u32 n = bbq_bit[((x & -x) * 0x022fdd63cc95386dULL) >> 58];
+
+	/* clang must not look through the table: its bounds checks would not be the verifier's. */
+	asm volatile("" : "+r"(n));
+	return n;
+}
 
 bb_inline struct bbq_instance *bbq_instance(__u32 inst)
 {
@@ -293,6 +316,27 @@ bb_inline void bbq_use(__u64 *next_ns, __u64 now, __u64 bytes, __u64 rate)
 }
 
 /*
+ * The rate is not the one by which *next_ns was reckoned: what is owed are bytes,
+ * and the time for them is another one now.
+ */
+bb_inline void bbq_rate_changed(__u64 *next_ns, __u64 *reckoned, __u64 now, __u64 rate)
+{
+	__u64 was = *reckoned, owed = *next_ns - now, ratio;
+
+	/* Whoever is first of all transmit queues does it. */
+	if (__sync_val_compare_and_swap(reckoned, was, rate) != was || !was || (__s64)owed <= 0)
+		return;
+	if (owed > BB_PACE_MAX_NS)
+		owed = BB_PACE_MAX_NS;
+	/* The product is below 2^63: BB_PACE_MAX_NS is below 2^36. */
+	ratio = (was << 20) / rate;
+	if (ratio > 1ULL << 37)
+		ratio = 1ULL << 37;
+	owed = (owed >> 10) * ratio >> 10;
+	*next_ns = now + (owed < BB_PACE_MAX_NS ? owed : BB_PACE_MAX_NS);
+}
+
+/*
  * How long others leave a session's rate to its heir, should that one's timer be
  * late. With two ticks of the wheel still less than BB_PACE_CREDIT_NS: who waited
  * in vain makes up for it.
@@ -336,6 +380,7 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 	}
 	/* Before next_ns moves: who sees that it did may become heir. */
 	ses->sent_by = inst + 1;
+	ses->next_rate = ses->rate;
 	bbq_use(&ses->next_ns, now, bytes, rate);
 }
 

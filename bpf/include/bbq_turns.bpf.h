@@ -157,44 +157,35 @@ bb_inline void bbq_turn_sent(struct bbq_instance *in, struct bb_iface *iface, st
 	}
 }
 
-/* Number of the lowest bit set; x is not 0. De Bruijn, as BPF has no such instruction. */
-static const __u8 bbq_bit[64] = {
-	0,  1,	2,  53, 3,  7,	54, 27, 4,  38, 41, 8,	34, 55, 48, 28, 62, 5,	39, 46, 44, 42,
-	22, 9,	24, 35, 59, 56, 49, 18, 29, 11, 63, 52, 6,  26, 37, 40, 33, 47, 61, 45, 43, 21,
-	23, 58, 17, 10, 51, 25, 36, 32, 60, 20, 57, 16, 50, 31, 19, 15, 30, 14, 13, 12,
-};
-
-bb_inline __u32 bbq_lowest(__u64 x)
-{
-	__u32 n = bbq_bit[((x & -x) * 0x022fdd63cc95386dULL) >> 58];
-
-	/* clang must not look through the table: its bounds checks would not be the verifier's. */
-	asm volatile("" : "+r"(n));
-	return n;
-}
-
 bb_inline struct bbq_wheel *bbq_wheel(__u32 inst)
 {
 	return bpf_map_lookup_elem(&bbq_wheels, &inst);
 }
 
 /*
- * Puts a session that may not send yet into the wheel. A time beyond the horizon
+ * A session whose next packet has a time of departure ahead is looked at again after
+ * this long: something else may be next by then.
+ */
+#define BBQ_LOOK_NS 5000000ULL
+
+/*
+ * Puts a session that may not send yet into the wheel: for its rate, or (departs is
+ * not 0) for its next packet. A time beyond the horizon
  * waits in the last bucket and is looked at again there. Its next turn is this
  * instance's, unless that sent last, or another one waits already.
  */
-__noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
+__noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now, __u64 departs)
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
 	struct bbq_wheel *w = bbq_wheel(inst);
-	__u64 tick, today;
+	__u64 tick, today, until;
 	__u32 bucket;
 
 	if (!in || !q || !ses || !w)
 		return 0;
-	if (!ses->heir && ses->sent_by != inst + 1) {
+	if (!departs && !ses->heir && ses->sent_by != inst + 1) {
 		q->turn_ns = ses->next_ns;
 		ses->heir = inst + 1;
 	}
@@ -202,7 +193,10 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now)
 	if (!in->throttled)
 		w->tick = today;
 	/* Rounded up: never early. At least the next tick, at most the horizon. */
-	tick = (bbq_allowed(ses, q, inst) >> BBQ_WHEEL_SHIFT) + 1;
+	until = departs < now + BBQ_LOOK_NS ? departs : now + BBQ_LOOK_NS;
+	if (!departs)
+		until = bbq_allowed(ses, q, inst);
+	tick = (until >> BBQ_WHEEL_SHIFT) + 1;
 	if (tick <= today)
 		tick = today + 1;
 	if (tick >= w->tick + BBQ_WHEEL_TICKS)

@@ -31,6 +31,8 @@ struct sk_buff {
 	unsigned int len;
 	unsigned char *head;
 	unsigned int end;
+	__s64 tstamp;
+	__u8 tstamp_type : 2; /* SKB_CLOCK_*, v6.11 */
 };
 
 struct skb_shared_info {

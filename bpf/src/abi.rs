@@ -474,10 +474,11 @@ pub struct bb_iface {
     pub pad: [__u8; 3usize],
     pub counters: bb_counters,
     pub link_next: __u64,
+    pub link_rate: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 184usize];
+    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 192usize];
     ["Alignment of bb_iface"][::std::mem::align_of::<bb_iface>() - 8usize];
     ["Offset of field: bb_iface::ifindex"][::std::mem::offset_of!(bb_iface, ifindex) - 0usize];
     ["Offset of field: bb_iface::mode"][::std::mem::offset_of!(bb_iface, mode) - 4usize];
@@ -503,6 +504,8 @@ const _: () = {
     ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 48usize];
     ["Offset of field: bb_iface::link_next"]
         [::std::mem::offset_of!(bb_iface, link_next) - 176usize];
+    ["Offset of field: bb_iface::link_rate"]
+        [::std::mem::offset_of!(bb_iface, link_rate) - 184usize];
 };
 #[repr(C)]
 #[derive(
@@ -643,6 +646,7 @@ pub struct bb_session {
     pub owd_ns: __u64,
     pub rate: __u64,
     pub next_ns: __u64,
+    pub next_rate: __u64,
     pub sent_by: __u16,
     pub heir: __u16,
     pub user: __u16,
@@ -653,22 +657,24 @@ pub struct bb_session {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 232usize];
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 240usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
     ["Offset of field: bb_session::way"][::std::mem::offset_of!(bb_session, way) - 0usize];
     ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 16usize];
     ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 48usize];
     ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 56usize];
     ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 64usize];
-    ["Offset of field: bb_session::sent_by"][::std::mem::offset_of!(bb_session, sent_by) - 72usize];
-    ["Offset of field: bb_session::heir"][::std::mem::offset_of!(bb_session, heir) - 74usize];
-    ["Offset of field: bb_session::user"][::std::mem::offset_of!(bb_session, user) - 76usize];
-    ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 78usize];
+    ["Offset of field: bb_session::next_rate"]
+        [::std::mem::offset_of!(bb_session, next_rate) - 72usize];
+    ["Offset of field: bb_session::sent_by"][::std::mem::offset_of!(bb_session, sent_by) - 80usize];
+    ["Offset of field: bb_session::heir"][::std::mem::offset_of!(bb_session, heir) - 82usize];
+    ["Offset of field: bb_session::user"][::std::mem::offset_of!(bb_session, user) - 84usize];
+    ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 86usize];
     ["Offset of field: bb_session::wait_from_ns"]
-        [::std::mem::offset_of!(bb_session, wait_from_ns) - 80usize];
-    ["Offset of field: bb_session::wait_ns"][::std::mem::offset_of!(bb_session, wait_ns) - 88usize];
+        [::std::mem::offset_of!(bb_session, wait_from_ns) - 88usize];
+    ["Offset of field: bb_session::wait_ns"][::std::mem::offset_of!(bb_session, wait_ns) - 96usize];
     ["Offset of field: bb_session::counters"]
-        [::std::mem::offset_of!(bb_session, counters) - 104usize];
+        [::std::mem::offset_of!(bb_session, counters) - 112usize];
 };
 #[repr(C)]
 #[derive(

@@ -47,6 +47,10 @@ pub(crate) struct Packet {
     pub(crate) deadline: u64,
     /// Length of the frame.
     pub(crate) len: usize,
+    /// A retransmission.
+    pub(crate) repair: bool,
+    /// `BB_RTP` and the payload type.
+    pub(crate) rtp: u8,
 }
 
 impl Default for Packet {
@@ -59,6 +63,8 @@ impl Default for Packet {
             adu: 0,
             deadline: 0,
             len: 200,
+            repair: false,
+            rtp: 0,
         }
     }
 }
@@ -73,12 +79,16 @@ impl Packet {
         if self.adu != 0 {
             flags |= BB_CB_ADU;
         }
+        if self.repair {
+            flags |= BB_CB_REPAIR;
+        }
         let cb = bb_cb {
             rule: self.rule,
             session: self.session,
             class_: self.priority | u8::try_from(self.treatment << 4).unwrap(),
             flags: u8::try_from(flags).unwrap(),
             adu: self.adu,
+            rtp: self.rtp,
             ..Default::default()
         };
         let cb = bestby_bpf::seal(cb, self.deadline);
@@ -128,6 +138,47 @@ impl Wire {
         } else {
             Ok(())
         }
+    }
+
+    /// Lets the socket say when packets depart (`SO_TXTIME`, `CLOCK_MONOTONIC`).
+    pub(crate) fn say_departure(&self) {
+        // struct sock_txtime: clock, flags.
+        let option = [libc::CLOCK_MONOTONIC as u32, 0];
+        // SAFETY: the option is valid for its length.
+        let set = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_TXTIME,
+                option.as_ptr().cast(),
+                size_of_val(&option) as u32,
+            )
+        };
+        assert_eq!(set, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Sends a frame that leaves at `at` at the earliest.
+    pub(crate) fn send_at(&self, frame: &[u8], at: u64) {
+        let mut control = [0u64; 3]; // cmsghdr and the time
+        let mut data = libc::iovec {
+            iov_base: frame.as_ptr().cast_mut().cast(),
+            iov_len: frame.len(),
+        };
+        // SAFETY: all that the message points to is valid for its length, and outlives the call.
+        let sent = unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_iov = &raw mut data;
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&control);
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_TXTIME;
+            (*header).cmsg_len = libc::CMSG_LEN(8) as usize;
+            libc::CMSG_DATA(header).cast::<u64>().write_unaligned(at);
+            libc::sendmsg(self.0.as_raw_fd(), &raw const message, 0)
+        };
+        assert!(sent > 0, "{}", io::Error::last_os_error());
     }
 
     /// Sequence number of the next frame, None when there is none now.
@@ -391,6 +442,16 @@ impl Lab {
         config.events_per_s = per_second;
         map.update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY)
             .unwrap();
+    }
+
+    /// One of `BB_G_*`.
+    pub(crate) fn global(&self, which: u32) -> u64 {
+        self.get_map(&self._maps.maps.bb_global, which)
+    }
+
+    /// Counters of a payload type.
+    pub(crate) fn payload_type(&self, rtp: u8) -> bb_counters {
+        self.get_map(&self._maps.maps.bb_rtp_stats, rtp.into())
     }
 
     /// Drop notices that were counted and not sent.

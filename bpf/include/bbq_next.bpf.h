@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What goes next: media or users, which user, which session, which packet.
+ */
+#ifndef BBQ_NEXT_BPF_H
+#define BBQ_NEXT_BPF_H
+
+#include "bbq_method.bpf.h"
+#include "bbq_turns.bpf.h"
+
+/* What goes next: a packet, its session and that session's queue and user. s = 0: nothing. */
+struct bbq_pick {
+	struct bbq_slot *s;
+	struct bbq_queue *q;
+	struct bbq_user *u;
+	struct bb_session *ses;
+	__u32 idx;
+	__u32 session;
+};
+
+bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
+{
+	pick->s = bbq_slot_at(pick->idx);
+	pick->q = bbq_queue_at(inst, pick->session);
+	pick->ses = bbq_session(pick->session);
+	pick->u = pick->q ? bbq_user_at(inst, pick->q->user) : 0;
+}
+
+/*
+ * The packet to send now if nothing stands in the way: it is the head of the
+ * session whose turn it is, fresh, nobody waits to be released, and triage has
+ * nothing to decide. Returns 0 where one must look closer (bbq_next).
+ */
+bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
+			       struct bbq_user *media, __u64 now, struct bbq_pick *pick)
+{
+	if (in->throttled && now >= in->wake_ns)
+		return 0;
+	if (media->sessions.members && (in->plain_credit <= 0 || !in->users.members)) {
+		pick->u = media;
+	} else {
+		pick->u = bbq_user_at(inst, bbq_ring_head(&in->users));
+		if (!pick->u || pick->u->m.deficit <= 0)
+			return 0;
+	}
+	pick->session = bbq_ring_head(&pick->u->sessions);
+	if (!pick->session)
+		return 0;
+	pick->q = bbq_queue_at(inst, pick->session);
+	pick->ses = bbq_session(pick->session);
+	if (!pick->q || !pick->ses)
+		return 0;
+	if (pick->q->m.deficit <= 0 || !pick->q->nonempty ||
+	    (pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now))
+		return 0;
+	if (pick->q->nonempty & 1) {
+		pick->idx = pick->q->head[0];
+	} else {
+		__u32 l = bbq_lowest(pick->q->nonempty);
+
+		if (l >= BBQ_LISTS)
+			return 0;
+		pick->idx = pick->q->head[l];
+	}
+	pick->s = bbq_slot_at(pick->idx);
+	if (!pick->s || bb_stale(now, pick->ses->owd_ns, pick->s->deadline) ||
+	    pick->s->departs_ns > now)
+		return 0;
+	if (pick->q->unplanned) {
+		if (pick->q->qlen > 1)
+			return 0;
+		pick->q->unplanned = 0; /* alone, and in time */
+	}
+	return !bbq_hold(pick->q, pick->s, bbq_rate(iface, pick->ses), now);
+}
+
+/* Sessions, or users, that may be passed by in search of one that need not hold its packet back. */
+#define BBQ_HOLDS 64
+
+/*
+ * The session and packet to send now of one user, or of media: session << 32 | slot,
+ * or 0. in->hold_ns is then when a packet that is held back may go, if it was not 0
+ * and earlier already.
+ */
+__noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_user *u = bbq_user_at(inst, user);
+	struct bb_iface *iface = bbq_iface();
+	__u32 holds = bb_zero;
+
+	if (!in || !u || !iface)
+		return 0;
+	while (bb_can_loop) {
+		__u32 session = bbq_ring_head(&u->sessions), idx;
+		struct bb_session *ses;
+		struct bbq_queue *q;
+		struct bbq_slot *s;
+		__u64 rate, hold;
+
+		if (!session)
+			return 0;
+		q = bbq_queue_at(inst, session);
+		ses = bbq_session(session);
+		if (!q || !ses)
+			return 0;
+		if (q->m.deficit <= 0) {
+			q->m.deficit += BBQ_QUANTUM;
+			if (u->sessions.members > 1 || q->m.turn == BBQ_NEW) {
+				bbq_ring_take(&u->sessions, &q->m);
+				bbq_session_append(inst, u, q, session, BBQ_OLD);
+			}
+			continue;
+		}
+		if (ses->rate && ses->rate != ses->next_rate)
+			bbq_rate_changed(&ses->next_ns, &ses->next_rate, now, ses->rate);
+		if (ses->rate && bbq_allowed(ses, q, inst) > now && q->nonempty) {
+			bbq_ring_take(&u->sessions, &q->m);
+			bbq_throttle(inst, session, now, 0);
+			continue;
+		}
+		rate = bbq_rate(iface, ses);
+		if (q->unplanned && bbq_plans(iface, rate))
+			bbq_triage(inst, session, now);
+		idx = bbq_select(inst, session, now, rate);
+		s = bbq_slot_at(idx);
+		if (!s) {
+			bbq_turn_over(inst, u, q, session);
+			continue;
+		}
+		if (s->departs_ns > now) {
+			bbq_ring_take(&u->sessions, &q->m);
+			bbq_throttle(inst, session, now, s->departs_ns);
+			continue;
+		}
+		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, rate, now) : 0;
+		if (!hold)
+			return (__u64)session << 32 | idx;
+		if (!in->hold_ns || hold < in->hold_ns)
+			in->hold_ns = hold;
+		bbq_ring_take(&u->sessions, &q->m);
+		bbq_session_append(inst, u, q, session, BBQ_OLD);
+		if (++holds == BBQ_HOLDS || holds >= u->sessions.members)
+			return 0;
+	}
+	return 0;
+}
+
+/* The same of the user whose turn it is. */
+__noinline __u64 bbq_next_user(__u32 inst, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	__u32 holds = bb_zero;
+
+	if (!in)
+		return 0;
+	while (bb_can_loop) {
+		__u32 user = bbq_ring_head(&in->users);
+		struct bbq_user *u = bbq_user_at(inst, user);
+		__u64 next;
+
+		if (!user || !u)
+			return 0;
+		if (u->m.deficit <= 0) {
+			u->m.deficit += BBQ_QUANTUM;
+			if (in->users.members > 1 || u->m.turn == BBQ_NEW) {
+				bbq_ring_take(&in->users, &u->m);
+				bbq_user_append(inst, in, u, user, BBQ_OLD);
+			}
+			continue;
+		}
+		next = bbq_next_of(inst, user, now);
+		if (next)
+			return next;
+		if (!u->sessions.members) {
+			bbq_user_over(inst, in, u, user);
+			continue;
+		}
+		bbq_ring_take(&in->users, &u->m);
+		bbq_user_append(inst, in, u, user, BBQ_OLD);
+		if (++holds == BBQ_HOLDS || holds >= in->users.members)
+			return 0;
+	}
+	return 0;
+}
+
+/*
+ * The same of media or users, whoever may go first; the others go where those
+ * have nothing that may. in->hold_ns is then 0 or when a packet that is held
+ * back may go.
+ */
+__noinline __u64 bbq_next(__u32 inst, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	int users_first;
+	__u64 next;
+
+	if (!in)
+		return 0;
+	in->hold_ns = 0;
+	if (in->throttled && now >= in->wake_ns)
+		bbq_release(inst, now);
+	users_first = in->plain_credit > 0;
+	if (users_first) {
+		next = bbq_next_user(inst, now);
+		if (next)
+			return next;
+	}
+	next = bbq_next_of(inst, BBQ_MEDIA, now);
+	return next || users_first ? next : bbq_next_user(inst, now);
+}
+
+#endif /* BBQ_NEXT_BPF_H */

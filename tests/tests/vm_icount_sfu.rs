@@ -11,7 +11,7 @@ use bestby_tests::agent::Agent;
 use bestby_tests::netns::{Lab, Netns, linked_lab};
 use bestby_tests::require;
 use serde_json::{Value, json};
-use sfu_lab::{Figures, PORT, RECEIVERS, conference, in_time};
+use sfu_lab::{Figures, OPUS, PORT, RECEIVERS, VP8, VP8_RTX, conference, in_time};
 
 /// bytes/s: 60 % of what the SFU sends if it does not adapt.
 const LINK: u64 = 250_000;
@@ -106,5 +106,36 @@ fn sfu_that_follows_gcc_keeps_audio_and_frames() {
         // It adapted, and not to nothing.
         assert_eq!(bestby.estimates.len(), RECEIVERS.len());
         assert!(bestby.estimates.iter().all(|bps| *bps > 100_000));
+    });
+}
+
+/// A rule per kind of media, as docs/operating.md has them.
+fn rule_per_payload_type() -> [Value; 2] {
+    let rule = |name: &str, pt: u8, lifetime: &str, priority: u8| {
+        json!({
+            "name": name, "proto": "udp", "sport": PORT, "rtp_pt": pt.to_string(),
+            "lifetime": lifetime, "priority": priority,
+        })
+    };
+    let audio = rule("audio", OPUS, "180ms", 0);
+    let mut video = rule("video", VP8, "380ms", 4);
+    video["rtx"] = json!(format!("{VP8_RTX}:{VP8}"));
+    [audio, video]
+}
+
+#[test]
+fn sfu_with_a_rule_per_payload_type_keeps_all_audio_in_either_mode() {
+    sfu_lab(|lab, peer| {
+        let fifo = fifo(lab, peer);
+        for mode in ["qdisc", "tc"] {
+            let bestby = bestby(lab, peer, mode, &rule_per_payload_type(), false);
+            assert_eq!((bestby.blocked, bestby.disconnected), (0, 0));
+            let [sent, arrived, _] = bestby.audio;
+            assert_eq!(arrived, sent, "{mode}: audio lost");
+            assert!(in_time(bestby.audio) >= 995, "{mode}: audio late");
+            assert!(in_time(bestby.frames) > in_time(fifo.frames), "{mode}");
+            // Fresh media wait all the time, so no retransmission of an old frame is worth the link.
+            assert!(bestby.rtx[0] > 0 && bestby.rtx[2] == 0, "{mode}");
+        }
     });
 }

@@ -262,7 +262,7 @@ parsed:
 	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
 		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
 		if (w->rule)
-			flow->media_gen = config->rule_gen;
+			flow->media_gen = config->rule_gen + 1;
 	}
 	w->media |= !!w->rule;
 
@@ -274,7 +274,7 @@ parsed:
 	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
 		w->control = 1;
 		/* Signalling of a flow whose streams have rules is media, too. */
-		w->media |= flow->media_gen == config->rule_gen;
+		w->media |= flow->media_gen == config->rule_gen + 1;
 		goto plain;
 	}
 

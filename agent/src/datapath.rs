@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{CgroupPath, Config, DevName, PeerConfig, PlainShare, RtpProfile};
+use bestby_api::{CgroupPath, Config, DevName, Mode, PeerConfig, PlainShare, RtpProfile};
 use bestby_bpf::abi;
 
 use crate::attach::{self, IfaceTable};
@@ -21,7 +21,7 @@ use crate::ruleset::RuleSet;
 use crate::segment::Segmenters;
 use crate::store::Store;
 use crate::tc::Tc;
-use crate::{flows, takeover};
+use crate::{flows, htb, takeover};
 
 /// How often the agent looks whether devices, cgroups and interfaces are still what they were.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -261,9 +261,25 @@ impl Datapath {
         kernel.prio_table = agent.so_priority.to_bytes();
         kernel.dscp_table = agent.dscp.to_bytes();
         self.shared.config.set(&0, &kernel)?;
-        self.plain_share = agent.plain_share;
+        self.share(agent.plain_share)
+    }
+
+    /// Gives what is not media this part of every attached interface: in the kernel side's settings, and in mode tc
+    /// in the tree below.
+    fn share(&mut self, plain: PlainShare) -> Result<()> {
+        let before = std::mem::replace(&mut self.plain_share, plain);
+        if self.attached.is_empty() {
+            return Ok(());
+        }
+        let links = self.tc.links()?;
         for (slot, attached) in &self.attached {
-            self.table.write(*slot, &attached.kernel(self.plain_share));
+            let (old, new) = (attached.kernel(before), attached.kernel(plain));
+            self.table.write(*slot, &new);
+            let shaped = attached.mode == Mode::Tc && attached.request.rate.is_some();
+            let link = links.iter().find(|l| l.ifindex == attached.ifindex);
+            if let (true, Some(link)) = (shaped && htb::differs(&old, &new), link) {
+                htb::build(&mut self.tc, link, &new, true)?;
+            }
         }
         Ok(())
     }

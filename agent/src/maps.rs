@@ -159,6 +159,10 @@ fn version(dir: &Path) -> Result<()> {
     }
     let map = MapHandle::from_pinned_path(&path)
         .tried(|| format!("opening the pinned map {}", path.display()))?;
+    // Another map under this name: the comparison of all maps refuses it.
+    if map.key_size() != 4 {
+        return Ok(());
+    }
     let value = map
         .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
         .tried(|| format!("reading {}", path.display()))?;

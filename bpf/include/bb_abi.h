@@ -367,7 +367,7 @@ struct bb_flow {
 	__u64 plain_until_ns; /* mode tc: the plain leaf may hold packets of it until then */
 	__u32 hash; /* of the key: low half of bb_hash_key */
 	__u32 stream; /* index of the stream of its last packet: looked at first */
-	__u32 media_gen; /* bb_config.rule_gen when a stream of it had a rule last */
+	__u32 media_gen; /* 1 + bb_config.rule_gen when a stream of it had a rule; 0 = none had */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
 	__u8 pad[2];
@@ -388,8 +388,9 @@ struct bb_stream_adu {
 	__u64 first_ns; /* when its first packet was seen; 0 = slot free */
 	__u32 source; /* RTP timestamp, the mark's adu bits, fragment id or explicit deadline */
 	__u32 bytes; /* so far */
+	__u16 number; /* as in bb_stream.head: a slot with another number is about to change */
 	__u8 dead; /* mode tc: a packet of it was refused */
-	__u8 pad[7];
+	__u8 pad[5];
 };
 
 #define BB_STREAM_COUNTS 0x01 /* its sequence numbers count up: an old one is a resend */
@@ -398,7 +399,7 @@ struct bb_stream_adu {
 #define BB_STREAM_REPAIRS 0x08 /* it repeats others: the rule says so */
 
 /*
- * 128 bytes, of which 12 at the end and 7 in each ADU are kept for what the
+ * 128 bytes, of which 12 at the end and 5 in each ADU are kept for what the
  * frames of a stream are like. Several CPUs may write; the worst result is one
  * packet judged by the deadline of the ADU beside its own.
  */

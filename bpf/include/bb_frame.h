@@ -119,12 +119,15 @@ bb_inline __u64 bb_adu_max_age(__u64 lifetime)
 }
 
 /*
- * Signed ages: another CPU may have begun the ADU just after `now` was read. An
- * age that does not fit is that of an empty slot.
+ * Is the packet of the ADU in this slot, which has this number? A CPU that begins
+ * an ADU fills the slot before it swaps the head: until then the number is of no
+ * ADU yet. Signed ages: another CPU may have begun the ADU just after `now` was
+ * read. An age that does not fit is that of an empty slot.
  */
-bb_inline int bb_adu_known(const struct bb_stream_adu *adu, const struct bb_piece *p)
+bb_inline int bb_adu_known(const struct bb_stream_adu *adu, __u16 number, const struct bb_piece *p)
 {
 	return adu->first_ns && adu->source == p->source &&
+	       *(const volatile __u16 *)&adu->number == number &&
 	       (__s64)(p->now - adu->first_ns) < (__s64)bb_adu_max_age(p->lifetime);
 }
 
@@ -150,7 +153,7 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 	__s64 pause = p->now - s->last_ns, age;
 
 	p->old = p->rtp && bb_seq_is_old(s, p->seq);
-	if (bb_head_source(head) == p->source && bb_adu_known(current, p)) {
+	if (bb_head_source(head) == p->source && bb_adu_known(current, bb_head_number(head), p)) {
 		*slot = at;
 		if (!p->rtp)
 			return BB_PLACE_ADU;
@@ -166,7 +169,7 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
 	}
-	if (bb_adu_known(before, p)) {
+	if (bb_adu_known(before, bb_number_before(bb_head_number(head)), p)) {
 		*slot = at ^ 1;
 		if (!p->rtp)
 			return BB_PLACE_ADU;
@@ -190,11 +193,12 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	__u64 next = bb_head(p->source, bb_number_after(bb_head_number(head)), at ^ 1);
 
 	/* Another CPU was faster, since the place was looked for. */
-	if (bb_head_source(head) == p->source && bb_adu_known(last, p)) {
+	if (bb_head_source(head) == p->source && bb_adu_known(last, bb_head_number(head), p)) {
 		*slot = at;
 		return 1;
 	}
 	bytes = last->first_ns && !(s->flags & BB_STREAM_ALONE) ? last->bytes : 0;
+	*(volatile __u16 *)&adu->number = bb_head_number(next);
 	adu->first_ns = p->now;
 	adu->source = p->source;
 	adu->bytes = 0;

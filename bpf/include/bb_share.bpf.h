@@ -89,8 +89,8 @@ __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struc
 	key.kind = w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN;
 	key.media = w->media;
 	if (w->media) {
-		/* The kernel's own has one session; the flow with a rule has a destination. */
-		if (w->rule)
+		/* The kernel's own has one session; signalling of media has a destination. */
+		if (w->rule || w->packet.key.proto == BB_PROTO_UDP)
 			__builtin_memcpy(key.addr, w->packet.key.dst, 16);
 	} else {
 		bb_user_of(skb, &w->packet, &user);

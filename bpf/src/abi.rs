@@ -813,8 +813,9 @@ pub struct bb_stream_adu {
     pub first_ns: __u64,
     pub source: __u32,
     pub bytes: __u32,
+    pub number: __u16,
     pub dead: __u8,
-    pub pad: [__u8; 7usize],
+    pub pad: [__u8; 5usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -826,8 +827,10 @@ const _: () = {
         [::std::mem::offset_of!(bb_stream_adu, source) - 8usize];
     ["Offset of field: bb_stream_adu::bytes"]
         [::std::mem::offset_of!(bb_stream_adu, bytes) - 12usize];
-    ["Offset of field: bb_stream_adu::dead"][::std::mem::offset_of!(bb_stream_adu, dead) - 16usize];
-    ["Offset of field: bb_stream_adu::pad"][::std::mem::offset_of!(bb_stream_adu, pad) - 17usize];
+    ["Offset of field: bb_stream_adu::number"]
+        [::std::mem::offset_of!(bb_stream_adu, number) - 16usize];
+    ["Offset of field: bb_stream_adu::dead"][::std::mem::offset_of!(bb_stream_adu, dead) - 18usize];
+    ["Offset of field: bb_stream_adu::pad"][::std::mem::offset_of!(bb_stream_adu, pad) - 19usize];
 };
 #[repr(C)]
 #[derive(

@@ -94,6 +94,33 @@ impl Stream {
     }
 }
 
+/// A CPU fills the slot of a new ADU before it swaps the head. Another CPU that looks in between
+/// must not take the slot for that of the ADU before: its packet had the name of the one before that.
+#[test]
+fn a_slot_that_another_cpu_fills_is_of_no_adu_yet() {
+    let mut stream = Stream::default();
+    let (_, first) = stream.send(SECOND, 1000, 100);
+    let (_, second) = stream.send(SECOND + 33 * MS, 4000, 100);
+    // The other CPU has read the head, and begins 7000 in the slot of 1000.
+    let head = stream.state.head;
+    let mut other = bb_stream { ..stream.state };
+    let (now, mut slot) = (SECOND + 66 * MS, 2);
+    let piece = Piece {
+        now,
+        lifetime: LIFETIME,
+        source: 7000,
+        bytes: 100,
+        ..Default::default()
+    };
+    assert_eq!(bbn_frame_begin(&mut other, &piece, &mut slot), 1);
+    stream.state.adu = other.adu;
+    assert_eq!(stream.state.head, head);
+    let (place, third) = stream.send(now, 7000, 100);
+    assert_eq!(place, Place::New);
+    assert!(third != first && third != second);
+    assert_eq!(third, bbn_adu_id(INDEX, other.head, slot));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 

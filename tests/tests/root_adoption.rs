@@ -67,7 +67,7 @@ fn counted(pins: &Path) -> u64 {
     count() - before
 }
 
-/// The maps object of a build in which two fields of a session, both of 8 bytes, are swapped.
+/// The maps object of a build in which two fields of a session, of one size, are swapped.
 fn other_build() -> Vec<u8> {
     let mut object = bestby_bpf::MAPS.to_vec();
     // Behind the header of the BTF section: debugging sections have the same strings.
@@ -79,9 +79,9 @@ fn other_build() -> Vec<u8> {
     };
     let btf = after(0, &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0]);
     let place = |name: &[u8]| after(btf, name);
-    let (used, next) = (place(b"\0used_ns\0"), place(b"\0next_ns\0"));
-    object[used..used + 9].copy_from_slice(b"\0next_ns\0");
-    object[next..next + 9].copy_from_slice(b"\0used_ns\0");
+    let (user, heir) = (place(b"\0user\0"), place(b"\0heir\0"));
+    object[user..user + 6].copy_from_slice(b"\0heir\0");
+    object[heir..heir + 6].copy_from_slice(b"\0user\0");
     object
 }
 
@@ -107,8 +107,8 @@ fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
         let said = refusal(lab);
         for part in [
             "bb_sessions is not from this version",
-            "value.next_ns (8 bytes at byte",
-            "wants value.used_ns",
+            "value.key.heir (4 bytes at byte",
+            "wants value.key.user",
             "iface detach",
             "nothing was changed",
         ] {

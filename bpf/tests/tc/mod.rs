@@ -20,6 +20,7 @@ pub(crate) struct Request {
     pub(crate) cap_ns: u64,
     pub(crate) plain_cap_ns: u64,
     pub(crate) wait_ns: u64,
+    pub(crate) queued_ns: u64,
     pub(crate) ifindex: u32,
     pub(crate) leaf: u8,
     pub(crate) priority: u8,

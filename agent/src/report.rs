@@ -12,7 +12,7 @@ use bestby_bpf::abi;
 use crate::attach::monotonic_ns;
 use crate::datapath::Datapath;
 use crate::error::Result;
-use crate::maps::{self, Shared};
+use crate::maps::{self, Map, Shared};
 use crate::rules::{address, address_bytes};
 
 /// Name of a session: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`,
@@ -57,16 +57,17 @@ fn has_address(key: &abi::bb_session_key) -> bool {
     }
 }
 
-/// Whose a session is.
-fn user_name(session: &abi::bb_session) -> Option<String> {
+/// Whose a session is: a user of this host, or a source of what the host forwards (`users` knows its address).
+fn user_name(session: &abi::bb_session, users: &Map<u32, abi::bb_user>) -> Option<String> {
     let key = &session.key;
-    match key.user.checked_sub(1) {
-        Some(uid) => Some(format!("uid-{uid}")),
-        None if session.way.tag != 0 && key.media == 0 && has_address(key) && key.hash != 0 => {
-            Some("forwarded".into())
-        }
-        None => None,
+    if let Some(uid) = key.user.checked_sub(1) {
+        return Some(format!("uid-{uid}"));
     }
+    if session.way.tag == 0 || key.media != 0 || session.user == 0 {
+        return None;
+    }
+    let user = users.get(&u32::from(session.user)).ok()??;
+    Some(address(user.key.addr).to_string())
 }
 
 const fn kind_name(kind: u32) -> &'static str {
@@ -252,7 +253,7 @@ impl Datapath {
                 dev: devices.get(&s.key.ifindex).cloned().unwrap_or_default(),
                 kind: kind_name(kind).into(),
                 media: s.key.media != 0,
-                user: user_name(&s),
+                user: user_name(&s, &self.shared.users),
                 addr: addr.map(|a| a.to_string()),
                 rate_bytes_s: (s.rate > 0).then_some(s.rate),
                 owd_ns,

@@ -53,7 +53,7 @@ pub struct SessionInfo {
     /// Whether the operator vouches for it (a flow rule, a mark), so that it goes first.
     #[serde(default)]
     pub media: bool,
-    /// Whose it is, `uid-N` of this host or `forwarded`; null: nobody's alone.
+    /// Whose it is, `uid-N` of this host, or the source address of what it forwards; null: nobody's alone.
     #[serde(default)]
     pub user: Option<String>,
     /// Destination address or network, if the session has one.

@@ -70,14 +70,21 @@ bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct b
 	return 1;
 }
 
+/* A stale retransmission goes only while no other media wait, those of other sessions included. */
+bb_inline int bbq_in_the_way(struct bbq_instance *in, struct bbq_queue *q, struct bbq_slot *s)
+{
+	return s->flags & BBQ_F_REPAIR && in->qlen - in->plain_qlen > q->qlen;
+}
+
 /* The packet this session sends next (0 = none); frees what is stale before it. */
 __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 
-	if (!q || !ses || !iface)
+	if (!q || !ses || !in || !iface)
 		return BBQ_NONE;
 	while (q->nonempty && bb_can_loop) {
 		__u32 l = bbq_lowest(q->nonempty), idx;
@@ -98,7 +105,7 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 			bbq_link(q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(last));
 			continue;
 		}
-		if (!bbq_may_drop(iface, q, s, rate, now))
+		if (!bbq_may_drop(iface, q, s, rate, now) && !bbq_in_the_way(in, q, s))
 			return idx;
 		if (iface->flags & BB_IFACE_OBSERVE) {
 			bbq_would_drop(inst, idx, BB_DROP_STALE, now);

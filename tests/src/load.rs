@@ -227,3 +227,25 @@ impl Load {
         (sent, counter)
     }
 }
+
+/// Numbers that arrived in order: all of `sent`, but for those that the queues below mode tc dropped, as fq_codel does
+/// with what waits for long.
+///
+/// # Panics
+/// If others are missing, or came in another order.
+#[track_caller]
+pub fn assert_nothing_else_lost(netns: &Netns, dev: &str, seen: &[u64], sent: u64) {
+    assert!(seen.is_sorted(), "out of order: {seen:?}");
+    let shown = netns.run(&format!("tc -s -json qdisc show dev {dev}"));
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    // HTB counts what its leaves drop once more; bestby's own queue may drop nothing here.
+    let dropped: u64 = shown
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|q| q["kind"] == "fq_codel" || q["kind"] == "bfifo")
+        .map(|q| q["drops"].as_u64().unwrap_or(0))
+        .sum();
+    let arrived = seen.len() as u64;
+    assert_eq!(arrived + dropped, sent, "{dropped} were dropped: {seen:?}");
+}

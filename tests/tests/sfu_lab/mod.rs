@@ -55,7 +55,7 @@ pub(crate) struct Figures {
     pub(crate) frames: [u64; 3],
     /// Frames sent in the upper layer that were whole in time.
     pub(crate) upper: u64,
-    /// Retransmitted packets: sent, arrived, and arrived when older than [`FRAME_IN_TIME`].
+    /// Retransmitted packets: sent, arrived, and arrived when older than [`FRAME_IN_TIME`] while media was still sent.
     pub(crate) rtx: [u64; 3],
     /// Packets that the receivers asked for again.
     pub(crate) nacks: u64,
@@ -264,15 +264,16 @@ struct Receiver {
     parts: BTreeMap<Label, BTreeSet<u32>>,
     /// When which frame was whole.
     frames: BTreeMap<Label, Duration>,
-    /// Ages of retransmissions.
-    rtx: Vec<Duration>,
+    /// When retransmissions came, and how old they were.
+    rtx: Vec<[Duration; 2]>,
 }
 
 impl Receiver {
     fn datagram(&mut self, source: SocketAddr, bytes: &[u8], begin: Option<Instant>) {
         if let (Some(begin), Some((VP8_RTX, time))) = (begin, header(bytes)) {
             let captured = Duration::from_millis(u64::from(time / 90));
-            self.rtx.push(begin.elapsed().saturating_sub(captured));
+            let now = begin.elapsed();
+            self.rtx.push([now, now.saturating_sub(captured)]);
         }
         self.peer.receive(source, bytes);
     }
@@ -311,7 +312,7 @@ impl Receiver {
         until
     }
 
-    fn add_to(&self, figures: &mut Figures) {
+    fn add_to(&self, figures: &mut Figures, length: Duration) {
         let in_time = |arrivals: &BTreeMap<Label, Duration>, limit| {
             let late = |label: &Label, at: &Duration| *at > label.captured + limit;
             let all = arrivals.len() as u64;
@@ -330,7 +331,8 @@ impl Receiver {
             .filter(|(label, at)| label.layer == 1 && **at <= label.captured + FRAME_IN_TIME);
         figures.upper += upper.count() as u64;
         figures.rtx[1] += self.rtx.len() as u64;
-        figures.rtx[2] += self.rtx.iter().filter(|age| **age > FRAME_IN_TIME).count() as u64;
+        let late = |[at, age]: &&[Duration; 2]| *at <= length && *age > FRAME_IN_TIME;
+        figures.rtx[2] += self.rtx.iter().filter(late).count() as u64;
         figures.disconnected += u64::from(self.peer.lost);
     }
 }
@@ -489,7 +491,7 @@ pub(crate) fn conference(server: &Netns, clients: &Netns, length: Duration, bwe:
         let receivers = listening.join().unwrap();
         receivers
             .iter()
-            .for_each(|receiver| receiver.add_to(&mut figures));
+            .for_each(|receiver| receiver.add_to(&mut figures, length));
         println!("{figures:?}");
         figures
     })

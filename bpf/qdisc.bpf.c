@@ -138,6 +138,9 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	now = bpf_ktime_get_ns();
 	qlen = in->qlen;
 	bytes = in->bytes;
+	in->work = BBQ_WORK;
+	if (in->doomed)
+		bbq_free_doomed(inst, BBQ_WORK / 2, now);
 
 	for (int i = 0; i < 5; i++)
 		words[i] = bbq_cb_word(cb, i);
@@ -165,7 +168,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	q = bbq_queue_at(inst, session);
 	if (!ses || !q)
 		goto out;
-	user = q->m.turn != BBQ_IDLE ? q->user : bbq_user_of(ses);
+	/* Doomed packets of an idle one are its former user's. */
+	user = q->m.turn != BBQ_IDLE || q->qlen ? q->user : bbq_user_of(ses);
 	u = bbq_user_at(inst, user);
 	if (!u)
 		goto out;
@@ -184,6 +188,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	s->priority = priority;
 	s->treatment = w1 >> 20 & 3;
 	s->flags = w1 >> 24 & BB_CB_SOCK ? BBQ_F_SOCK : 0;
+	if (w1 >> 24 & BB_CB_TCP)
+		s->flags |= BBQ_F_TCP;
 	if (w1 >> 24 & BB_CB_REPAIR) {
 		/* Whatever becomes of it, its ADU is what the originals are. */
 		s->flags |= BBQ_F_REPAIR;
@@ -242,7 +248,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		if (refuse != BB_REASONS)
 			goto refused;
 	}
-	bbq_insert(q, s, idx, list);
+	bbq_walk_grown(q, s, idx, bbq_insert(in, q, s, idx, list));
 	bbq_grown(inst, in, iface, u, user, q, session);
 	if (iface->method == BB_TRIAGE && rate && deadline) {
 		q->unplanned = 1;
@@ -288,12 +294,17 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	now = bpf_ktime_get_ns();
 	if (iface->rate && iface->rate != iface->link_rate)
 		bbq_rate_changed(&iface->link_next, &iface->link_rate, now, iface->rate);
-	if (iface->rate && iface->link_next > now) {
-		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
-		return 0;
-	}
 	qlen = in->qlen;
 	bytes = in->bytes;
+	in->work = BBQ_WORK;
+	in->more = 0;
+	if (in->doomed)
+		bbq_free_doomed(inst, 0, now);
+	if (iface->rate && iface->link_next > now) {
+		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
+		bbq_tell(in, sch, qlen, bytes);
+		return 0;
+	}
 	if (!bbq_next_at_once(inst, in, iface, media, now, &pick)) {
 		__u64 next = bbq_next(inst, now);
 
@@ -312,13 +323,19 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 
 		if (in->hold_ns && in->hold_ns < wake)
 			wake = in->hold_ns;
+		if (in->more || in->doomed) {
+			__u64 again = in->hold_ns ? now + BBQ_AGAIN_NS : now;
+
+			if (again < wake)
+				wake = again;
+		}
 		if (wake != ~0ULL)
 			bpf_qdisc_watchdog_schedule(sch, wake, 0);
 		bbq_tell(in, sch, qlen, bytes);
 		return 0;
 	}
 
-	bbq_pop(q, s);
+	bbq_pop(q, s, pick.idx);
 	skb = bpf_kptr_xchg(&s->skb, 0);
 	bbq_held_less(in, q, u, s);
 	bbq_turn_sent(in, iface, u, q->user, media, q, s->len);
@@ -421,6 +438,7 @@ __noinline int bbq_clear(__u32 inst)
 	in->plain_credit = 0;
 	in->throttled = 0;
 	in->largest = BBQ_NONE;
+	in->doomed = BBQ_NONE;
 	in->free = BBQ_NONE;
 	in->fresh = inst * bbq_slots_n + 1;
 	return 0;

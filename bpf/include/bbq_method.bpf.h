@@ -70,14 +70,15 @@ bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct b
 	return 1;
 }
 
-/* The packet this session sends next (0 = none); frees what is stale before it. */
+/* The packet this session sends next (0 = none, or in->more); frees what is stale before it. */
 __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 
-	if (!q || !ses || !iface)
+	if (!q || !ses || !in || !iface)
 		return BBQ_NONE;
 	while (q->nonempty && bb_can_loop) {
 		__u32 l = bbq_lowest(q->nonempty), idx;
@@ -91,9 +92,13 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 			break;
 		if (!bb_stale(now, ses->owd_ns, s->deadline))
 			return idx;
+		if (bbq_spent(in))
+			break;
 		if ((iface->method == BB_LAZY || s->flags & BBQ_F_REPAIR) && l != BBQ_STALE_LIST) {
 			__u32 last = q->tail[BBQ_STALE_LIST];
 
+			in->work -= BBQ_WORK_PLAN;
+			q->walk.at = BBQ_NONE;
 			bbq_unlink(q, s);
 			bbq_link(q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(last));
 			continue;
@@ -114,14 +119,14 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	__u64 lists;
 
-	if (!q || !ses || !iface || iface->flags & BB_IFACE_OBSERVE)
+	if (!q || !ses || !in || !iface || iface->flags & BB_IFACE_OBSERVE)
 		return 0;
-	q->purged_ns = now;
 	lists = q->nonempty;
-	while (lists && bb_can_loop) {
+	while (lists && in->work > 0 && bb_can_loop) {
 		__u32 l = bbq_lowest(lists);
 		struct bbq_slot *s;
 		__u32 idx;
@@ -136,57 +141,73 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		else
 			lists &= lists - 1;
 	}
+	if (!lists)
+		q->purged_ns = now;
 	return 0;
 }
 
+/* ADUs that are compared when one must make room. */
+#define BBQ_VICTIMS 128
 /* Retransmissions go before anything else of that list. */
 #define BBQ_REPAIR_WEIGHT (1ULL << 40)
 
 /*
  * Whom a full buffer costs its place: the oldest ADU of the least important
  * non-empty priority (SFDPS 3.4; in triage's single list the largest of the
- * least important, among the first BBQ_TRIAGE_WALK). Returns BBQ_NONE where the
- * arriving packet is the victim.
+ * least important, among the first BBQ_VICTIMS). Local TCP is last: what its own
+ * host drops it takes for congestion of the path. Returns BBQ_NONE where the
+ * arriving packet is the victim; it never is where it is another session's.
  */
-__noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
+__noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 others)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
+	__u32 victim = BBQ_NONE, method, n = bb_zero;
 	__u64 worst = 0;
-	__u32 victim = BBQ_NONE, method, idx;
 
-	if (!q || !iface)
+	if (!q || !in || !iface)
 		return BBQ_NONE;
 	method = iface->method;
 	if (q->head[BBQ_STALE_LIST])
 		return q->head[BBQ_STALE_LIST];
-	if (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2)
+	if (!others && (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2))
 		return BBQ_NONE;
 
 	/* Least important list first: priority 0 is the most important one. */
-	for (__s32 l = BB_PRIORITIES - 1; l > 0; l--)
-		if (q->nonempty & (1U << l))
-			return priority > l ? BBQ_NONE : q->head[l];
+	for (__s32 l = BB_PRIORITIES - 1; l >= 0; l--) {
+		__u32 idx = q->head[l];
 
-	idx = q->head[0];
-	for (__u32 n = bb_zero; n < BBQ_TRIAGE_WALK && bb_can_loop; n++) {
-		struct bbq_slot *s = bbq_slot_at(idx);
-		__u64 weight;
+		while (n < BBQ_VICTIMS && bb_can_loop) {
+			struct bbq_slot *s = bbq_slot_at(idx);
+			__u64 weight;
 
-		if (!s)
-			break;
-		weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
-		if (method != BB_TRIAGE) /* oldest first */
+			if (!s || (worst && in->work <= BBQ_WORK_DROP + BBQ_WORK_FREE))
+				break;
+			n++;
+			in->work -= BBQ_WORK_LOOK;
 			weight = (__u64)(s->priority + 1) << 32;
-		if (s->flags & BBQ_F_REPAIR)
-			weight |= BBQ_REPAIR_WEIGHT;
-		if (weight > worst) {
-			worst = weight;
-			victim = idx;
+			if (method == BB_FIFO) /* oldest first */
+				weight = 1ULL << 32;
+			if (method == BB_TRIAGE)
+				weight |= s->adu_bytes;
+			if (s->flags & BBQ_F_REPAIR)
+				weight |= BBQ_REPAIR_WEIGHT;
+			if (s->flags & BBQ_F_TCP)
+				weight = s->priority + 1;
+			if (weight > worst) {
+				worst = weight;
+				victim = idx;
+			}
+			/* The others of its list are as important, and younger. */
+			if (l && worst >> 32)
+				break;
+			idx = s->next;
 		}
-		idx = s->next;
+		if (worst >> 32)
+			break;
 	}
-	if (victim != BBQ_NONE && priority > (worst >> 32) - 1)
+	if (victim != BBQ_NONE && !others && priority > (worst >> 32 ?: worst) - 1)
 		return BBQ_NONE;
 	return victim;
 }

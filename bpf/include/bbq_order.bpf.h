@@ -8,7 +8,8 @@
  * order of their deadlines, so each lifetime in use has a front that moves
  * forward. The tail is the front of the longest one; up to BBQ_FINGERS others
  * are remembered as fingers, and a search starts at the nearest one. Deadlines
- * without any order cost a walk, bounded by the session's packet limit.
+ * without any order cost a walk. Where that takes too long the packet goes where
+ * the walk has come to, as if it were due then.
  */
 #ifndef BBQ_ORDER_BPF_H
 #define BBQ_ORDER_BPF_H
@@ -108,8 +109,39 @@ bb_inline void bbq_unlink(struct bbq_queue *q, struct bbq_slot *s)
 		q->nonempty &= ~(1U << l);
 }
 
+/* What it means for the plan that the first packet of the list's first ADU, `idx`, is sent. */
+bb_inline void bbq_walk_sent(struct bbq_queue *q, const struct bbq_slot *s, __u32 idx)
+{
+	struct bbq_walk *walk = &q->walk;
+
+	if (s->list)
+		return;
+	if (walk->at == idx)
+		walk->at = s->chain ?: s->next;
+	else
+		walk->bytes -= s->len;
+	if (walk->victim != idx)
+		return;
+	walk->victim = s->chain;
+	walk->begun = 1;
+	if (!s->chain)
+		walk->at = BBQ_NONE;
+}
+
+/* The same of a packet that came: slot `idx`, of the ADU `first`. What is to be looked at yet may change. */
+bb_inline void bbq_walk_grown(struct bbq_queue *q, const struct bbq_slot *s, __u32 idx, __u32 first)
+{
+	struct bbq_slot *at = bbq_slot_at(q->walk.at), *f;
+
+	if (!at || first == q->walk.at)
+		return;
+	f = bbq_slot_at(first);
+	if (!f || f->key < at->key || (first != idx && f->key == at->key))
+		q->walk.at = BBQ_NONE;
+}
+
 /* Takes the first packet of ADU s out to be sent; the next packet of the ADU inherits its place. */
-bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
+bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s, __u32 sent)
 {
 	struct bbq_slot *h = bbq_slot_at(s->chain);
 	struct bbq_slot *p, *n;
@@ -117,6 +149,7 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
 	__u32 l = s->list;
 
 	q->begun = s->adu;
+	bbq_walk_sent(q, s, sent);
 	if (!h) {
 		bbq_unlink(q, s);
 		return;
@@ -162,7 +195,8 @@ bb_inline void bbq_join(struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u
  * Inserts the filled slot idx into list l of the session's queue.
  * Returns the first packet of its ADU (idx itself, if it is alone).
  */
-bb_inline __u32 bbq_insert(struct bbq_queue *q, struct bbq_slot *s, __u32 idx, __u32 l)
+bb_inline __u32 bbq_insert(struct bbq_instance *in, struct bbq_queue *q, struct bbq_slot *s,
+			   __u32 idx, __u32 l)
 {
 	struct bbq_slot *at, *step;
 	__u32 here = BBQ_NONE, best = BBQ_FINGERS, steps = bb_zero;
@@ -210,6 +244,12 @@ bb_inline __u32 bbq_insert(struct bbq_queue *q, struct bbq_slot *s, __u32 idx, _
 			step = bbq_slot_at(next);
 			if (!step || step->key > key)
 				break;
+			if (in->work <= 0) {
+				key = at ? at->key : step->key;
+				s->key = key;
+				break;
+			}
+			in->work -= BBQ_WORK_STEP;
 			here = next;
 			at = step;
 			steps++;
@@ -232,7 +272,8 @@ bb_inline __u32 bbq_insert(struct bbq_queue *q, struct bbq_slot *s, __u32 idx, _
 	if (s->adu) {
 		__u32 i = here;
 
-		for (step = at; step && step->key == key && bb_can_loop;) {
+		for (step = at; step && step->key == key && in->work > 0 && bb_can_loop;) {
+			in->work -= BBQ_WORK_STEP;
 			if (step->adu == s->adu) {
 				bbq_join(step, i, s, idx);
 				return i;

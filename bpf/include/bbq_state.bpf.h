@@ -20,12 +20,29 @@
 #define BBQ_NONE 0 /* no slot, no session: both count from 1 */
 #define BBQ_LISTS 9 /* one per priority; triage uses list 0; list 8 is of stale ones that may go */
 #define BBQ_STALE_LIST 8
-#define BBQ_FINGERS 4
+#define BBQ_FINGERS 8
 #define BBQ_DEAD 8 /* ADUs remembered per session as given up */
 #define BBQ_DEAD_SHIFT 20 /* a unit is 1.05 ms */
 #define BBQ_DEAD_UNITS 4768 /* 5 s: whatever has its id afterwards is another ADU */
 #define BBQ_PURGE_NS 1000000ULL /* how long a stale packet may stay behind the head of a list */
 #define BBQ_QUANTUM 3028 /* bytes a session may send in its turn: two full frames */
+
+/*
+ * What one enqueue or dequeue may do beside what each does: instructions, of which each
+ * step costs so many at most, by measurement. It stops when they are spent, and the next one
+ * goes on from there: all senders wait for the lock meanwhile.
+ */
+#define BBQ_WORK 3200
+#define BBQ_WORK_DROP 250 /* an ADU is taken out of its list */
+#define BBQ_WORK_FREE 650 /* a packet is freed */
+#define BBQ_WORK_NOTICE 600 /* the agent is told of a drop */
+#define BBQ_WORK_PLAN 120 /* an ADU is planned, or moved to another list */
+#define BBQ_WORK_LOOK 85 /* an ADU, a session or a user is compared with others */
+#define BBQ_WORK_STEP 45 /* a place is passed by in search of another one */
+#define BBQ_WORK_TURN 150 /* a session or user has its turn */
+#define BBQ_WORK_WAKE 350 /* a session is released from the wheel */
+/* Who waits for packets that are held back looks again after this, if work was left undone, too. */
+#define BBQ_AGAIN_NS 200000ULL
 
 /* A packet without a deadline is ordered as if it were of use this long. */
 #define BBQ_NOMINAL_NS BB_NSEC_PER_SEC
@@ -62,13 +79,15 @@ struct bbq_slot {
 	__u8 finger; /* 1 + the finger that points here; 0 = none */
 	__u8 flags;
 	__u8 rtp; /* bb_cb.rtp */
-	__u8 pad[2];
+	__u8 reason; /* first packet of a doomed ADU only: why it is freed */
+	__u8 pad;
 };
 
 #define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
 #define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
-#define BBQ_F_REPAIR 0x08 /* a retransmission */
 #define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent before */
+#define BBQ_F_REPAIR 0x08 /* a retransmission */
+#define BBQ_F_TCP 0x10 /* of a TCP socket of this host */
 
 /* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
 enum bbq_turn {
@@ -93,6 +112,18 @@ struct bbq_ring {
 	__u32 old_tail;
 	__u32 members; /* in the two lists */
 	__u32 new_bytes; /* how far new ones are ahead of their part, see bbq_ring_head */
+};
+
+/* ---- triage: how far the plan of a session has come, and whom it would give up ---- */
+struct bbq_walk {
+	__u64 bytes; /* of the ADUs before `at` */
+	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
+	__s64 slack; /* how much later all before `at` may leave, ns */
+	__u64 end; /* when the last of them was to have left */
+	__u32 at; /* the ADU that is next; 0 = from the first one on */
+	__u32 victim;
+	__u32 steps; /* ADUs before `at` that were looked at */
+	__u32 begun; /* some of the victim was sent */
 };
 
 /* ---- the queue of one session ---- */
@@ -121,6 +152,7 @@ struct bbq_queue {
 	__u32 ahead_bytes; /* of 200 ms at most: wraps beyond 170 Gbit/s, to a load too small */
 	__u32 ahead_load; /* bytes/ns << BBQ_LOAD_SHIFT of the one before; 0 = there was none */
 	__u32 begun; /* the ADU of the packet that was sent last */
+	struct bbq_walk walk;
 	__u64 turn_ns; /* heir to the session's rate: when its turn begins */
 	__u32 dead[BBQ_DEAD];
 	__u32 dead_at[BBQ_DEAD]; /* since when, in units of BBQ_DEAD_SHIFT */
@@ -164,15 +196,6 @@ struct bbq_plan {
 	__u32 session;
 };
 
-/* How far a walk over the ADUs of a session has come, and whom it would give up. */
-struct bbq_walk {
-	__u64 bytes; /* of the ADUs walked over */
-	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
-	__u32 at; /* the ADU that is next */
-	__u32 victim;
-	__u32 begun; /* some of the victim was sent */
-};
-
 /* What bbq_largest_waiting looks for. */
 struct bbq_search {
 	__u64 most; /* who pays must hold more than this */
@@ -208,8 +231,11 @@ struct bbq_instance {
 	__u64 inv; /* ns per byte (bbq_inverse) at ... */
 	__u64 inv_of; /* ... this rate of the interface */
 	struct bbq_plan plan;
-	struct bbq_walk walk;
 	struct bbq_search search;
+	__s32 work; /* what is left of BBQ_WORK */
+	__u32 more; /* something was left undone: come back at once */
+	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
+	__u32 pad;
 };
 
 /* ---- timing wheel of throttled sessions ---- */
@@ -257,6 +283,15 @@ bb_inline __u32 bbq_lowest(__u64 x)
 bb_inline struct bbq_instance *bbq_instance(__u32 inst)
 {
 	return bpf_map_lookup_elem(&bbq_instances, &inst);
+}
+
+/* Nothing more may be done in this operation; what is left undone is the next one's. */
+bb_inline int bbq_spent(struct bbq_instance *in)
+{
+	if (in->work > 0)
+		return 0;
+	in->more = 1;
+	return 1;
 }
 
 bb_inline struct bbq_slot *bbq_slot_at(__u32 idx)
@@ -375,7 +410,7 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 		struct bbq_queue *heir = bbq_queue_at(ses->heir - 1, session);
 
 		/* Its turn is over, or its packets are gone. */
-		if (ses->heir == inst + 1 || !heir || !heir->qlen)
+		if (ses->heir == inst + 1 || !heir || !heir->nonempty)
 			ses->heir = 0;
 	}
 	/* Before next_ns moves: who sees that it did may become heir. */

@@ -235,7 +235,8 @@ fn segment_device_that_does_not_cut_sends_packets_back_whole() {
         let seen = counter.finish();
         assert_eq!(seen, (0..bulk.sent()).collect::<Vec<_>>());
         assert_eq!(lost(lab), 0);
-        wait_for("a device that cuts", || gso_max_segs(lab, &name) == 1);
+        // The device is made anew: for a moment there is none.
+        wait_for("a device that cuts", || link(lab, &name)["gso_max_segs"] == 1);
     });
 }
 

@@ -1,67 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The few kernel structures the hook programs read, each cut down to the
- * fields in use. preserve_access_index makes the loader patch the offsets from
- * the running kernel's BTF, so the order and size here mean nothing.
- *
- * Only for bpf_probe_read_kernel: a pointer from a helper or a context is of
- * another verifier type and must not be dereferenced as one of these.
+ * What the hook programs ask of kernel structures (vmlinux.h). Only by
+ * bpf_probe_read_kernel: a pointer from a helper or a context is of another
+ * verifier type and must not be dereferenced as one of these.
  */
 #ifndef BB_KERNEL_BPF_H
 #define BB_KERNEL_BPF_H
 
+#include "vmlinux.h"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include "bb_core.h"
-
-#define BB_CORE __attribute__((preserve_access_index))
 
 #define BB_ARPHRD_ETHER 1
 #define BB_ARPHRD_LOOPBACK 772
 
 #define BB_CLOCK_MONOTONIC 1
 #define BB_CLOCK_TAI 11
-
-struct net {
-	__u64 net_cookie;
-} BB_CORE;
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct net_device {
-	unsigned short type; /* ARPHRD_* */
-	possible_net_t nd_net;
-} BB_CORE;
-
-struct sk_buff {
-	struct net_device *dev;
-} BB_CORE;
-
-struct sock_common {
-	possible_net_t skc_net;
-} BB_CORE;
-
-struct sock {
-	struct sock_common __sk_common;
-	__u8 sk_txtime_deadline_mode : 1;
-	__u8 sk_clockid;
-	struct {
-		__u32 val;
-	} sk_uid;
-	unsigned long sk_max_pacing_rate; /* bytes/s; ~0 = none set */
-} BB_CORE;
-
-struct tcp_rack {
-	__u32 rtt_us; /* of the segment sent last of those that are acknowledged */
-} BB_CORE;
-
-struct tcp_sock {
-	__u32 rttvar_us;
-	struct tcp_rack rack;
-} BB_CORE;
 
 /*
  * A kernel address as a number. The verifier forbids arithmetic on the typed

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel types the qdisc touches, written by hand: only the members we
+ * The kernel types that our programs touch, written by hand: only the members we
  * use, found at load time by name (CO-RE), so their order and offsets here
  * mean nothing.
+ *
+ * The queue gets pointers of these types from the kernel. The hooks do not: a
+ * pointer from a helper or a context is of another verifier type there, so they
+ * read these members with bpf_probe_read_kernel only (bb_kernel.bpf.h).
  */
 #ifndef BB_VMLINUX_H
 #define BB_VMLINUX_H
@@ -17,15 +21,48 @@ typedef struct {
 	__s64 counter;
 } atomic64_t;
 
+struct net {
+	__u64 net_cookie;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	possible_net_t nd_net;
+	int ifindex;
+	unsigned short type; /* ARPHRD_* */
+};
+
 struct sock_common {
 	atomic64_t skc_cookie;
+	possible_net_t skc_net;
 };
+
+typedef struct {
+	__u32 val;
+} kuid_t;
 
 struct sock {
 	struct sock_common __sk_common;
+	__u8 sk_txtime_deadline_mode : 1;
+	__u8 sk_clockid;
+	kuid_t sk_uid;
+	unsigned long sk_max_pacing_rate; /* bytes/s; ~0 = none set */
+};
+
+struct tcp_rack {
+	__u32 rtt_us; /* of the segment sent last of those that are acknowledged */
+};
+
+struct tcp_sock {
+	__u32 rttvar_us;
+	struct tcp_rack rack;
 };
 
 struct sk_buff {
+	struct net_device *dev;
 	char cb[48];
 	struct sock *sk;
 	unsigned int len;
@@ -55,19 +92,6 @@ struct gnet_stats_queue {
 	__u32 drops;
 	__u32 requeues;
 	__u32 overlimits;
-};
-
-struct net {
-	__u64 net_cookie;
-};
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct net_device {
-	possible_net_t nd_net;
-	int ifindex;
 };
 
 struct netdev_queue {

@@ -128,8 +128,6 @@ impl Bench {
             "udp_src_min 9".into(),
             "udp_src_max 9".into(),
             "delay 0".into(),
-            // The time would be the SSRC: every second each flow would begin a stream.
-            "flag NO_TIMESTAMP".into(),
         ] {
             generator.set(&words)?;
         }
@@ -139,6 +137,8 @@ impl Bench {
     /// Instructions per packet of what is on the device now, and the spread.
     fn pass(&self, flows: u64, bytes: u64) -> Result<(f64, f64)> {
         let generator = self.generator(flows, 1, bytes)?;
+        // The time would be the SSRC: every second each flow would begin a stream.
+        generator.set("flag NO_TIMESTAMP")?;
         let run = |count| {
             thread::sleep(FORGOTTEN);
             generator.run(count)

@@ -363,3 +363,23 @@ pub fn iface(ifindex: u32, mode: u32) -> bb_iface {
 pub fn mapped(a: [u8; 4]) -> [u8; 16] {
     std::net::Ipv4Addr::from(a).to_ipv6_mapped().octets()
 }
+
+/// An object of another build: wherever one of two names of the same length stands in its types, the other one does.
+///
+/// # Panics
+/// When a name is not there.
+#[must_use]
+pub fn swap_fields(object: &[u8], fields: [&str; 2]) -> Vec<u8> {
+    let mut object = object.to_vec();
+    // Behind the header of the BTF section: debugging sections have the same strings.
+    let after = |from: usize, what: &[u8]| {
+        let mut windows = object[from..].windows(what.len());
+        from + windows.position(|w| w == what).unwrap()
+    };
+    let btf = after(0, &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0]);
+    let names = fields.map(|field| format!("\0{field}\0"));
+    let [first, second] = [0, 1].map(|n| after(btf, names[n].as_bytes()));
+    object[first..first + names[1].len()].copy_from_slice(names[1].as_bytes());
+    object[second..second + names[0].len()].copy_from_slice(names[0].as_bytes());
+    object
+}

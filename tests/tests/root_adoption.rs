@@ -10,7 +10,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bestby_tests::program::binary;
+use bestby_tests::{bpf::swap_fields, program::binary};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder};
 
 use cli_lab::{Lab, lab};
@@ -67,24 +67,6 @@ fn counted(pins: &Path) -> u64 {
     count() - before
 }
 
-/// The maps object of a build in which two fields of a session, of one size, are swapped.
-fn other_build() -> Vec<u8> {
-    let mut object = bestby_bpf::MAPS.to_vec();
-    // Behind the header of the BTF section: debugging sections have the same strings.
-    let after = |from: usize, what: &[u8]| {
-        from + object[from..]
-            .windows(what.len())
-            .position(|w| w == what)
-            .unwrap()
-    };
-    let btf = after(0, &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0]);
-    let place = |name: &[u8]| after(btf, name);
-    let (user, heir) = (place(b"\0user\0"), place(b"\0heir\0"));
-    object[user..user + 6].copy_from_slice(b"\0heir\0");
-    object[heir..heir + 6].copy_from_slice(b"\0user\0");
-    object
-}
-
 #[test]
 fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
     lab("", |lab| {
@@ -98,7 +80,9 @@ fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
         fs::create_dir(&other).unwrap();
         let mut builder = ObjectBuilder::default();
         builder.pin_root_path(&other).unwrap();
-        let object = builder.open_memory(&other_build()).unwrap().load().unwrap();
+        // Two fields of a session, of one size.
+        let build = swap_fields(bestby_bpf::MAPS, ["user", "heir"]);
+        let object = builder.open_memory(&build).unwrap().load().unwrap();
         fs::rename(pins.join("bb_sessions"), other.join("ours")).unwrap();
         fs::rename(other.join("bb_sessions"), pins.join("bb_sessions")).unwrap();
         drop(object);

@@ -125,10 +125,16 @@ fn payload_types_and_the_counters_of_the_host_are_shown_when_they_count() {
         open("bb_rtp_stats")
             .update(&key, counters.as_bytes(), MapFlags::ANY)
             .unwrap();
-        let key = abi::BB_G_NO_CB.to_ne_bytes();
-        open("bb_global")
-            .update(&key, &5_u64.to_ne_bytes(), MapFlags::ANY)
-            .unwrap();
+        for (counter, count) in [
+            (abi::BB_G_NO_CB, 5_u64),
+            (abi::BB_G_STREAMS_FULL, 6),
+            (abi::BB_G_USERS_FULL, 7),
+            (abi::BB_G_REFUSED, 8),
+        ] {
+            open("bb_global")
+                .update(&counter.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY)
+                .unwrap();
+        }
 
         let stats = lab.json("stats");
         assert_eq!(stats["payload_types"]["111"]["packets_in"], 3, "{stats}");
@@ -137,12 +143,24 @@ fn payload_types_and_the_counters_of_the_host_are_shown_when_they_count() {
             1,
             "{stats}"
         );
-        assert_eq!(stats["global"]["no_cb"], 5, "{stats}");
+        for (counter, count) in [
+            ("no_cb", 5),
+            ("streams_full", 6),
+            ("users_full", 7),
+            ("refused", 8),
+        ] {
+            assert_eq!(stats["global"][counter], count, "{stats}");
+        }
         let shown = lab.ok("stats");
-        assert!(
-            shown.contains("RTP PAYLOAD TYPE") && shown.contains("no cb"),
-            "{shown}"
-        );
+        for part in [
+            "RTP PAYLOAD TYPE",
+            "no cb",
+            "streams full",
+            "users full",
+            "refused",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
         let doctor = text(&lab.bestby(&["doctor"]).stdout);
         assert!(
             doctor.contains("5 packets that no classifier saw"),

@@ -145,24 +145,31 @@ fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
+/// Frames that are sent through bbm1 are forwarded from bbm0 to bb0, mark and all.
+fn forwarder() {
+    shell(
+        "ip link add bbm0 address 02:00:00:00:00:b0 type veth peer name bbm1
+         ip link set bbm1 up; ip addr add 192.0.2.254/24 dev bbm0; ip link set bbm0 up
+         echo 1 >/proc/sys/net/ipv4/conf/bbm0/forwarding
+         ip route add 198.51.100.0/24 via 10.9.0.2 dev bb0",
+    );
+}
+
+/// A frame for bbm0, whose packet is forwarded.
+fn routed(packet: &[u8]) -> Vec<u8> {
+    let mut frame = ethernet(0x0800, packet);
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0xb0]);
+    frame
+}
+
 #[test]
 fn marks_of_forwarded_packets_count_only_if_the_configuration_says_so() {
     in_namespace(|| {
         veth();
-        // Frames that are sent through bbm1 are forwarded from bbm0 to bb0, mark and all.
-        shell(
-            "ip link add bbm0 address 02:00:00:00:00:b0 type veth peer name bbm1
-             ip link set bbm1 up; ip addr add 192.0.2.254/24 dev bbm0; ip link set bbm0 up
-             echo 1 >/proc/sys/net/ipv4/conf/bbm0/forwarding
-             ip route add 198.51.100.0/24 via 10.9.0.2 dev bb0",
-        );
+        forwarder();
         let lab = lab("bb0");
-        let frame = |ports: u16| {
-            let packet = with_checksum(ip4_with(17, &udp(ports, b"x"), 0, &[], DST4));
-            let mut frame = ethernet(0x0800, &packet);
-            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0xb0]);
-            frame
-        };
+        let frame =
+            |port: u16| routed(&with_checksum(ip4_with(17, &udp(port, b"x"), 0, &[], DST4)));
         // Stale since a second: who believes it, drops the packet. Another's identity may read so.
         let unit = u64::from(BB_MARK_UNIT_NS);
         let time = (now_ns() - SECOND) / unit % (1 << BB_MARK_TIME_BITS);
@@ -181,6 +188,42 @@ fn marks_of_forwarded_packets_count_only_if_the_configuration_says_so() {
         lab.configure(|c| c.flags |= BB_CONFIG_FORWARDED_MARKS);
         send_marked("bbm1", &frame(9), mark).unwrap();
         assert_eq!((dropped(), not_believed()), (2, 1));
+    });
+}
+
+#[test]
+fn identities_of_a_cni_are_no_marks_of_ours() {
+    in_namespace(|| {
+        veth();
+        forwarder();
+        let lab = lab("bb0");
+        let dropped = || lab.rule_stats(0).dropped.iter().sum::<u64>();
+        let mut sent = 0;
+        for identity in (0xb000..0xc000_u32).step_by(0x111) {
+            for proto in [6, 17] {
+                let packet = with_checksum(ip4_with(proto, &udp(9, &[0; 20]), 0, &[], DST4));
+                send_marked("bbm1", &routed(&packet), identity << 16 | 0x0f00).unwrap();
+                sent += 1;
+            }
+        }
+        assert_eq!((dropped(), lab.global(BB_G_FORWARDED_MARK)), (0, sent));
+        assert!(lab.rule_stats(0).packets_sent >= sent);
+        // Plain traffic: a mark of ours makes media of it.
+        assert!(
+            (0..BB_MAX_SESSIONS)
+                .map(|index| lab.session(index as u16))
+                .all(|s| s.way.tag == 0
+                    || s.key.media == 0
+                    || s.key.kind == BB_SESSION_CONTROL as u8)
+        );
+        // Who believes them loses packets by them.
+        lab.configure(|c| c.flags |= BB_CONFIG_FORWARDED_MARKS);
+        for identity in (0xb000..0xc000_u32).step_by(0x111) {
+            let packet = with_checksum(ip4_with(17, &udp(9, &[0; 20]), 0, &[], DST4));
+            send_marked("bbm1", &routed(&packet), identity << 16 | 0x0f00).unwrap();
+        }
+        assert!(dropped() > 0);
+        assert_eq!(lab.global(BB_G_FORWARDED_MARK), sent);
     });
 }
 

@@ -3,16 +3,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs::File;
+
 use bestby_bpf::abi::*;
 use bestby_tests::{
     agent::Agent,
-    bpf::{LO, Lab, PASS, Rule, SHOT, SkBuff, iface},
-    classify::PORT,
+    bpf::{LO, Lab, Outcome, PASS, Rule, SHOT, SkBuff, iface},
+    classify::{PORT, assert_matched},
     clock::{MS, SECOND, now_ns},
     cpu,
     frame::{rtp, udp4},
     load::{Counter, PEER, send_on_both},
-    netns::linked_lab,
+    netns::{ifindex, in_namespace, linked_lab, shell, tun},
     require,
 };
 use serde_json::json;
@@ -147,5 +149,123 @@ fn one_socket_on_two_cpus_loses_nothing() {
         for counted in ["packets_in", "packets_sent"] {
             assert_eq!(agent.flow("audio", counted), sent.len() as u64, "{counted}");
         }
+    });
+}
+
+/// As another program at tcx leaves the control block.
+const FOREIGN: [u32; 5] = [1, 2, 3, 4, 5];
+
+/// Two interfaces, one without Ethernet headers, whose indices are the same modulo the slots of `bb_ifaces`, and a
+/// third one that is not attached.
+struct Alike {
+    lab: Lab,
+    /// Index, and a packet that the rule matches.
+    each: [(u32, Vec<u8>); 3],
+    _tun: File,
+}
+
+impl Alike {
+    fn new() -> Self {
+        let tun = tun("bbt0");
+        let first = ifindex("bbt0");
+        let [second, third] = [1, 2].map(|n| {
+            let index = first + n * BB_MAX_IFACES;
+            shell(&format!(
+                "ip link add bba{n} index {index} type veth peer name bbb{n}"
+            ));
+            index
+        });
+        let mut bare = udp4(PORT, &[0; 40]).split_off(14);
+        // Read as an Ethernet header, the packet is of IPv4, too: its source is 8.0.0.1.
+        bare[12..16].copy_from_slice(&[8, 0, 0, 1]);
+        let lab = Lab::bare();
+        // Where the classifier counts, not a queue.
+        lab.iface(0, &iface(first, BB_MODE_TC));
+        lab.iface(1, &iface(second, BB_MODE_TC));
+        lab.rules(&[Rule::new().dport(PORT).lifetime(100 * SECOND).priority(1)]);
+        let frame = udp4(PORT, b"x");
+        Self {
+            lab,
+            each: [(first, bare), (second, frame.clone()), (third, frame)],
+            _tun: tun,
+        }
+    }
+
+    fn skb(&self, n: usize) -> SkBuff {
+        SkBuff {
+            ifindex: self.each[n].0,
+            cb: FOREIGN,
+            ..Default::default()
+        }
+    }
+
+    fn run(&self, n: usize) -> Outcome {
+        self.lab.run_with(&self.each[n].1, self.skb(n))
+    }
+
+    /// Judged as a packet of this interface.
+    #[track_caller]
+    fn assert_judged(&self, n: usize, out: &Outcome) {
+        assert_ne!(out.skb.cb, FOREIGN, "interface {n}");
+        assert_matched(&format!("interface {n}"), out);
+        assert_eq!(self.lab.session(out.cb.session).key.ifindex, self.each[n].0);
+    }
+
+    /// Left alone.
+    #[track_caller]
+    fn assert_passed(&self, n: usize, out: &Outcome) {
+        assert_eq!((out.verdict, out.skb.cb), (PASS, FOREIGN), "interface {n}");
+    }
+}
+
+#[test]
+fn interfaces_alike_modulo_the_slots_are_told_apart() {
+    in_namespace(|| {
+        let alike = Alike::new();
+        for _ in 0..3 {
+            for n in [0, 1] {
+                alike.assert_judged(n, &alike.run(n));
+            }
+            alike.assert_passed(2, &alike.run(2));
+        }
+        // Others take their places.
+        for (slot, n) in [(0, 1), (1, 2)] {
+            alike.lab.iface(slot, &iface(alike.each[n].0, BB_MODE_TC));
+        }
+        for n in [2, 1] {
+            alike.assert_judged(n, &alike.run(n));
+        }
+        alike.assert_passed(0, &alike.run(0));
+    });
+}
+
+#[test]
+fn interfaces_alike_modulo_the_slots_are_told_apart_by_two_cpus() {
+    if !require::can(cpu::two()) {
+        return;
+    }
+    in_namespace(|| {
+        let alike = Alike::new();
+        let classifier = alike.lab.classifier();
+        const ROUNDS: u32 = 20;
+        const TIMES: u32 = 10_000;
+        let skbs = [alike.skb(0), alike.skb(1)];
+        let packets = [&alike.each[0].1, &alike.each[1].1];
+        let seen = cpu::on_both(|n, start| {
+            (0..ROUNDS)
+                .map(|_| {
+                    start.together();
+                    classifier.repeat(packets[n], skbs[n], TIMES)
+                })
+                .collect::<Vec<_>>()
+        });
+        for (n, outs) in seen.iter().enumerate() {
+            for out in outs {
+                alike.assert_judged(n, out);
+            }
+        }
+        // Of most packets only this is known.
+        let matched = alike.lab.rule_stats(1).packets_in;
+        assert_eq!(matched, u64::from(2 * ROUNDS * TIMES));
     });
 }

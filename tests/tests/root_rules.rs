@@ -369,3 +369,41 @@ fn full_table_overflows_to_plain_and_idle_slots_change_hands() {
     let again = lab.run(&udp4_to([10, b, c, d], PORT, b"x"));
     assert_ne!(again.cb.session, out.cb.session);
 }
+
+#[test]
+fn users_without_a_way_share_one_and_are_counted() {
+    let lab = lab();
+    let plain = udp4(PORT + 1, b"x");
+    let media = udp4(PORT, b"x");
+    // Every way is that of a user who was seen a moment ago.
+    let mut held = bb_user {
+        way: bb_way {
+            tag: 9,
+            gen_: 1,
+            used_ns: now_ns() + 100 * SECOND,
+        },
+        ..Default::default()
+    };
+    let fill = |user: &bb_user| {
+        for index in BB_USER_NONE + 1..BB_MAX_USERS {
+            lab.put("bb_users", &index, user);
+        }
+    };
+    fill(&held);
+    let out = lab.run(&plain);
+    assert_plain(&lab, "no way", &out);
+    assert_eq!(lab.session(out.cb.session).user, BB_USER_NONE as u16);
+    assert_eq!(lab.global(BB_G_USERS_FULL), 1);
+    // What a rule covers belongs to no user.
+    assert_matched("media", &lab.run(&media));
+    assert_eq!(lab.global(BB_G_USERS_FULL), 1);
+
+    // One that was not seen for long makes room. A flow asks every 10 ms.
+    held.way.used_ns = 0;
+    fill(&held);
+    std::thread::sleep(std::time::Duration::from_millis(11));
+    let again = lab.run(&plain);
+    assert_eq!(again.cb.session, out.cb.session);
+    assert_ne!(lab.session(out.cb.session).user, BB_USER_NONE as u16);
+    assert_eq!(lab.global(BB_G_USERS_FULL), 1);
+}

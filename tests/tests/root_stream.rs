@@ -12,6 +12,8 @@ use bestby_tests::{
     clock::{MS, SECOND, now_ns},
     frame::{rtp_with, udp4},
 };
+use libbpf_rs::{MapCore as _, MapFlags};
+use zerocopy::IntoBytes as _;
 
 const VIDEO: u8 = 96;
 const RTX: u8 = 97;
@@ -445,4 +447,50 @@ fn rules_tell_the_streams_of_one_5_tuple_apart() {
     assert_eq!(video[0].send(&lab, 9000).cb.rule, 1);
     lab.rules(&[]);
     assert_plain(&lab, "no rule", &voice.send(&lab, 9000));
+}
+
+#[test]
+fn streams_without_a_way_have_a_lifetime_for_each_packet_and_are_counted() {
+    let lab = lab(LONG);
+    let map = lab.map("bb_streams");
+    let set_all = |tag: u32| {
+        let way = bb_stream {
+            way: bb_way {
+                tag,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        for index in 0..BB_MAX_STREAMS {
+            map.update(&index.to_ne_bytes(), way.as_bytes(), MapFlags::ANY)
+                .unwrap();
+        }
+    };
+    // BB_WAY_CLAIMED: other CPUs are about to give it to somebody.
+    set_all(2);
+    let mut video = Sender::new(VIDEO, 1);
+    for packets in 1..4 {
+        assert_alone(&lab, LONG, |lab| video.send(lab, 3000));
+        assert_eq!(lab.global(BB_G_STREAMS_FULL), packets);
+    }
+    // BB_WAY_FREE: the same stream has frames.
+    set_all(0);
+    assert_frame(&video.frame(&lab, 6000));
+    assert_eq!(lab.global(BB_G_STREAMS_FULL), 3);
+}
+
+#[test]
+fn more_streams_than_there_is_room_for_take_the_ways_of_idle_ones() {
+    let lab = lab(LONG);
+    let mut busy = Sender::new(VIDEO, 1);
+    let its = busy.frame(&lab, 0).cb.adu >> 16;
+    for i in 0..2 * BB_MAX_STREAMS {
+        assert_frame(&Sender::new(VIDEO, 1000 + i).send(&lab, 0));
+        if i % 500 == 0 {
+            let frame = busy.frame(&lab, 3000 * (1 + i));
+            assert_frame(&frame);
+            assert_eq!(frame.cb.adu >> 16, its, "after {i} new streams");
+        }
+    }
+    assert_eq!(lab.global(BB_G_STREAMS_FULL), 0);
 }

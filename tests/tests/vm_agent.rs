@@ -3,15 +3,18 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::UdpSocket;
+use std::path::Path;
 use std::time::Duration;
 
 use bestby_tests::agent::*;
+use bestby_tests::bpf::swap_fields;
 use bestby_tests::cpu;
 use bestby_tests::frame::stun;
-use bestby_tests::load::{Counter, Load, PEER, send_on_both};
+use bestby_tests::load::{Counter, Load, PEER, send_numbered, send_on_both};
 use bestby_tests::netns::{Lab, Netns, lab, linked_lab, try_shell};
 use bestby_tests::require;
 use bestby_tests::user::as_nobody;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, ObjectBuilder};
 use serde_json::json;
 
 const PORT: u16 = 5004;
@@ -179,6 +182,93 @@ fn an_upgrade_keeps_what_is_queued() {
             sent - entered
         );
         assert_eq!(agent.flow("audio", "queued"), 0);
+    });
+}
+
+/// Puts the slots of a build in which two fields of them, of one size, are swapped in the place of ours.
+fn replace_slots(pins: &Path) {
+    let slots = pins.join("bbq_slots");
+    let entries = MapHandle::from_pinned_path(&slots).unwrap().max_entries();
+    std::fs::rename(&slots, pins.join("ours")).unwrap();
+    let build = swap_fields(bestby_bpf::QDISC, ["arrived_ns", "departs_ns"]);
+    let mut builder = ObjectBuilder::default();
+    let mut open = builder.open_memory(&build).unwrap();
+    for mut program in open.progs_mut() {
+        program.set_autoload(false);
+    }
+    for mut map in open.maps_mut() {
+        let wanted = map.name() == "bbq_slots";
+        map.set_autocreate(wanted).unwrap();
+        if wanted {
+            map.set_max_entries(entries).unwrap();
+        }
+    }
+    let mut object = open.load().unwrap();
+    let mut made = object.maps_mut().find(|m| m.name() == "bbq_slots").unwrap();
+    made.pin(&slots).unwrap();
+}
+
+/// As if another build's agent had attached the interfaces.
+fn attached_by_another_build(bpffs: &Path) {
+    let kept = MapHandle::from_pinned_path(bpffs.join("bba_ifaces")).unwrap();
+    for key in kept.keys() {
+        let mut value = kept.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+        let name = b"\"object\":\"";
+        let at = value.windows(name.len()).position(|w| w == name).unwrap() + name.len();
+        value[at] = if value[at] == b'0' { b'1' } else { b'0' };
+        kept.update(&key, &value, MapFlags::ANY).unwrap();
+    }
+}
+
+#[test]
+fn a_queue_of_another_layout_is_refused_and_what_runs_goes_on() {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        let passes = || {
+            let counter = Counter::new(peer, PEER, PORT);
+            let pace = Duration::from_millis(1);
+            let sent = send_numbered(&lab.netns, (PEER, PORT), 100, pace, |n| n < 20);
+            std::thread::sleep(Duration::from_millis(100));
+            counter.expect_all(&(0..sent).collect::<Vec<_>>());
+        };
+        let explained = |said: &str| {
+            for part in [
+                "the earlier queue is of another layout: map bbq_slots",
+                "value.departs_ns (8 bytes at byte",
+                "wants value.arrived_ns",
+                "the earlier queue goes on as it was",
+                "`bestby iface detach v0` and `bestby iface attach v0` replace it",
+            ] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+        };
+        let attach = json!({"dev": "v0", "rate": "10mbit"});
+        let agent = start(lab, attach.clone());
+        let pins = std::fs::read_dir(lab.bpffs.join("iface"));
+        let pins = pins.unwrap().next().unwrap().unwrap().path();
+        replace_slots(&pins);
+
+        let (status, said) = agent.refused("POST", "/v1/interfaces/v0/upgrade", None);
+        assert_eq!(status, 409, "{said}");
+        explained(&said);
+        assert!(root_qdisc(&lab.netns, "v0").contains("bestby0a"));
+        passes();
+
+        // The next agent, of another build, leaves it alone, too, and says so.
+        agent.terminate();
+        attached_by_another_build(&lab.bpffs);
+        let agent = Agent::start(lab, &[]);
+        explained(&agent.ok("GET", "/v1/doctor", None).to_string());
+        assert!(root_qdisc(&lab.netns, "v0").contains("bestby0a"));
+        passes();
+        assert_eq!(agent.flow("audio", "packets_sent"), 40);
+
+        // The steps that were named.
+        agent.detach("v0");
+        agent.attach(attach);
+        assert!(root_qdisc(&lab.netns, "v0").contains("bestby0"));
+        passes();
+        agent.ok("POST", "/v1/interfaces/v0/upgrade", None);
+        passes();
     });
 }
 

@@ -6,7 +6,11 @@
 
 mod qdisc_lab;
 
-use std::time::Duration;
+use std::{
+    io,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    time::Duration,
+};
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
@@ -242,6 +246,68 @@ fn a_detached_queue_returns_the_memory_of_every_packet() {
     // And the interface goes on without us.
     let after = lab.send(&Packet::default());
     assert_eq!(lab.drain(), [after]);
+}
+
+/// Asks the kernel for a root qdisc with a rate estimator that it does not know. It says so when the qdisc is
+/// initialised already; tc does not ask for such a one.
+fn create_with_unknown_estimator(device: &str, kind: &str) -> io::Error {
+    const TC_H_ROOT: u32 = u32::MAX;
+    const TCA_KIND: u16 = 1;
+    const TCA_RATE: u16 = 5;
+    const NLM_F_REQUEST_ACK_CREATE_REPLACE: u16 = 0x1 | 0x4 | 0x400 | 0x100;
+    let attribute = |kind: u16, value: &[u8]| {
+        let length = 4 + value.len();
+        let mut out = u16::try_from(length).unwrap().to_ne_bytes().to_vec();
+        out.extend(kind.to_ne_bytes());
+        out.extend(value);
+        out.resize(length.next_multiple_of(4), 0);
+        out
+    };
+    let mut body = vec![0; 4]; // family
+    for word in [ifindex(device), 0x99 << 16, TC_H_ROOT, 0] {
+        body.extend(word.to_ne_bytes());
+    }
+    body.extend(attribute(TCA_KIND, format!("{kind}\0").as_bytes()));
+    body.extend(attribute(TCA_RATE, &[127, 1])); // interval, log of the weight
+    let mut message = (16 + body.len() as u32).to_ne_bytes().to_vec();
+    message.extend(libc::RTM_NEWQDISC.to_ne_bytes());
+    message.extend(NLM_F_REQUEST_ACK_CREATE_REPLACE.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(body);
+    let mut answer = [0u8; 4096];
+    // SAFETY: plain system calls; the buffers are valid for their lengths.
+    unsafe {
+        let fd = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE);
+        assert!(fd >= 0);
+        let fd = OwnedFd::from_raw_fd(fd);
+        let fd = fd.as_raw_fd();
+        assert!(libc::send(fd, message.as_ptr().cast(), message.len(), 0) > 0);
+        assert!(libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), 0) >= 20);
+    }
+    // nlmsghdr, then nlmsgerr: a negative error, 0 for none.
+    io::Error::from_raw_os_error(-i32::from_ne_bytes(answer[16..20].try_into().unwrap()))
+}
+
+#[test]
+fn a_qdisc_whose_creation_fails_leaves_the_one_that_runs_in_charge() {
+    let mut lab = lab("fai", BB_TRIAGE);
+    lab.shut_link();
+    let sent: Vec<_> = (0..3).map(|_| lab.send(&Packet::default())).collect();
+    let refused = create_with_unknown_estimator("fai0", "bbfai");
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    assert_eq!(lab.instance(0).queued, 3);
+    lab.set_iface(|iface| (iface.rate, iface.link_next) = (0, 0));
+    lab.send(&Packet::default());
+    assert_eq!(lab.drain()[..3], sent);
+    // Only the one in charge frees what it holds.
+    lab.shut_link();
+    for _ in 0..3 {
+        lab.send(&Packet::default());
+    }
+    shell("tc qdisc del dev fai0 root");
+    assert_eq!(lab.out.held(), 0);
+    let c = lab.instance(0);
+    assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (0, 3));
 }
 
 #[test]

@@ -8,8 +8,11 @@ mod qdisc_lab;
 
 use std::time::Duration;
 
-use bestby_bpf::abi::*;
-use bestby_tests::clock::{SECOND, now_ns};
+use bestby_bpf::{abi::*, slots_per_instance};
+use bestby_tests::{
+    clock::{SECOND, now_ns},
+    netns::shell,
+};
 use qdisc_lab::*;
 
 /// Bytes/s at which the first packet of a session leaves and the next waits for 20 s.
@@ -278,4 +281,34 @@ fn a_rate_that_a_socket_said_holds_a_packet_for_a_second_at_most() {
         [10, 11].map(|session| lab.session(session).packets_sent),
         [2, 1]
     );
+}
+
+#[test]
+fn packets_beyond_the_slots_are_refused_and_counted() {
+    const LIMIT: u32 = 20;
+    let mut lab = full("slo", BB_TRIAGE, LIMIT);
+    // More packets than the slots were made for.
+    lab.set_iface(|iface| (iface.limit, iface.session_limit) = (1000, 1000));
+    lab.shut_link();
+    let slots = slots_per_instance(LIMIT) - 1; // slot 0 is none
+    let mut sent: Vec<_> = (0..slots).map(|_| lab.send(&packet(10))).collect();
+    assert_eq!(lab.global(BB_G_REFUSED), 0);
+    for refused in 1..6 {
+        lab.send(&packet(11));
+        assert_eq!(lab.global(BB_G_REFUSED), refused);
+    }
+    // Nowhere else: they never came in.
+    assert_eq!(lab.session(11).packets_in, 0);
+    let c = lab.instance(0);
+    assert_eq!((c.packets_in, c.queued), (slots.into(), slots.into()));
+    assert_eq!(dropped(&c), 0);
+    let shown = shell("tc -s qdisc show dev slo0");
+    assert!(shown.contains("dropped 5,"), "{shown}");
+    // There is room again when those that wait have left.
+    lab.set_iface(|iface| (iface.rate, iface.link_next) = (1 << 40, 0));
+    lab.send(&packet(11));
+    assert_eq!(lab.drain(), sent);
+    sent = (0..3).map(|_| lab.send(&packet(11))).collect();
+    assert_eq!(lab.drain(), sent);
+    assert_eq!(lab.global(BB_G_REFUSED), 6);
 }

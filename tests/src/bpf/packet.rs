@@ -93,6 +93,15 @@ impl Classifier {
     /// When the kernel refuses frame or context.
     #[must_use]
     pub fn run(&self, frame: &[u8], skb: SkBuff) -> Outcome {
+        self.repeat(frame, skb, 1)
+    }
+
+    /// Classifies one frame so many times, one right after the other; the outcome is the last one's.
+    ///
+    /// # Panics
+    /// When the kernel refuses frame or context.
+    #[must_use]
+    pub fn repeat(&self, frame: &[u8], skb: SkBuff, times: u32) -> Outcome {
         let mut after = SkBuff::default();
         let mut out = vec![0u8; frame.len() + 256];
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -105,7 +114,7 @@ impl Classifier {
             ctx_size_in: u32::try_from(size_of::<SkBuff>()).unwrap(),
             ctx_out: (&raw mut after).cast(),
             ctx_size_out: u32::try_from(size_of::<SkBuff>()).unwrap(),
-            repeat: 1,
+            repeat: i32::try_from(times).unwrap(),
             ..Default::default()
         };
         // SAFETY: every pointer is valid for the size given beside it.

@@ -18,7 +18,7 @@
 mod floor;
 mod standing;
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, thread, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,10 @@ const BYTES: u64 = 214;
 /// many bytes they do not fit, and it is plain UDP. In the larger ones every packet is
 /// an ADU of its own, the most work a classifier can have with a packet.
 const PLAIN_BYTES: u64 = 100;
+/// pktgen's sequence number is the RTP timestamp, and every run begins it anew; the packets
+/// of the run before would be the older ones of the same ADUs, and stale. The classifier
+/// remembers ADUs for a second, or for two lifetimes.
+const FORGOTTEN: Duration = Duration::from_millis(1500);
 /// What any BPF qdisc with any classifier costs.
 const FLOOR: &str = "floor (a BPF FIFO, a classifier that does nothing)";
 const FLOWS: u64 = 10_000;
@@ -133,11 +137,17 @@ impl Bench {
     /// Instructions per packet of what is on the device now, and the spread.
     fn pass(&self, flows: u64, bytes: u64) -> Result<(f64, f64)> {
         let generator = self.generator(flows, 1, bytes)?;
-        generator.run(flows.max(PACKETS / 4))?;
+        // The time would be the SSRC: every second each flow would begin a stream.
+        generator.set("flag NO_TIMESTAMP")?;
+        let run = |count| {
+            thread::sleep(FORGOTTEN);
+            generator.run(count)
+        };
+        run(flows.max(PACKETS / 4))?;
         let count = PACKETS.max(flows);
         let mut each = Vec::new();
         for _ in 0..5 {
-            each.push(generator.run(count)? as f64 / NS_PER_INSTRUCTION / count as f64);
+            each.push(run(count)? as f64 / NS_PER_INSTRUCTION / count as f64);
         }
         each.sort_by(f64::total_cmp);
         Ok((each[2], each[4] - each[0]))
@@ -263,13 +273,17 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
             Err(error) => return Err(error),
         };
         for &(flows, bytes) in traffic {
-            let before = packets_in(&agent)?;
+            let before = packets(&agent)?;
             let paused = agent.pause()?;
             notes.note(name, flows, bytes, bench.pass(flows, bytes)?);
             drop(paused);
-            let seen = packets_in(&agent)? - before;
-            if seen < PACKETS {
-                bail!("{name}: the rule counted {seen} packets: this is not the path to measure");
+            let after = packets(&agent)?;
+            let [seen, dropped] = [0, 1].map(|n| after[n] - before[n]);
+            if seen < PACKETS || dropped > 0 {
+                bail!(
+                    "{name}: the rule counted {seen} packets and dropped {dropped}: this is not \
+                     the path to measure"
+                );
             }
         }
         if name == "bestby triage" {
@@ -290,13 +304,19 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
     Ok(notes.list)
 }
 
-/// Packets counted by the rule that pktgen's packets match.
-fn packets_in(agent: &Agent) -> Result<u64> {
+/// Packets counted, and dropped, by the rule that pktgen's packets match.
+fn packets(agent: &Agent) -> Result<[u64; 2]> {
     let stats = agent.json("stats")?;
     let rule = format!("r{}", RULES / 2);
-    stats["flows"][&rule]["packets_in"]
-        .as_u64()
-        .with_context(|| format!("no counters of rule {rule} in `bestby --json stats`"))
+    let flow = &stats["flows"][&rule];
+    let counters = || {
+        let reasons = flow["dropped"].as_object()?.values();
+        let dropped = reasons
+            .map(serde_json::Value::as_u64)
+            .sum::<Option<u64>>()?;
+        Some([flow["packets_in"].as_u64()?, dropped])
+    };
+    counters().with_context(|| format!("no counters of rule {rule} in `bestby --json stats`"))
 }
 
 fn interface(agent: &Agent, counter: &str) -> Result<u64> {

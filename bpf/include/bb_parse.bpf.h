@@ -215,6 +215,9 @@ __noinline int bb_is_padding(struct __sk_buff *skb, const struct bb_packet *pack
 		return 0;
 	offset = packet->payload;
 	length = packet->payload_bytes;
+	/* The count comes first: of SRTP, and of media with some padding, it says no at once. */
+	if (bpf_skb_load_bytes(skb, offset + length - 1, &padding, 1) || !padding)
+		return 0;
 	if (bpf_skb_load_bytes(skb, offset, &first, 1))
 		return 0;
 	header = 12 + 4 * (first & 15);
@@ -223,9 +226,7 @@ __noinline int bb_is_padding(struct __sk_buff *skb, const struct bb_packet *pack
 			return 0;
 		header += 4 + 4 * bpf_ntohs(words);
 	}
-	if (bpf_skb_load_bytes(skb, offset + length - 1, &padding, 1))
-		return 0;
-	return padding && header + padding == length;
+	return header + padding == length;
 }
 
 static __always_inline int bb_parse_payload(struct __sk_buff *skb, struct bb_packet *packet,

@@ -182,9 +182,9 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		w->rule_flags = rule->flags;
 		w->rtx_n = rule->rtx_n;
 		if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE) &&
-		    (rule->flags & BB_RULE_LIFETIME))
+		    (w->rule_flags & BB_RULE_LIFETIME))
 			meta->lifetime = rule->lifetime_ns;
-		if (meta->priority == BB_PRIORITY_NONE && (rule->flags & BB_RULE_PRIORITY))
+		if (meta->priority == BB_PRIORITY_NONE && (w->rule_flags & BB_RULE_PRIORITY))
 			meta->priority = rule->priority;
 		if (!meta->treatment)
 			meta->treatment = rule->treatment;

@@ -201,6 +201,21 @@ static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8
 		packet->flags |= BB_P_CONTROL;
 }
 
+/* No packet is read in place beyond this. */
+#define BB_MAX_IN_PLACE 0x3FFF
+
+/* The last byte of the datagram counts the padding: 0 if there is none. 1 where it cannot be read here. */
+static __always_inline int bb_may_be_padding(struct __sk_buff *skb, const struct bb_packet *packet)
+{
+	__u32 last = packet->payload + packet->payload_bytes - 1;
+	__u8 *at = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
+
+	if (last > BB_MAX_IN_PLACE)
+		return 1;
+	at += last;
+	return at + 1 > end || *at;
+}
+
 /*
  * Is the RTP packet nothing but header and padding, as probes are? Under SRTP the
  * count of padding bytes is encrypted: then it does not look like one.

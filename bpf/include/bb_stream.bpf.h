@@ -421,7 +421,8 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	p.bytes = skb->len;
 	if (!bb_name_adu(w, &key, &p))
 		goto alone;
-	if (w->packet.flags & BB_P_PADDED && bb_is_padding(skb, &w->packet))
+	if (w->packet.flags & BB_P_PADDED && bb_may_be_padding(skb, &w->packet) &&
+	    bb_is_padding(skb, &w->packet))
 		goto alone;
 	s = bb_find_stream(flow, &key, w->now, &index);
 	if (!s)

@@ -86,6 +86,42 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 
 /* ---- the packet's way ---- */
 
+/* The flow of this CPU's last packet, if it is this packet's, too. */
+static __always_inline struct bb_flow *bb_last_flow(struct bb_cpu *cpu)
+{
+	struct bb_work *w = &cpu->work;
+	struct bb_flow *flow = bb_flow_at(cpu->flow);
+	__u64 owner;
+
+	if (!flow)
+		return 0;
+	owner = bb_way_owner(&flow->way);
+	if (!(bb_owner_tag(owner) & 1) ||
+	    !bb_same_words(&flow->key, &w->packet.key, sizeof(flow->key) / 8))
+		return 0;
+	w->flow_hash = *(volatile __u64 *)&flow->hash;
+	w->flow_gen = bb_owner_gen(owner);
+	return bb_way_hold(&flow->way, owner, w->now) ? flow : 0;
+}
+
+/* Index of the packet's flow, added if it is not there; -1 if no way is free. */
+__noinline int bb_flow_of(struct bb_cpu *cpu, __u64 seed)
+{
+	struct bb_work *w;
+	int at;
+
+	if (!cpu)
+		return -1;
+	w = &cpu->work;
+	w->flow_hash = bb_flow_hash(&w->packet.key, seed);
+	at = bb_flow_find(&w->packet.key, w->flow_hash, w->now, &w->flow_gen);
+	if (at < 0)
+		at = bb_flow_add(&w->packet.key, w->flow_hash, w->now, &w->flow_gen);
+	if (at >= 0)
+		cpu->flow = at;
+	return at;
+}
+
 /*
  * The rule of the flow, under the rules of this generation: as it was found, or
  * looked for. The ADUs under way keep their deadlines.
@@ -143,10 +179,12 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 	if (index)
 		rule = bpf_map_lookup_elem(&bb_rules, &index);
 	if (rule) {
+		w->rule_flags = rule->flags;
+		w->rtx_n = rule->rtx_n;
 		if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE) &&
-		    (rule->flags & BB_RULE_LIFETIME))
+		    (w->rule_flags & BB_RULE_LIFETIME))
 			meta->lifetime = rule->lifetime_ns;
-		if (meta->priority == BB_PRIORITY_NONE && (rule->flags & BB_RULE_PRIORITY))
+		if (meta->priority == BB_PRIORITY_NONE && (w->rule_flags & BB_RULE_PRIORITY))
 			meta->priority = rule->priority;
 		if (!meta->treatment)
 			meta->treatment = rule->treatment;
@@ -165,13 +203,14 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 SEC("classifier")
 int bb_classify(struct __sk_buff *skb)
 {
+	struct bb_cpu *cpu;
 	struct bb_work *w;
 	struct bb_config *config;
 	struct bb_iface *iface;
 	struct bb_flow *flow = 0;
 	__u32 zero = 0, slot;
-	__u64 hash, hint;
-	int joined = 0, ethernet, at;
+	__u64 hint;
+	int joined = 0, ethernet;
 
 	hint = *bb_iface_hint(skb->ifindex);
 	if ((__u32)hint != skb->ifindex)
@@ -202,9 +241,10 @@ int bb_classify(struct __sk_buff *skb)
 			return redirected;
 	}
 
-	w = bb_new_work();
-	if (!w)
+	cpu = bb_this_cpu();
+	if (!cpu)
 		return TC_ACT_UNSPEC;
+	w = &cpu->work;
 	w->now = bpf_ktime_get_ns();
 	w->meta.priority = BB_PRIORITY_NONE;
 	w->stream = BB_STREAM_NONE;
@@ -247,17 +287,14 @@ parsed:
 			bb_global_inc(BB_G_FOREIGN_MARK);
 	}
 
-	hash = bb_flow_hash(&w->packet.key, config->seed);
-	w->flow_hash = hash;
-	at = bb_flow_find(&w->packet.key, hash, w->now, &w->flow_gen);
-	if (at < 0) {
-		at = bb_flow_add(&w->packet.key, hash, w->now, &w->flow_gen);
-		if (at < 0)
+	flow = bb_last_flow(cpu);
+	if (!flow) {
+		if (bb_flow_of(cpu, config->seed) < 0)
 			goto plain; /* no room for it just now */
+		flow = bb_flow_at(cpu->flow);
+		if (!flow)
+			goto plain;
 	}
-	flow = bb_flow_at(at);
-	if (!flow)
-		goto plain;
 	w->rule = bb_rule_of(skb, w, flow, config->rule_gen);
 	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
 		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);

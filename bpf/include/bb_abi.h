@@ -365,12 +365,12 @@ struct bb_flow {
 	__u64 refreshed_ns; /* when session and owd_ns were looked up; 0 = never */
 	__u64 plain_refreshed_ns; /* when plain was */
 	__u64 plain_until_ns; /* mode tc: the plain leaf may hold packets of it until then */
-	__u32 hash; /* of the key: low half of bb_hash_key */
+	__u64 hash; /* of the key: bb_hash_key */
 	__u32 stream; /* index of the stream of its last packet: looked at first */
 	__u32 media_gen; /* 1 + bb_config.rule_gen when a stream of it had a rule; 0 = none had */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
-	__u8 pad[2];
+	__u8 pad[6];
 };
 
 /* ---- streams: what follows each other in a flow (bb_frame.h, bb_stream.bpf.h) ---- */

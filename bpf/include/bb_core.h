@@ -170,6 +170,13 @@ bb_inline __u32 bb_mix(__u32 hash, __u32 word)
 
 typedef __u64 __attribute__((may_alias)) bb_hash_word;
 
+/* An address of 16 bytes as two words: clang copies it by the byte, as it knows no alignment. */
+bb_inline void bb_copy_address(void *to, const void *from)
+{
+	((bb_hash_word *)to)[0] = ((const bb_hash_word *)from)[0];
+	((bb_hash_word *)to)[1] = ((const bb_hash_word *)from)[1];
+}
+
 /*
  * Hash of a key of whole 64-bit words, for tables whose keys others choose: who
  * does not know the seed (bb_config.seed) cannot choose keys that meet. Each word

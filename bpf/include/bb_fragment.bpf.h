@@ -22,8 +22,8 @@
 static __always_inline void bb_frag_key_of(struct bb_frag_key *key, const struct bb_packet *packet)
 {
 	__builtin_memset(key, 0, sizeof(*key));
-	__builtin_memcpy(key->src, packet->key.src, 16);
-	__builtin_memcpy(key->dst, packet->key.dst, 16);
+	bb_copy_address(key->src, packet->key.src);
+	bb_copy_address(key->dst, packet->key.dst);
 	key->id = packet->frag_id;
 	key->ifindex = packet->key.ifindex;
 	key->proto = packet->frag_proto;
@@ -35,7 +35,7 @@ static __always_inline void bb_frag_key_of(struct bb_frag_key *key, const struct
  */
 __noinline int bb_join_fragment(struct bb_packet *packet, struct bb_meta *meta)
 {
-	struct bb_frag_key key;
+	struct bb_frag_key key __attribute__((aligned(8)));
 	struct bb_frag *known;
 
 	if (!packet)
@@ -56,7 +56,7 @@ __noinline int bb_join_fragment(struct bb_packet *packet, struct bb_meta *meta)
 
 __noinline int bb_remember_fragment(const struct bb_packet *packet, const struct bb_meta *meta)
 {
-	struct bb_frag_key key;
+	struct bb_frag_key key __attribute__((aligned(8)));
 	struct bb_frag first = {};
 
 	if (!packet || !meta)

@@ -201,6 +201,21 @@ static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8
 		packet->flags |= BB_P_CONTROL;
 }
 
+/* No packet is read in place beyond this. */
+#define BB_MAX_IN_PLACE 0x3FFF
+
+/* The last byte of the datagram counts the padding: 0 if there is none. 1 where it cannot be read here. */
+static __always_inline int bb_may_be_padding(struct __sk_buff *skb, const struct bb_packet *packet)
+{
+	__u32 last = packet->payload + packet->payload_bytes - 1;
+	__u8 *at = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
+
+	if (last > BB_MAX_IN_PLACE)
+		return 1;
+	at += last;
+	return at + 1 > end || *at;
+}
+
 /*
  * Is the RTP packet nothing but header and padding, as probes are? Under SRTP the
  * count of padding bytes is encrypted: then it does not look like one.
@@ -215,6 +230,9 @@ __noinline int bb_is_padding(struct __sk_buff *skb, const struct bb_packet *pack
 		return 0;
 	offset = packet->payload;
 	length = packet->payload_bytes;
+	/* The count comes first: of SRTP, and of media with some padding, it says no at once. */
+	if (bpf_skb_load_bytes(skb, offset + length - 1, &padding, 1) || !padding)
+		return 0;
 	if (bpf_skb_load_bytes(skb, offset, &first, 1))
 		return 0;
 	header = 12 + 4 * (first & 15);
@@ -223,9 +241,7 @@ __noinline int bb_is_padding(struct __sk_buff *skb, const struct bb_packet *pack
 			return 0;
 		header += 4 + 4 * bpf_ntohs(words);
 	}
-	if (bpf_skb_load_bytes(skb, offset + length - 1, &padding, 1))
-		return 0;
-	return padding && header + padding == length;
+	return header + padding == length;
 }
 
 static __always_inline int bb_parse_payload(struct __sk_buff *skb, struct bb_packet *packet,

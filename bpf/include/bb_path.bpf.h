@@ -25,24 +25,24 @@ struct bb_path {
 __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now, __u32 rule,
 			    struct bb_path *path)
 {
-	struct bb_sock_peer_key key = {};
+	struct bb_sock_peer_key key __attribute__((aligned(8))) = {};
+	struct bb_addr addr __attribute__((aligned(8)));
 	struct bb_config *config;
 	struct bb_rule *settings;
 	struct bb_peer *peer;
-	struct bb_addr addr;
 	struct bb_rtt *rtt;
 	__u32 zero = 0;
 
 	if (!to || !path)
 		return 0;
-	addr = *to; /* v6.2: before it a key had to be on the stack or in a map */
+	bb_copy_address(&addr, to); /* v6.2: before it a key had to be on the stack or in a map */
 	path->owd_ns = 0;
 	path->rate = 0;
 	path->user = 0;
 	path->measured = 0;
 	peer = bpf_map_lookup_elem(&bb_peers, &addr);
 	if (!peer && skb->sk) {
-		__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
+		bb_copy_address(key.addr, &addr);
 		key.uid = bb_socket_uid(skb);
 		peer = bpf_map_lookup_elem(&bb_sock_peers, &key);
 		if (peer)

@@ -137,11 +137,11 @@ static __always_inline void bb_mask_address(__u8 *out, const __u8 *in, __u32 fam
 		bits += 96;
 	high = bits < 64 ? bits : 64;
 	low = bits < 64 ? 0 : bits < 128 ? bits - 64 : 64;
-	__builtin_memcpy(words, in, 16);
+	bb_copy_address(words, in);
 	/* Shifts by 64 are undefined: halve them. */
 	words[0] &= bpf_cpu_to_be64(~(~0ULL >> high / 2 >> (high - high / 2)));
 	words[1] &= bpf_cpu_to_be64(~(~0ULL >> low / 2 >> (low - low / 2)));
-	__builtin_memcpy(out, words, 16);
+	bb_copy_address(out, words);
 }
 
 #endif /* BB_SESSION_BPF_H */

@@ -32,7 +32,7 @@ static __always_inline void bb_user_of(struct __sk_buff *skb, const struct bb_pa
 	user->ifindex = packet->key.ifindex;
 	user->user = bb_is_own(skb) ? bb_socket_uid(skb) + 1 : 0;
 	if (!user->user)
-		__builtin_memcpy(user->addr, packet->key.src, 16);
+		bb_copy_address(user->addr, packet->key.src);
 }
 
 /*
@@ -49,10 +49,36 @@ static __always_inline void bb_own_key(struct bb_session_key *key, const struct 
 static __always_inline void bb_set_user(struct bb_session *session, const struct bb_user_key *user,
 					__u64 now)
 {
-	__u32 index = bb_find_user(user, now);
+	__u32 index = session->user;
+	struct bb_user *known = bb_user_at(index);
 
+	/* Nearly always the one it had. */
+	if (index != BB_USER_NONE && known) {
+		__u64 owner = bb_way_owner(&known->way);
+
+		if (bb_owner_tag(owner) & 1 &&
+		    bb_same_words(&known->key, user, sizeof(*user) / 8) &&
+		    bb_way_hold(&known->way, owner, now))
+			return;
+	}
+	index = bb_find_user(user, now);
 	if (session->user != index)
 		session->user = index;
+}
+
+/*
+ * The session of this key; `kept`, if the flow keeps one that is still its own, under
+ * `word`. The overflow session is looked for again each time: a way may be free by now.
+ */
+static __always_inline __u32 bb_session_of(const struct bb_session_key *key, __u64 now,
+					   struct bb_session *kept, __u64 word, __u32 *gen)
+{
+	if (kept && bb_answer_index(word) > BB_SESSION_SHARED &&
+	    bb_same_words(&kept->key, key, sizeof(*key) / 8)) {
+		*gen = bb_answer_gen(word);
+		return bb_answer_index(word);
+	}
+	return bb_find_session(key, now, gen);
 }
 
 /*
@@ -68,8 +94,8 @@ static __always_inline void bb_set_user(struct bb_session *session, const struct
 __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow)
 {
 	struct bb_session_key key __attribute__((aligned(8))) = {};
-	struct bb_session *session;
-	struct bb_user_key user;
+	struct bb_session *session = 0;
+	struct bb_user_key user __attribute__((aligned(8)));
 	__u64 before = 0;
 	__u32 gen = 0;
 
@@ -91,14 +117,14 @@ __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struc
 	if (w->media) {
 		/* The kernel's own has one session; signalling of media has a destination. */
 		if (w->rule || w->packet.key.proto == BB_PROTO_UDP)
-			__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+			bb_copy_address(key.addr, w->packet.key.dst);
 	} else {
 		bb_user_of(skb, &w->packet, &user);
 		bb_own_key(&key, &user);
 		if (!w->control || !key.user) /* zero where there is no IP */
-			__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+			bb_copy_address(key.addr, w->packet.key.dst);
 	}
-	w->session = bb_find_session(&key, w->now, &gen);
+	w->session = bb_session_of(&key, w->now, session, before, &gen);
 	session = bb_session_at(w->session);
 	if (!session)
 		return 0;
@@ -143,7 +169,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 {
 	struct bb_session_key key __attribute__((aligned(8))) = {};
 	struct bb_session *session;
-	struct bb_user_key user;
+	struct bb_user_key user __attribute__((aligned(8)));
 	struct bb_path path;
 	__u64 before, owd;
 	__u32 gen = 0;
@@ -179,7 +205,7 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 		bb_mask_address(key.addr, w->packet.key.dst, w->packet.key.family, key.prefix);
 		bb_find_path(skb, (struct bb_addr *)key.addr, w->now, w->rule, &path);
 	} else if (kind != BB_SESSION_INTERFACE) {
-		__builtin_memcpy(key.addr, w->packet.key.dst, 16);
+		bb_copy_address(key.addr, w->packet.key.dst);
 	}
 	if (!path.rate && !shared) {
 		path.rate = bb_socket_rate(skb, w->packet.key.proto);
@@ -187,15 +213,15 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 			path.user = bb_socket_uid(skb) + 1;
 	}
 	if (kind == BB_SESSION_FLOW)
-		key.hash = flow->hash;
+		key.hash = w->flow_hash;
 	if (!w->media) {
 		bb_user_of(skb, &w->packet, &user);
 		bb_own_key(&key, &user);
 	} else if (kind != BB_SESSION_INTERFACE) {
 		key.user = path.user;
 	}
-	/* Looked for again each time: the table may have been full, the port another user's. */
-	w->session = bb_find_session(&key, w->now, &gen);
+	/* The port may be another user's by now. */
+	w->session = bb_session_of(&key, w->now, session, before, &gen);
 	session = bb_session_at(w->session);
 	if (!session)
 		return 0;

@@ -150,6 +150,61 @@ __noinline __u32 bb_rule_of_stream(struct __sk_buff *skb, struct bb_work *w, str
 
 /* ---- older ADUs ---- */
 
+static __always_inline __u64 bb_adu_hash(__u64 flow, __u32 source)
+{
+	__u64 hash = (flow ^ source) * 0x9E3779B97F4A7C15ULL;
+
+	return hash ^ hash >> 32;
+}
+
+#define bb_adu_set_of(hash_) ((__u32)(hash_) & (BB_ADU_SETS - 1))
+#define bb_adu_tag(hash_, rtp_) ((__u32)((hash_) >> 32) << 8 | (__u8)(rtp_))
+
+/* What bb_scan_adus returns: the way that a new ADU of the stream takes, and: */
+#define BB_SCAN_OWN 0x10 /* that way has this ADU, of this stream */
+#define BB_SCAN_OTHERS 0x20 /* a way has one that may be this ADU, of another stream */
+
+/*
+ * The short form of bb_recall, for each new ADU: nearly always nobody knows its
+ * timestamp. `tag` of bb_adu_tag; ADUs that did not begin after `after` are forgotten.
+ */
+__noinline __u32 bb_scan_adus(const struct bb_adu_set *set, __u32 tag, __u32 stream, __u64 after)
+{
+	__u64 oldest = ~0ULL;
+	__u32 at = 0, own = 0, others = 0;
+
+	if (!set)
+		return 0;
+#pragma unroll
+	for (__u32 i = 0; i < BB_ADU_WAYS; i++) {
+		const struct bb_adu *adu = &set->way[i];
+		__u64 first = adu->first_ns;
+
+		if (first < oldest) {
+			oldest = first;
+			at = i;
+		}
+		if ((adu->tag ^ tag) >> 8 || (__s64)(first - after) <= 0)
+			continue;
+		if (adu->id >> 16 == stream && adu->tag == tag)
+			own = BB_SCAN_OWN | i;
+		else
+			others = BB_SCAN_OTHERS;
+	}
+	return own ? own : at | others;
+}
+
+static __always_inline void bb_remember(struct bb_adu_set *set, __u32 way, __u32 tag, __u32 id,
+					__u64 now)
+{
+	/* clang must not compute the address before the check. */
+	asm volatile("" : "+r"(way));
+	way &= BB_ADU_WAYS - 1;
+	set->way[way].first_ns = now;
+	set->way[way].id = id;
+	set->way[way].tag = tag;
+}
+
 /* What is asked of bb_adus, and the answer. */
 struct bb_recall {
 	__u64 flow;
@@ -160,37 +215,26 @@ struct bb_recall {
 	__u32 source;
 	__u32 ssrc;
 	__u32 stream; /* the asking packet's */
-	__u32 at; /* answer: where a new ADU goes: set * BB_ADU_WAYS + way */
 	__u8 rtp;
 	__u8 original; /* only ADUs of this BB_RTP | payload type; 0 = any other than rtp */
-	__u8 pad[2];
+	__u8 pad[6];
 };
 
-static __always_inline __u64 bb_adu_hash(__u64 flow, __u32 source)
-{
-	__u64 hash = (flow ^ source) * 0x9E3779B97F4A7C15ULL;
-
-	return hash ^ hash >> 32;
-}
-
-#define bb_adu_tag(hash_, rtp_) ((__u32)((hash_) >> 32) << 8 | (__u8)(rtp_))
-
-/* Looks for an ADU of this timestamp: the stream's own, else the youngest of another SSRC's. */
+/* Looks for an ADU of this timestamp: the youngest of another SSRC's. */
 __noinline int bb_recall(struct bb_recall *r)
 {
 	struct bb_adu_set *set;
 	struct bb_stream *other;
-	__u64 hash, oldest = ~0ULL;
+	__u64 hash;
 	__u32 index, tag;
 
 	if (!r)
 		return 0;
 	hash = bb_adu_hash(r->flow, r->source);
-	index = (__u32)hash & (BB_ADU_SETS - 1);
+	index = bb_adu_set_of(hash);
 	tag = bb_adu_tag(hash, r->rtp);
 	r->id = 0;
 	r->first_ns = 0;
-	r->at = index * BB_ADU_WAYS;
 	set = bpf_map_lookup_elem(&bb_adus, &index);
 	if (!set)
 		return 0;
@@ -199,43 +243,18 @@ __noinline int bb_recall(struct bb_recall *r)
 		struct bb_adu *adu = &set->way[i];
 		__u64 first = adu->first_ns;
 
-		if (first < oldest) {
-			oldest = first;
-			r->at = index * BB_ADU_WAYS + i;
-		}
 		if ((adu->tag ^ tag) >> 8 || (__s64)(r->now - first) >= (__s64)r->max_age)
 			continue;
 		other = bb_stream_at(adu->id >> 16);
-		if (!other || other->key.flow != r->flow || other->key.rtp != (__u8)adu->tag)
-			continue;
-		if (adu->id >> 16 == r->stream) {
-			r->first_ns = first;
-			r->id = adu->id;
-			r->at = index * BB_ADU_WAYS + i;
-			break;
-		}
-		if (other->key.ssrc == r->ssrc || first < r->first_ns ||
+		if (!other || adu->id >> 16 == r->stream || other->key.flow != r->flow ||
+		    other->key.rtp != (__u8)adu->tag || other->key.ssrc == r->ssrc ||
+		    first < r->first_ns ||
 		    (r->original ? other->key.rtp != r->original : other->key.rtp == r->rtp))
 			continue;
 		r->first_ns = first;
 		r->id = adu->id;
 	}
 	return 0;
-}
-
-static __always_inline void bb_remember(const struct bb_recall *r, __u32 id)
-{
-	__u32 index = r->at / BB_ADU_WAYS, way = r->at & (BB_ADU_WAYS - 1);
-	struct bb_adu_set *set = bpf_map_lookup_elem(&bb_adus, &index);
-
-	if (!set)
-		return;
-	/* clang must not compute the address before the check. */
-	asm volatile("" : "+r"(way));
-	way &= BB_ADU_WAYS - 1;
-	set->way[way].first_ns = r->now;
-	set->way[way].id = id;
-	set->way[way].tag = bb_adu_tag(bb_adu_hash(r->flow, r->source), r->rtp);
 }
 
 /* ---- the ADU of a packet ---- */
@@ -254,65 +273,100 @@ static __always_inline void bb_is_repair(struct bb_meta *meta, __u64 now, __u64 
 static __always_inline void bb_ask_rule(struct bb_work *w, struct bb_stream *s, __u8 rtp)
 {
 	__u8 flags = s->flags & ~(BB_STREAM_NO_FRAMES | BB_STREAM_REPAIRS);
-	__u32 index = w->rule;
-	struct bb_rule *rule = bpf_map_lookup_elem(&bb_rules, &index);
 
-	if (rule && rule->flags & BB_RULE_NO_FRAMES)
+	if (w->rule_flags & BB_RULE_NO_FRAMES)
 		flags |= BB_STREAM_NO_FRAMES;
-	if (rule && rule->rtx_n)
-		for (__u32 i = 0; i < BB_RULE_RTX; i++)
-			if (i < rule->rtx_n && rule->rtx[i].rtx == rtp) {
+	if (w->rtx_n) {
+		__u32 index = w->rule;
+		struct bb_rule *rule = bpf_map_lookup_elem(&bb_rules, &index);
+
+		for (__u32 i = 0; rule && i < BB_RULE_RTX; i++)
+			if (i < w->rtx_n && rule->rtx[i].rtx == rtp) {
 				flags |= BB_STREAM_REPAIRS;
 				w->original = rule->rtx[i].original;
 			}
-	s->flags = flags;
+	}
+	if (s->flags != flags)
+		s->flags = flags;
+}
+
+/*
+ * An RTP packet of a stream of repairs, or one whose timestamp other streams may
+ * have: BB_OTHER_REPAIR if it is a repair and that is all there is to it; else
+ * whether another stream has the timestamp, so that this one may repeat it.
+ */
+enum bb_other {
+	BB_OTHER_NONE,
+	BB_OTHER_HAS_IT,
+	BB_OTHER_REPAIR,
+};
+
+__noinline int bb_read_others(struct bb_work *w, struct bb_stream *s, const struct bb_piece *p)
+{
+	struct bb_recall r = {};
+
+	if (!w || !s || !p)
+		return BB_OTHER_NONE;
+	r.flow = w->flow_hash;
+	r.now = w->now;
+	r.max_age = bb_adu_max_age(p->lifetime);
+	r.source = p->source;
+	r.ssrc = w->packet.ssrc;
+	r.stream = w->stream;
+	r.rtp = p->rtp;
+	r.original = w->original;
+	bb_recall(&r);
+	if (s->repairs < BB_REPAIR_LEARNT || bb_head_source(s->head) != p->source)
+		bb_repair_learn(s, r.id != 0, r.id >> 16, w->now - r.first_ns);
+	if (s->flags & BB_STREAM_REPAIRS || s->repairs >= BB_REPAIR_LEARNT) {
+		/* So that the next packet tells whether the timestamp has changed. */
+		s->head = bb_head(p->source, bb_head_number(s->head), bb_head_slot(s->head));
+		bb_is_repair(&w->meta, w->now, r.first_ns);
+		return BB_OTHER_REPAIR;
+	}
+	return r.id ? BB_OTHER_HAS_IT : BB_OTHER_NONE;
 }
 
 /*
  * An RTP packet that is of neither ADU that its stream follows, or of a stream of
- * repairs: 1 if that is all there is to it, 0 if it begins an ADU. Its place in
- * bb_adus is then in r->at; ~0: it has none, because it may be a repair.
+ * repairs: 1 if it is of an older ADU, or a repair; 0 if it begins an ADU. Its
+ * place in bb_adus is then way *way of *set; no set: it has none, because it may be
+ * a repair.
  */
-__noinline int bb_read_older(struct bb_work *w, struct bb_stream *s, const struct bb_piece *p,
-			     struct bb_recall *r)
+static __always_inline int bb_read_older(struct bb_work *w, struct bb_stream *s,
+					 const struct bb_piece *p, __u32 tag,
+					 struct bb_adu_set **set, __u32 *way)
 {
-	int hit;
+	__u32 found = bb_scan_adus(*set, tag, w->stream, w->now - bb_adu_max_age(p->lifetime));
+	__u32 at = found & (BB_ADU_WAYS - 1);
+	const struct bb_adu *adu;
+	int other;
 
-	if (!w || !s || !p || !r)
-		return 1;
-	r->flow = w->flow_hash;
-	r->now = w->now;
-	r->max_age = bb_adu_max_age(p->lifetime);
-	r->source = p->source;
-	r->ssrc = w->packet.ssrc;
-	r->stream = w->stream;
-	r->rtp = p->rtp;
-	r->original = w->original;
-	bb_recall(r);
-	if (r->id && r->id >> 16 == w->stream) {
+	*way = at;
+	if (found & BB_SCAN_OWN) {
+		adu = &(*set)->way[at];
 		if (p->old) {
-			bb_is_repair(&w->meta, w->now, r->first_ns);
+			bb_is_repair(&w->meta, w->now, adu->first_ns);
 			return 1;
 		}
 		/* It plays its timestamps again, or it is late. */
 		if (s->flags & BB_STREAM_COUNTS)
 			return 0;
 		if (w->meta.lifetime)
-			w->meta.deadline = r->first_ns + w->meta.lifetime;
-		w->meta.adu = r->id;
+			w->meta.deadline = adu->first_ns + w->meta.lifetime;
+		w->meta.adu = adu->id;
 		return 1;
 	}
-	hit = r->id != 0;
-	if (s->repairs < BB_REPAIR_LEARNT || bb_head_source(s->head) != p->source)
-		bb_repair_learn(s, hit, r->id >> 16, w->now - r->first_ns);
-	if (s->flags & BB_STREAM_REPAIRS || s->repairs >= BB_REPAIR_LEARNT) {
-		/* So that the next packet tells whether the timestamp has changed. */
-		s->head = bb_head(p->source, bb_head_number(s->head), bb_head_slot(s->head));
-		bb_is_repair(&w->meta, w->now, r->first_ns);
-		return 1;
+	if (found & BB_SCAN_OTHERS || s->flags & BB_STREAM_REPAIRS ||
+	    s->repairs >= BB_REPAIR_LEARNT) {
+		other = bb_read_others(w, s, p);
+		if (other == BB_OTHER_REPAIR)
+			return 1;
+		if (other == BB_OTHER_HAS_IT)
+			*set = 0;
+	} else if (s->repairs) {
+		bb_repair_learn(s, 0, 0, 0);
 	}
-	if (hit)
-		r->at = ~0U;
 	return 0;
 }
 
@@ -355,10 +409,10 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	struct bb_piece p = {};
 	struct bb_stream_key key;
 	struct bb_stream_adu *adu;
-	struct bb_recall r;
+	struct bb_adu_set *set = 0;
 	enum bb_place place = BB_PLACE_NEW;
 	struct bb_stream *s;
-	__u32 slot = 0, index;
+	__u32 slot = 0, index, way = 0, tag = 0;
 
 	if (!w || !flow)
 		return 0;
@@ -367,7 +421,8 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	p.bytes = skb->len;
 	if (!bb_name_adu(w, &key, &p))
 		goto alone;
-	if (w->packet.flags & BB_P_PADDED && bb_is_padding(skb, &w->packet))
+	if (w->packet.flags & BB_P_PADDED && bb_may_be_padding(skb, &w->packet) &&
+	    bb_is_padding(skb, &w->packet))
 		goto alone;
 	s = bb_find_stream(flow, &key, w->now, &index);
 	if (!s)
@@ -376,16 +431,22 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (!(s->flags & BB_STREAM_REPAIRS) && s->repairs < BB_REPAIR_LEARNT)
 		place = bb_frame_place(s, &p, &slot);
 	if (place == BB_PLACE_NEW) {
-		if (p.rtp)
+		if (p.rtp) {
+			__u64 hash = bb_adu_hash(key.flow, p.source);
+			__u32 at = bb_adu_set_of(hash);
+
 			bb_ask_rule(w, s, p.rtp);
-		if (p.rtp && bb_read_older(w, s, &p, &r)) {
-			w->stream = BB_STREAM_NONE;
-			return 0;
+			tag = bb_adu_tag(hash, p.rtp);
+			set = bpf_map_lookup_elem(&bb_adus, &at);
+			if (set && bb_read_older(w, s, &p, tag, &set, &way)) {
+				w->stream = BB_STREAM_NONE;
+				return 0;
+			}
 		}
 		if (!bb_frame_begin(s, &p, &slot))
 			goto alone;
-		if (p.rtp && r.at != ~0U)
-			bb_remember(&r, bb_adu_id(index, s->head, slot));
+		if (set)
+			bb_remember(set, way, tag, bb_adu_id(index, s->head, slot), w->now);
 	}
 	adu = &s->adu[slot & 1];
 	if (place == BB_PLACE_RESENT) {

@@ -28,26 +28,35 @@ struct bb_work {
 	__u8 leaf; /* mode tc */
 	__u8 media; /* the operator vouches for it, or the kernel says it itself */
 	__u8 original; /* BB_RTP | payload type of what the packet repeats; 0 = any */
-	__u8 pad[4];
+	__u8 rule_flags; /* of the rule: BB_RULE_* */
+	__u8 rtx_n; /* of the rule */
+	__u8 pad[2];
+};
+
+/* What a CPU keeps between packets. */
+struct bb_cpu {
+	struct bb_work work;
+	__u32 flow; /* index of the flow of its last packet: packets come in trains */
+	__u32 pad;
 };
 
 /* Not on the stack, of which 6.1 gives a chain of calls 512 bytes. A CPU judges one packet at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__type(key, __u32);
-	__type(value, struct bb_work);
+	__type(value, struct bb_cpu);
 	__uint(max_entries, 1);
-} bb_works SEC(".maps");
+} bb_cpus SEC(".maps");
 
-/* Zeroed. */
-static __always_inline struct bb_work *bb_new_work(void)
+/* Its `work` zeroed. */
+static __always_inline struct bb_cpu *bb_this_cpu(void)
 {
 	__u32 zero = 0;
-	struct bb_work *w = bpf_map_lookup_elem(&bb_works, &zero);
+	struct bb_cpu *cpu = bpf_map_lookup_elem(&bb_cpus, &zero);
 
-	if (w)
-		__builtin_memset(w, 0, sizeof(*w));
-	return w;
+	if (cpu)
+		__builtin_memset(&cpu->work, 0, sizeof(cpu->work));
+	return cpu;
 }
 
 #endif /* BB_WORK_BPF_H */

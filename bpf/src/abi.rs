@@ -740,16 +740,16 @@ pub struct bb_flow {
     pub refreshed_ns: __u64,
     pub plain_refreshed_ns: __u64,
     pub plain_until_ns: __u64,
-    pub hash: __u32,
+    pub hash: __u64,
     pub stream: __u32,
     pub media_gen: __u32,
     pub leaf: __u8,
     pub measured: __u8,
-    pub pad: [__u8; 2usize],
+    pub pad: [__u8; 6usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 136usize];
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 144usize];
     ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
     ["Offset of field: bb_flow::way"][::std::mem::offset_of!(bb_flow, way) - 0usize];
     ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 16usize];
@@ -764,11 +764,11 @@ const _: () = {
     ["Offset of field: bb_flow::plain_until_ns"]
         [::std::mem::offset_of!(bb_flow, plain_until_ns) - 112usize];
     ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 120usize];
-    ["Offset of field: bb_flow::stream"][::std::mem::offset_of!(bb_flow, stream) - 124usize];
-    ["Offset of field: bb_flow::media_gen"][::std::mem::offset_of!(bb_flow, media_gen) - 128usize];
-    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 132usize];
-    ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 133usize];
-    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 134usize];
+    ["Offset of field: bb_flow::stream"][::std::mem::offset_of!(bb_flow, stream) - 128usize];
+    ["Offset of field: bb_flow::media_gen"][::std::mem::offset_of!(bb_flow, media_gen) - 132usize];
+    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 136usize];
+    ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 137usize];
+    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 138usize];
 };
 #[repr(C)]
 #[derive(

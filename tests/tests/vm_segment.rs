@@ -236,7 +236,9 @@ fn segment_device_that_does_not_cut_sends_packets_back_whole() {
         assert_eq!(seen, (0..bulk.sent()).collect::<Vec<_>>());
         assert_eq!(lost(lab), 0);
         // The device is made anew: for a moment there is none.
-        wait_for("a device that cuts", || link(lab, &name)["gso_max_segs"] == 1);
+        wait_for("a device that cuts", || {
+            link(lab, &name)["gso_max_segs"] == 1
+        });
     });
 }
 

@@ -17,8 +17,9 @@
  * counted here. Always TC_ACT_UNSPEC (= TCX_NEXT) for what passes, so that the
  * programs of others behind this one still run.
  *
- * TCP of this host is never dropped: the sender would see NET_XMIT_DROP as
- * congestion. Its treatment is always "forward".
+ * TCP of this host is never dropped for a deadline, and for want of room after all
+ * else: the sender would see NET_XMIT_DROP as congestion. Its treatment is always
+ * "forward".
  *
  * No kfuncs, one section "classifier", global functions: the object must load
  * with Aya 0.14 and verify on 6.1. By hand:
@@ -71,6 +72,8 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 	}
 	if (w->meta.flags & BB_M_COUNTED)
 		flags |= BB_CB_SOCK;
+	if (w->packet.key.proto == BB_PROTO_TCP && skb->sk)
+		flags |= BB_CB_TCP;
 	if (w->meta.flags & BB_M_REPAIR)
 		flags |= BB_CB_REPAIR;
 	out.cb.flags = flags;

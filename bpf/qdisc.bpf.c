@@ -122,7 +122,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 {
 	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
 	__u32 inst = bbq_instance_of(sch), session, rule, idx, list, qlen, adu, w1, words[5];
-	__u32 user;
+	__u32 user, first;
 	__u32 priority, refuse = BB_REASONS;
 	__u64 bytes, now, deadline, rate;
 	struct bbq_instance *in = bbq_instance(inst);
@@ -138,6 +138,10 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	now = bpf_ktime_get_ns();
 	qlen = in->qlen;
 	bytes = in->bytes;
+	in->work = BBQ_WORK_ENQUEUE;
+	in->noticed = 0;
+	if (in->doomed)
+		bbq_free_doomed(inst, BBQ_WORK_ROOM, now);
 
 	for (int i = 0; i < 5; i++)
 		words[i] = bbq_cb_word(cb, i);
@@ -165,7 +169,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	q = bbq_queue_at(inst, session);
 	if (!ses || !q)
 		goto out;
-	user = q->m.turn != BBQ_IDLE ? q->user : bbq_user_of(ses);
+	/* Doomed packets of an idle one are its former user's. */
+	user = q->m.turn != BBQ_IDLE || q->qlen ? q->user : bbq_user_of(ses);
 	u = bbq_user_at(inst, user);
 	if (!u)
 		goto out;
@@ -184,6 +189,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	s->priority = priority;
 	s->treatment = w1 >> 20 & 3;
 	s->flags = w1 >> 24 & BB_CB_SOCK ? BBQ_F_SOCK : 0;
+	if (w1 >> 24 & BB_CB_TCP)
+		s->flags |= BBQ_F_TCP;
 	if (w1 >> 24 & BB_CB_REPAIR) {
 		/* Whatever becomes of it, its ADU is what the originals are. */
 		s->flags |= BBQ_F_REPAIR;
@@ -221,8 +228,10 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	if (q->m.turn == BBQ_IDLE)
 		bbq_activate(inst, in, q, session, u, user);
-	if (q->nonempty && (now - q->purged_ns > BBQ_PURGE_NS || bbq_full(in, iface, q)))
-		bbq_purge(inst, session, now, rate);
+	if (q->nonempty && bbq_full(in, iface, q))
+		bbq_purge(inst, session, now, rate, BBQ_WORK_ROOM + BBQ_WORK_EVICT);
+	else if (q->nonempty && now - q->purged_ns > BBQ_PURGE_NS)
+		bbq_purge(inst, session, now, rate, BBQ_WORK_EVICT);
 	bbq_held_more(in, q, u, s, now);
 
 	list = bbq_list_of(iface->method, priority, deadline, rate);
@@ -242,7 +251,10 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		if (refuse != BB_REASONS)
 			goto refused;
 	}
-	bbq_insert(q, s, idx, list);
+	first = bbq_insert(inst, session, in, q, s, idx, list, iface->method == BB_FIFO ? 0 : adu);
+	bbq_walk_grown(q, s, idx, first);
+	if (iface->method == BB_TRIAGE && !list && q->qlen > BBQ_VICTIMS)
+		bbq_least(q, first);
 	bbq_grown(inst, in, iface, u, user, q, session);
 	if (iface->method == BB_TRIAGE && rate && deadline) {
 		q->unplanned = 1;
@@ -288,12 +300,18 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	now = bpf_ktime_get_ns();
 	if (iface->rate && iface->rate != iface->link_rate)
 		bbq_rate_changed(&iface->link_next, &iface->link_rate, now, iface->rate);
-	if (iface->rate && iface->link_next > now) {
-		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
-		return 0;
-	}
 	qlen = in->qlen;
 	bytes = in->bytes;
+	in->work = BBQ_WORK;
+	in->noticed = 0;
+	in->more = 0;
+	if (in->doomed)
+		bbq_free_doomed(inst, BBQ_WORK / 2, now);
+	if (iface->rate && iface->link_next > now) {
+		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
+		bbq_tell(in, sch, qlen, bytes);
+		return 0;
+	}
 	if (!bbq_next_at_once(inst, in, iface, media, now, &pick)) {
 		__u64 next = bbq_next(inst, now);
 
@@ -312,13 +330,19 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 
 		if (in->hold_ns && in->hold_ns < wake)
 			wake = in->hold_ns;
+		if (in->more || in->doomed) {
+			__u64 again = in->hold_ns ? now + BBQ_AGAIN_NS : now;
+
+			if (again < wake)
+				wake = again;
+		}
 		if (wake != ~0ULL)
 			bpf_qdisc_watchdog_schedule(sch, wake, 0);
 		bbq_tell(in, sch, qlen, bytes);
 		return 0;
 	}
 
-	bbq_pop(q, s);
+	bbq_pop(q, s, pick.idx);
 	skb = bpf_kptr_xchg(&s->skb, 0);
 	bbq_held_less(in, q, u, s);
 	bbq_turn_sent(in, iface, u, q->user, media, q, s->len);
@@ -421,6 +445,7 @@ __noinline int bbq_clear(__u32 inst)
 	in->plain_credit = 0;
 	in->throttled = 0;
 	in->largest = BBQ_NONE;
+	in->doomed = BBQ_NONE;
 	in->free = BBQ_NONE;
 	in->fresh = inst * bbq_slots_n + 1;
 	return 0;

@@ -105,6 +105,7 @@ struct bb_so_peer {
 #define BB_CB_ADU_LAST 0x04 /* last packet of its ADU (RTP marker) */
 #define BB_CB_SOCK 0x08 /* the socket keeps counters in bb_sock_stats */
 #define BB_CB_REPAIR 0x10 /* a retransmission: when stale it goes only while nothing fresh waits */
+#define BB_CB_TCP 0x20 /* of a TCP socket of this host: dropped for want of room after all else */
 
 /*
  * Other programs between the classifier and the qdisc may write to skb->cb. A

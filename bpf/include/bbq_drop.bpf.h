@@ -33,7 +33,10 @@ bb_inline struct bb_counters *bbq_rtp_counters(struct bbq_slot *s)
 	return rtp ? bpf_map_lookup_elem(&bb_rtp_stats, &rtp) : 0;
 }
 
-/* A drop notice, unless this instance sent all that it may: a step's, or one, at once. */
+/*
+ * A drop notice, unless this instance sent all that it may: a step's, or one, at once; and
+ * one in each operation, as telling takes as long as dropping.
+ */
 bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 reason, __u64 now,
 			  __u32 observe)
 {
@@ -55,7 +58,7 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 rea
 			 (steps < BBQ_EVENT ? steps : BBQ_EVENT) * cfg->events_per_s;
 		in->event_credit = credit < most ? credit : most;
 	}
-	if (in->event_credit < BBQ_EVENT)
+	if (in->event_credit < BBQ_EVENT || in->noticed)
 		goto suppressed;
 	e = bpf_ringbuf_reserve(&bb_events, sizeof(*e), 0);
 	if (!e)
@@ -64,6 +67,7 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 rea
 	if (ses)
 		owd = ses->owd_ns;
 	in->event_credit -= BBQ_EVENT;
+	in->noticed = 1;
 	e->time_ns = now;
 	e->age_ns = now - s->arrived_ns;
 	e->late_ns = s->deadline ? bb_lateness(now, owd, s->deadline) : 0;
@@ -180,33 +184,70 @@ bb_inline int bbq_dead(struct bbq_queue *q, struct bbq_slot *s, __u64 now)
 }
 
 /*
- * Drops ADU idx whole: its first packet for `reason`, the rest because of it.
- * Returns the number of packets freed.
+ * Frees packets of doomed ADUs, at least one, and until no more than `left` of the
+ * operation's work is left. Returns how many.
+ */
+bb_inline int bbq_free_some(__u32 inst, struct bbq_instance *in, __s32 left, __u64 now)
+{
+	int freed = 0;
+
+	while (bb_can_loop) {
+		__u32 idx = in->doomed, chain, reason;
+		struct bbq_slot *s = bbq_slot_at(idx), *h;
+
+		if (!s)
+			break;
+		reason = s->reason;
+		chain = s->chain;
+		h = bbq_slot_at(chain);
+		if (h) {
+			h->next = s->next;
+			h->reason = reason == BB_DROP_STALE ? BB_DROP_ADU : reason;
+			in->doomed = chain;
+		} else {
+			in->doomed = s->next;
+		}
+		bbq_free(inst, idx, reason, now);
+		freed++;
+		in->work -= BBQ_WORK_FREE;
+		if (in->work <= left)
+			break;
+	}
+	return freed;
+}
+
+/* The same, where an operation begins. */
+__noinline int bbq_free_doomed(__u32 inst, __s32 left, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+
+	return in ? bbq_free_some(inst, in, left, now) : 0;
+}
+
+/*
+ * Drops ADU idx whole: its first packet for `reason`, the rest because of it. A large
+ * one is out of its list at once, but its packets count as queued until later
+ * operations have freed them. Returns the number of packets freed.
  */
 __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 {
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_slot *s = bbq_slot_at(idx);
 	struct bbq_queue *q;
-	int freed = 0;
 
-	if (!s)
+	if (!in || !s)
 		return 0;
 	q = bbq_queue_at(inst, s->session);
 	if (!q)
 		return 0;
 	bbq_adu_kill(q, s->adu, now);
-	bbq_unlink(q, s);
-	while (s && bb_can_loop) {
-		__u32 next = s->chain;
-
-		bbq_free(inst, idx, reason, now);
-		freed++;
-		if (reason == BB_DROP_STALE)
-			reason = BB_DROP_ADU;
-		idx = next;
-		s = bbq_slot_at(idx);
-	}
-	return freed;
+	bbq_unlink(q, s, idx);
+	q->walk.at = BBQ_NONE;
+	s->reason = reason;
+	s->next = in->doomed;
+	in->doomed = idx;
+	in->work -= BBQ_WORK_DROP;
+	return bbq_free_some(inst, in, 0, now);
 }
 
 #endif /* BBQ_DROP_BPF_H */

@@ -76,7 +76,7 @@ bb_inline int bbq_in_the_way(struct bbq_instance *in, struct bbq_queue *q, struc
 	return s->flags & BBQ_F_REPAIR && in->qlen - in->plain_qlen > q->qlen;
 }
 
-/* The packet this session sends next (0 = none); frees what is stale before it. */
+/* The packet this session sends next (0 = none, or in->more); frees what is stale before it. */
 __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
@@ -98,10 +98,14 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 			break;
 		if (!bb_stale(now, ses->owd_ns, s->deadline))
 			return idx;
+		if (bbq_spent(in, BBQ_WORK_EVICT))
+			break;
 		if ((iface->method == BB_LAZY || s->flags & BBQ_F_REPAIR) && l != BBQ_STALE_LIST) {
 			__u32 last = q->tail[BBQ_STALE_LIST];
 
-			bbq_unlink(q, s);
+			in->work -= BBQ_WORK_PLAN;
+			q->walk.at = BBQ_NONE;
+			bbq_unlink(q, s, idx);
 			bbq_link(q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(last));
 			continue;
 		}
@@ -116,19 +120,22 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 	return BBQ_NONE;
 }
 
-/* Frees what is stale at the head of each list of a session: expired packets hold no memory. */
-__noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
+/*
+ * Frees what is stale at the head of each list of a session, so that expired packets hold
+ * no memory; until no more than `left` of the operation's work is left.
+ */
+__noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32 left)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	__u64 lists;
 
-	if (!q || !ses || !iface || iface->flags & BB_IFACE_OBSERVE)
+	if (!q || !ses || !in || !iface)
 		return 0;
-	q->purged_ns = now;
-	lists = q->nonempty;
-	while (lists && bb_can_loop) {
+	lists = iface->flags & BB_IFACE_OBSERVE ? 0 : q->nonempty;
+	while (lists && in->work > left && bb_can_loop) {
 		__u32 l = bbq_lowest(lists);
 		struct bbq_slot *s;
 		__u32 idx;
@@ -143,57 +150,106 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		else
 			lists &= lists - 1;
 	}
+	if (!lists)
+		q->purged_ns = now;
 	return 0;
 }
 
+/* ADUs that are compared when one must make room, beside the one that is known. */
+#define BBQ_VICTIMS 8
 /* Retransmissions go before anything else of that list. */
 #define BBQ_REPAIR_WEIGHT (1ULL << 40)
 
+/* The ADU with most of it makes room: above 2^32 unless it is local TCP's. */
+bb_inline __u64 bbq_weight(__u32 method, const struct bbq_slot *s)
+{
+	__u64 weight = (__u64)(s->priority + 1) << 32;
+
+	if (s->flags & BBQ_F_TCP)
+		return s->priority + 1;
+	if (method == BB_FIFO)
+		return 1ULL << 32;
+	if (method == BB_TRIAGE)
+		weight |= s->adu_bytes;
+	return s->flags & BBQ_F_REPAIR ? weight | BBQ_REPAIR_WEIGHT : weight;
+}
+
+/*
+ * An ADU of a list that has more than one priority got a packet: it makes room before
+ * others where it weighs most. Asked of arrivals only: once it is gone bbq_victim looks
+ * for another one.
+ */
+bb_inline void bbq_least(struct bbq_queue *q, __u32 idx)
+{
+	struct bbq_slot *s = bbq_slot_at(idx), *least = bbq_slot_at(q->least);
+
+	if (s && (!least || bbq_weight(BB_TRIAGE, s) > bbq_weight(BB_TRIAGE, least)))
+		q->least = idx;
+}
+
 /*
  * Whom a full buffer costs its place: the oldest ADU of the least important
- * non-empty priority (SFDPS 3.4; in triage's single list the largest of the
- * least important, among the first BBQ_TRIAGE_WALK). Returns BBQ_NONE where the
- * arriving packet is the victim.
+ * non-empty priority (SFDPS 3.4); in triage's single list the largest of the
+ * least important among those looked at: the largest that came since the last one paid,
+ * and some more in each call, in turn. Local TCP is last: what its own host drops it
+ * takes for congestion of the path. Returns BBQ_NONE where the arriving packet is the
+ * victim; it never is where another session pays for it (`others`).
  */
-__noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority)
+__noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 others)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	__u64 worst = 0;
 	__u32 victim = BBQ_NONE, method, idx;
+	__s32 enough;
+	struct bbq_slot *s;
+	__u64 worst = 0;
 
-	if (!q || !iface)
+	if (!q || !in || !iface)
 		return BBQ_NONE;
 	method = iface->method;
+	enough = in->work - BBQ_VICTIMS * BBQ_WORK_LOOK;
 	if (q->head[BBQ_STALE_LIST])
 		return q->head[BBQ_STALE_LIST];
-	if (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2)
+	if (!others && (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2))
 		return BBQ_NONE;
 
 	/* Least important list first: priority 0 is the most important one. */
-	for (__s32 l = BB_PRIORITIES - 1; l > 0; l--)
-		if (q->nonempty & (1U << l))
-			return priority > l ? BBQ_NONE : q->head[l];
-
-	idx = q->head[0];
-	for (__u32 n = bb_zero; n < BBQ_TRIAGE_WALK && bb_can_loop; n++) {
-		struct bbq_slot *s = bbq_slot_at(idx);
-		__u64 weight;
-
-		if (!s)
-			break;
-		weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
-		if (method != BB_TRIAGE) /* oldest first */
-			weight = (__u64)(s->priority + 1) << 32;
-		if (s->flags & BBQ_F_REPAIR)
-			weight |= BBQ_REPAIR_WEIGHT;
-		if (weight > worst) {
-			worst = weight;
-			victim = idx;
+	for (__s32 l = BB_PRIORITIES - 1; l >= 0; l--) {
+		idx = q->head[l];
+		if (!l && method == BB_TRIAGE) {
+			s = bbq_slot_at(q->least);
+			if (s && bbq_weight(method, s) > worst) {
+				worst = bbq_weight(method, s);
+				victim = q->least;
+			}
+			if (q->looked)
+				idx = q->looked;
 		}
-		idx = s->next;
+		while (bb_can_loop) {
+			__u64 weight;
+
+			s = bbq_slot_at(idx);
+			/* Further, where there was nothing but local TCP. */
+			if (!s || (worst && in->work <= (worst >> 32 ? enough : BBQ_WORK_EVICT)))
+				break;
+			in->work -= BBQ_WORK_LOOK;
+			weight = bbq_weight(method, s);
+			if (weight > worst) {
+				worst = weight;
+				victim = idx;
+			}
+			/* The others of its list are as important, and younger. */
+			if ((l || method != BB_TRIAGE) && worst >> 32)
+				break;
+			idx = s->next;
+		}
+		if (!l && method == BB_TRIAGE)
+			q->looked = idx;
+		if (worst >> 32)
+			break;
 	}
-	if (victim != BBQ_NONE && priority > (worst >> 32) - 1)
+	if (victim != BBQ_NONE && !others && priority > (worst >> 32 ?: worst) - 1)
 		return BBQ_NONE;
 	return victim;
 }

@@ -75,11 +75,11 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 }
 
 /* Sessions, or users, that may be passed by in search of one that need not hold its packet back. */
-#define BBQ_HOLDS 64
+#define BBQ_HOLDS 16
 
 /*
  * The session and packet to send now of one user, or of media: session << 32 | slot,
- * or 0. in->hold_ns is then when a packet that is held back may go, if it was not 0
+ * or 0: there is none, or in->more. in->hold_ns is then when a packet that is held back may go, if it was not 0
  * and earlier already.
  */
 __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
@@ -98,14 +98,15 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		struct bbq_slot *s;
 		__u64 rate, hold;
 
-		if (!session)
+		if (!session || bbq_spent(in, BBQ_WORK_TURN))
 			return 0;
+		in->work -= BBQ_WORK_TURN;
 		q = bbq_queue_at(inst, session);
 		ses = bbq_session(session);
 		if (!q || !ses)
 			return 0;
 		if (q->m.deficit <= 0) {
-			q->m.deficit += BBQ_QUANTUM;
+			bbq_next_turn(&u->sessions, &q->m);
 			if (u->sessions.members > 1 || q->m.turn == BBQ_NEW) {
 				bbq_ring_take(&u->sessions, &q->m);
 				bbq_session_append(inst, u, q, session, BBQ_OLD);
@@ -120,10 +121,12 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 			continue;
 		}
 		rate = bbq_rate(iface, ses);
-		if (q->unplanned && bbq_plans(iface, rate))
-			bbq_triage(inst, session, now);
+		if (q->unplanned && bbq_plans(iface, rate) && bbq_triage(inst, session, now))
+			return 0;
 		idx = bbq_select(inst, session, now, rate);
 		s = bbq_slot_at(idx);
+		if (!s && in->more)
+			return 0;
 		if (!s) {
 			bbq_turn_over(inst, u, q, session);
 			continue;
@@ -159,10 +162,11 @@ __noinline __u64 bbq_next_user(__u32 inst, __u64 now)
 		struct bbq_user *u = bbq_user_at(inst, user);
 		__u64 next;
 
-		if (!user || !u)
+		if (!user || !u || bbq_spent(in, BBQ_WORK_TURN))
 			return 0;
+		in->work -= BBQ_WORK_TURN;
 		if (u->m.deficit <= 0) {
-			u->m.deficit += BBQ_QUANTUM;
+			bbq_next_turn(&in->users, &u->m);
 			if (in->users.members > 1 || u->m.turn == BBQ_NEW) {
 				bbq_ring_take(&in->users, &u->m);
 				bbq_user_append(inst, in, u, user, BBQ_OLD);
@@ -170,7 +174,7 @@ __noinline __u64 bbq_next_user(__u32 inst, __u64 now)
 			continue;
 		}
 		next = bbq_next_of(inst, user, now);
-		if (next)
+		if (next || in->more)
 			return next;
 		if (!u->sessions.members) {
 			bbq_user_over(inst, in, u, user);
@@ -203,11 +207,11 @@ __noinline __u64 bbq_next(__u32 inst, __u64 now)
 	users_first = in->plain_credit > 0;
 	if (users_first) {
 		next = bbq_next_user(inst, now);
-		if (next)
+		if (next || in->more)
 			return next;
 	}
 	next = bbq_next_of(inst, BBQ_MEDIA, now);
-	return next || users_first ? next : bbq_next_user(inst, now);
+	return next || in->more || users_first ? next : bbq_next_user(inst, now);
 }
 
 #endif /* BBQ_NEXT_BPF_H */

@@ -4,52 +4,68 @@
  * arrival; the packets of one ADU hang below its first one, in order of
  * arrival. (The classifier gives all packets of an ADU the same deadline.)
  *
- * Insertion is exact and, for media, short: packets of one lifetime arrive in
- * order of their deadlines, so each lifetime in use has a front that moves
- * forward. The tail is the front of the longest one; up to BBQ_FINGERS others
- * are remembered as fingers, and a search starts at the nearest one. Deadlines
- * without any order cost a walk, bounded by the session's packet limit.
+ * Insertion is exact and short:
+ *  1. A packet joins its ADU by that one's id, if a packet of it came lately.
+ *  2. Packets of one lifetime come in order of their deadlines: the place is the end.
+ *  3. Else the lanes are walked, from the end: a skip list. Of the ADUs of all lists,
+ *     in order of list and key, one in four is in the first lane, one in four of
+ *     those in the second, and so on. The time of arrival draws them, so no sender
+ *     knows which; 2,000 ADUs take some 20 steps.
+ * A walk has an end (BBQ_WORK_FIND). It is reached with thousands of ADUs in one
+ * session in an order that nothing but an attack has. The packet then goes where the
+ * walk has come to, as if it were due then: it leaves late, and its session pays.
  */
 #ifndef BBQ_ORDER_BPF_H
 #define BBQ_ORDER_BPF_H
 
 #include "bbq_state.bpf.h"
 
-/* Steps back from the tail before the fingers are asked: jitter between flows. */
-#define BBQ_TAIL_STEPS 1
+/* With fewer packets in a session a walk along its list is short enough. */
+#define BBQ_LANES_FROM 8
 
-/* A walk longer than this means that no finger stood near: take another one. */
-#define BBQ_FINGER_STEPS 8
-
-bb_inline void bbq_finger_set(struct bbq_queue *q, __u32 f, struct bbq_slot *s, __u32 idx)
+/* Where the first packet of ADU `adu` is remembered; another one may be there. */
+bb_inline __u32 *bbq_recent(struct bbq_queue *q, __u32 adu)
 {
-	struct bbq_slot *old;
-
-	f &= BBQ_FINGERS - 1;
-	if (s->finger) /* an older finger may point here already: one is enough */
-		return;
-	old = bbq_slot_at(q->finger[f]);
-	if (old && old->finger == f + 1)
-		old->finger = 0;
-	q->finger[f] = idx;
-	q->finger_key[f] = s->key;
-	q->finger_list[f] = s->list;
-	s->finger = f + 1;
+	return &q->recent[adu * 0x9E3779B1U >> (32 - BBQ_RECENT_SHIFT)];
 }
 
-/* s leaves its place; `heir` (0 = none) has the same key and takes over its finger. */
-bb_inline void bbq_finger_clear(struct bbq_queue *q, struct bbq_slot *s, struct bbq_slot *heir,
-				__u32 heir_idx)
+/* How many lanes a new ADU is in: slot `idx` at `now`, as by chance. */
+bb_inline __u32 bbq_lanes_of(__u32 idx, __u64 now)
 {
-	__u32 f;
+	__u32 chance = ((__u32)now ^ idx) * 0x9E3779B1U, lanes = 0;
 
-	if (!s->finger)
-		return;
-	f = (s->finger - 1) & (BBQ_FINGERS - 1);
-	s->finger = 0;
-	q->finger[f] = heir_idx;
-	if (heir)
-		heir->finger = f + 1;
+	for (int k = 0; k < BBQ_LANES && !(chance >> 30); k++) {
+		chance <<= 2;
+		lanes++;
+	}
+	return lanes;
+}
+
+/* Takes s out of its lanes. */
+bb_inline void bbq_lanes_out(struct bbq_queue *q, struct bbq_slot *s)
+{
+	for (int k = 0; k < BBQ_LANES; k++) {
+		struct bbq_slot *p, *n;
+
+		if (k >= s->lanes)
+			break;
+		p = bbq_slot_at(s->lane[k].prev);
+		n = bbq_slot_at(s->lane[k].next);
+		if (p)
+			p->lane[k].next = s->lane[k].next;
+		if (n)
+			n->lane[k].prev = s->lane[k].prev;
+		else
+			q->lane_tail[k] = s->lane[k].prev;
+	}
+	s->lanes = 0;
+}
+
+/* The same, as a call: few ADUs are in any. */
+static __noinline int bbq_lanes_leave(struct bbq_queue *q, struct bbq_slot *s)
+{
+	bbq_lanes_out(q, s);
+	return 0;
 }
 
 /* The ADU behind a, or the first one of list l where there is no a. */
@@ -86,16 +102,22 @@ bb_inline void bbq_link(struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_slot
 	q->nonempty |= 1U << l;
 }
 
-/* Takes ADU s out of its list; its chain is the caller's. */
-bb_inline void bbq_unlink(struct bbq_queue *q, struct bbq_slot *s)
+/* Takes ADU s, slot idx, out of its list; its chain is the caller's. */
+static __noinline int bbq_unlink(struct bbq_queue *q, struct bbq_slot *s, __u32 idx)
 {
 	struct bbq_slot *p = bbq_slot_at(s->prev);
 	struct bbq_slot *n = bbq_slot_at(s->next);
 	__u32 l = s->list;
 
 	if (l >= BBQ_LISTS)
-		return;
-	bbq_finger_clear(q, s, 0, BBQ_NONE);
+		return 0;
+	bbq_lanes_out(q, s);
+	if (s->adu && *bbq_recent(q, s->adu) == idx)
+		*bbq_recent(q, s->adu) = BBQ_NONE;
+	if (q->least == idx)
+		q->least = BBQ_NONE;
+	if (q->looked == idx)
+		q->looked = s->next;
 	if (p)
 		p->next = s->next;
 	else
@@ -106,42 +128,81 @@ bb_inline void bbq_unlink(struct bbq_queue *q, struct bbq_slot *s)
 		q->tail[l] = s->prev;
 	if (!p && !n)
 		q->nonempty &= ~(1U << l);
+	return 0;
 }
 
-/* Takes the first packet of ADU s out to be sent; the next packet of the ADU inherits its place. */
-bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s)
+/* What it means for the plan that the first packet of the list's first ADU, `idx`, is sent. */
+bb_inline void bbq_walk_sent(struct bbq_queue *q, const struct bbq_slot *s, __u32 idx)
 {
-	struct bbq_slot *h = bbq_slot_at(s->chain);
-	struct bbq_slot *p, *n;
-	__u32 idx = s->chain;
-	__u32 l = s->list;
+	struct bbq_walk *walk = &q->walk;
 
-	q->begun = s->adu;
-	if (!h) {
-		bbq_unlink(q, s);
+	if (s->list)
 		return;
-	}
+	if (walk->at == idx)
+		walk->at = s->chain ?: s->next;
+	else
+		walk->bytes -= s->len;
+	if (walk->victim != idx)
+		return;
+	walk->victim = s->chain;
+	walk->begun = 1;
+	if (!s->chain)
+		walk->at = BBQ_NONE;
+}
+
+/* The same of a packet that came: slot `idx`, of the ADU `first`. What is to be looked at yet may change. */
+bb_inline void bbq_walk_grown(struct bbq_queue *q, const struct bbq_slot *s, __u32 idx, __u32 first)
+{
+	struct bbq_slot *at = bbq_slot_at(q->walk.at), *f;
+
+	if (!at || first == q->walk.at)
+		return;
+	f = bbq_slot_at(first);
+	if (!f || f->key < at->key || (first != idx && f->key == at->key))
+		q->walk.at = BBQ_NONE;
+}
+
+/*
+ * Takes the first packet of ADU s, slot `sent`, which is the head of its list, out to be
+ * sent; the next packet of the ADU inherits its place.
+ */
+bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s, __u32 sent)
+{
+	__u32 heir = s->chain, next = s->next, head = next, l = s->list;
+	struct bbq_slot *h = bbq_slot_at(heir), *n;
+
 	if (l >= BBQ_LISTS)
 		return;
-	h->chain_tail = s->chain_tail;
-	h->adu_bytes = s->adu_bytes - s->len;
-	h->last_len = s->last_len;
-	h->key = s->key;
-	h->flags |= BBQ_F_BEGUN;
-	h->list = l;
-	h->next = s->next;
-	h->prev = s->prev;
-	bbq_finger_clear(q, s, h, idx);
-	p = bbq_slot_at(s->prev);
-	if (p)
-		p->next = idx;
-	else
-		q->head[l] = idx;
-	n = bbq_slot_at(s->next);
+	q->begun = s->adu;
+	bbq_walk_sent(q, s, sent);
+	if (s->lanes)
+		bbq_lanes_leave(q, s);
+	if (h) {
+		h->chain_tail = s->chain_tail;
+		h->adu_bytes = s->adu_bytes - s->len;
+		h->last_len = s->last_len;
+		h->key = s->key;
+		h->flags |= BBQ_F_BEGUN;
+		h->list = l;
+		h->next = next;
+		h->prev = BBQ_NONE;
+		h->lanes = 0;
+		head = heir;
+	}
+	if (s->adu && *bbq_recent(q, s->adu) == sent)
+		*bbq_recent(q, s->adu) = heir;
+	if (q->least == sent)
+		q->least = heir;
+	if (q->looked == sent)
+		q->looked = head;
+	q->head[l] = head;
+	n = bbq_slot_at(next);
 	if (n)
-		n->prev = idx;
+		n->prev = heir;
 	else
-		q->tail[l] = idx;
+		q->tail[l] = heir;
+	if (!head)
+		q->nonempty &= ~(1U << l);
 }
 
 /* s joins the ADU whose first packet is a. */
@@ -159,92 +220,137 @@ bb_inline void bbq_join(struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u
 }
 
 /*
- * Inserts the filled slot idx into list l of the session's queue.
- * Returns the first packet of its ADU (idx itself, if it is alone).
+ * The ADU of list l behind which slot idx belongs (BBQ_NONE: it is the first); puts the
+ * slot into its lanes.
  */
-bb_inline __u32 bbq_insert(struct bbq_queue *q, struct bbq_slot *s, __u32 idx, __u32 l)
+__noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 {
-	struct bbq_slot *at, *step;
-	__u32 here = BBQ_NONE, best = BBQ_FINGERS, steps = bb_zero;
-	__u64 key, best_key = 0;
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_slot *s = bbq_slot_at(idx), *a, *beyond = 0;
+	__u32 at, beyond_idx = BBQ_NONE, k = BBQ_LANES - 1;
+	int found = 0;
+	__s32 work;
+	__u64 key;
+
+	if (!q || !in || !s || l >= BBQ_LISTS)
+		return BBQ_NONE;
+	key = s->key;
+	work = (in->work > 0 ? in->work : 0) + BBQ_WORK_FIND;
+	while (work > 0 && bb_can_loop) {
+		work -= BBQ_WORK_STEP;
+		/* For the verifier, where clang knows better. */
+		asm volatile("%[k] &= %[mask]" : [k] "+r"(k) : [mask] "i"(BBQ_LANES - 1));
+		at = q->lane_tail[k];
+		asm volatile("" : "+r"(at));
+		if (beyond)
+			at = beyond->lane[k].prev;
+		a = bbq_slot_at(at);
+		if (a && (a->list > l || (a->list == l && a->key > key))) {
+			beyond = a;
+			beyond_idx = at;
+			continue;
+		}
+		in->place[k].prev = at;
+		in->place[k].next = beyond_idx;
+		if (!k) {
+			found = 1;
+			break;
+		}
+		k--;
+	}
+	bb_keep_check(l);
+	if (l >= BBQ_LISTS)
+		return BBQ_NONE;
+	at = q->tail[l];
+	asm volatile("" : "+r"(at));
+	if (beyond && beyond->list == l)
+		at = beyond->prev;
+	while (bb_can_loop) {
+		a = bbq_slot_at(at);
+		if (!a || a->key <= key)
+			break;
+		if (work <= 0) {
+			s->key = a->key;
+			break;
+		}
+		work -= BBQ_WORK_STEP;
+		at = a->prev;
+	}
+	in->work = work - BBQ_WORK_FIND;
+	if (!found)
+		s->lanes = 0;
+	for (int n = 0; n < BBQ_LANES; n++) {
+		if (n >= s->lanes)
+			break;
+		s->lane[n] = in->place[n];
+		a = bbq_slot_at(in->place[n].prev);
+		if (a)
+			a->lane[n].next = idx;
+		a = bbq_slot_at(in->place[n].next);
+		if (a)
+			a->lane[n].prev = idx;
+		else
+			q->lane_tail[n] = idx;
+	}
+	return at;
+}
+
+/*
+ * Inserts the filled slot idx into list l of the session's queue; `adu` is what it may
+ * join. Returns the first packet of its ADU (idx itself, if it is alone).
+ */
+bb_inline __u32 bbq_insert(__u32 inst, __u32 session, struct bbq_instance *in, struct bbq_queue *q,
+			   struct bbq_slot *s, __u32 idx, __u32 l, __u32 adu)
+{
+	struct bbq_slot *at;
+	__u32 here, i;
 
 	if (l >= BBQ_LISTS)
 		return BBQ_NONE;
-	key = s->key;
 	s->chain = BBQ_NONE;
 	s->chain_tail = idx;
 	s->adu_bytes = s->len;
 	s->last_len = s->len;
-	s->finger = 0;
-
-	/* The last ADU with a key not above ours: first from the tail ... */
+	s->lanes = 0;
+	if (adu) {
+		i = *bbq_recent(q, adu);
+		at = bbq_slot_at(i);
+		if (at && at->adu == adu && at->priority == s->priority && at->list == l) {
+			bbq_join(at, i, s, idx);
+			return i;
+		}
+	}
 	here = q->tail[l];
 	at = bbq_slot_at(here);
-	while (at && at->key > key && steps < BBQ_TAIL_STEPS && bb_can_loop) {
-		here = at->prev;
-		at = bbq_slot_at(here);
-		steps++;
-	}
-
-	if (at && at->key > key) { /* ... then from the nearest finger, or the head. */
-		for (__u32 f = 0; f < BBQ_FINGERS; f++) {
-			__u64 fkey = q->finger_key[f];
-
-			if (q->finger[f] && q->finger_list[f] == l && fkey <= key &&
-			    fkey >= best_key) {
-				best = f;
-				best_key = fkey;
-			}
-		}
-		if (best < BBQ_FINGERS) {
-			here = q->finger[best & (BBQ_FINGERS - 1)];
+	if (at) {
+		if (q->qlen > BBQ_LANES_FROM)
+			s->lanes = bbq_lanes_of(idx, s->arrived_ns);
+		if (s->lanes || at->key > s->key) {
+			here = bbq_find(inst, session, idx, l);
 			at = bbq_slot_at(here);
-		} else {
-			here = BBQ_NONE;
-			at = 0;
 		}
-		steps = bb_zero;
-		while (bb_can_loop) {
-			__u32 next = bbq_behind(q, l, at);
-
-			step = bbq_slot_at(next);
-			if (!step || step->key > key)
-				break;
-			here = next;
-			at = step;
-			steps++;
-		}
-		if (best < BBQ_FINGERS && steps <= BBQ_FINGER_STEPS) {
-			steps = best;
-		} else {
-			/* A free one first: a front whose packets leave at once must not cost others theirs. */
-			steps = q->finger_next;
-			for (__u32 f = 0; f < BBQ_FINGERS; f++)
-				if (!q->finger[f])
-					steps = f;
-			if (steps == q->finger_next)
-				q->finger_next = (steps + 1) & (BBQ_FINGERS - 1);
-		}
-		best = BBQ_FINGERS + 1; /* remember where this one went */
 	}
+	if (adu) {
+		/* Of several ADUs with this very deadline, ours may be any. */
+		struct bbq_slot *step = at;
 
-	/* Of several ADUs with this very deadline, ours may be any. */
-	if (s->adu) {
-		__u32 i = here;
-
-		for (step = at; step && step->key == key && bb_can_loop;) {
-			if (step->adu == s->adu) {
+		for (i = here;
+		     step && step->key == s->key && in->work > -BBQ_WORK_FIND && bb_can_loop;) {
+			in->work -= BBQ_WORK_STEP;
+			if (step->adu == adu && step->priority == s->priority) {
+				if (s->lanes)
+					bbq_lanes_leave(q, s);
 				bbq_join(step, i, s, idx);
+				*bbq_recent(q, adu) = i;
 				return i;
 			}
 			i = step->prev;
 			step = bbq_slot_at(i);
 		}
+		*bbq_recent(q, adu) = idx;
 	}
-
 	bbq_link(q, l, idx, s, here, at);
-	if (best > BBQ_FINGERS)
-		bbq_finger_set(q, steps, s, idx);
 	return idx;
 }
 

@@ -19,7 +19,7 @@
 /* Looked at in the order of their turns, beside the one known to hold much ... */
 #define BBQ_LARGEST 8
 /* ... and, if none of those holds more, sessions that wait for their rates. */
-#define BBQ_LARGEST_WAITING 64
+#define BBQ_LARGEST_WAITING 12
 
 /* A limit is exceeded, the arriving packet included. */
 bb_inline int bbq_full(struct bbq_instance *in, struct bb_iface *iface, struct bbq_queue *q)
@@ -80,9 +80,11 @@ __noinline __u32 bbq_largest_waiting(__u32 inst)
 	search = &in->search;
 	most = search->most;
 	tick = w->tick;
-	for (__u32 n = bb_zero; n < BBQ_LARGEST_WAITING && bb_can_loop; n++) {
+	for (__u32 n = bb_zero; n < BBQ_LARGEST_WAITING && in->work > BBQ_WORK_EVICT && bb_can_loop;
+	     n++) {
 		struct bbq_queue *q;
 
+		in->work -= BBQ_WORK_LOOK;
 		if (!at) {
 			tick = bbq_wheel_first(w, tick);
 			if (!tick || tick >= w->tick + BBQ_WHEEL_TICKS)
@@ -127,7 +129,8 @@ bb_inline __u32 bbq_largest_user(__u32 inst, struct bbq_instance *in, struct bb_
 		struct bbq_user *u = bbq_user_at(inst, at);
 		__u64 share;
 
-		if (n && (!u || !at))
+		in->work -= BBQ_WORK_LOOK;
+		if (n && (!u || !at || in->work <= BBQ_WORK_EVICT))
 			break;
 		if (!u)
 			continue;
@@ -166,7 +169,8 @@ __noinline __u32 bbq_largest_session(__u32 inst, __u32 user, __u32 but, __u64 mo
 		struct bbq_queue *q = bbq_queue_at(inst, at);
 		__u64 share;
 
-		if (n && (!q || !at))
+		in->work -= BBQ_WORK_LOOK;
+		if (n && (!q || !at || in->work <= BBQ_WORK_EVICT))
 			break;
 		if (!q)
 			continue;
@@ -222,24 +226,6 @@ __noinline __u32 bbq_payer(__u32 inst, __u32 user, __u64 arriving)
 	return payer ?: user;
 }
 
-/* The packet that a session gives up for another session's; 0 = it has none queued. */
-bb_inline __u32 bbq_victim_for_others(__u32 inst, __u32 session)
-{
-	__u32 victim = bbq_victim(inst, session, 0);
-	struct bbq_queue *q;
-
-	if (victim != BBQ_NONE)
-		return victim;
-	/* Methods that refuse what arrives: the oldest of the least important. */
-	q = bbq_queue_at(inst, session);
-	if (!q)
-		return BBQ_NONE;
-	for (__s32 l = BB_PRIORITIES; l >= 0; l--)
-		if (q->nonempty & (1U << l))
-			return q->head[l];
-	return BBQ_NONE;
-}
-
 /*
  * Makes room for a packet of this session, priority and size that is counted already:
  * first of what is stale where most is held, then at the cost of who holds it;
@@ -250,13 +236,21 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u32 by
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_queue *q = bbq_queue_at(inst, session), *o;
 	struct bb_iface *iface = bbq_iface();
-	__u32 payer, victim;
+	__u32 payer, victim, tried = bb_zero;
 	__u64 arriving;
 
 	if (!in || !q || !iface)
 		return 0;
 	arriving = bbq_share(iface, 1, bytes);
 	while (bbq_full(in, iface, q) && bb_can_loop) {
+		/* It gets its room within the bound, or is refused. */
+		if (in->work <= BBQ_WORK_EVICT && tried)
+			return 0;
+		tried = 1;
+		if (in->doomed) {
+			bbq_free_doomed(inst, 0, now);
+			continue;
+		}
 		payer = 0; /* the session itself */
 		if (q->qlen <= iface->session_limit) {
 			__u32 user = bbq_payer(inst, q->user, arriving);
@@ -273,12 +267,14 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u32 by
 
 			if (!ses)
 				return 0;
-			bbq_purge(inst, payer, now, bbq_rate(iface, ses));
-			o->purged_ns = now; /* also where it only watches */
-			continue;
+			bbq_purge(inst, payer, now, bbq_rate(iface, ses), 0);
+			if (!bbq_full(in, iface, q))
+				break;
+			if (!o->nonempty)
+				continue;
 		}
-		victim = payer ? bbq_victim_for_others(inst, payer) :
-				 bbq_victim(inst, session, priority);
+		victim = payer ? bbq_victim(inst, payer, 0, 1) :
+				 bbq_victim(inst, session, priority, 0);
 		if (victim == BBQ_NONE)
 			return 0;
 		if (!bbq_drop_adu(inst, victim, BB_DROP_EVICTED, now))

@@ -20,12 +20,33 @@
 #define BBQ_NONE 0 /* no slot, no session: both count from 1 */
 #define BBQ_LISTS 9 /* one per priority; triage uses list 0; list 8 is of stale ones that may go */
 #define BBQ_STALE_LIST 8
-#define BBQ_FINGERS 4
+#define BBQ_LANES 4 /* above the lists: bbq_order.bpf.h */
+#define BBQ_RECENT_SHIFT 3 /* ADUs that are found by their ids: 2^this */
 #define BBQ_DEAD 8 /* ADUs remembered per session as given up */
 #define BBQ_DEAD_SHIFT 20 /* a unit is 1.05 ms */
 #define BBQ_DEAD_UNITS 4768 /* 5 s: whatever has its id afterwards is another ADU */
 #define BBQ_PURGE_NS 1000000ULL /* how long a stale packet may stay behind the head of a list */
 #define BBQ_QUANTUM 3028 /* bytes a session may send in its turn: two full frames */
+
+/*
+ * What one operation may do beside what each does: instructions, of which each step costs
+ * so many at most, by measurement. It stops when they are spent, and the next one goes on
+ * from there: all senders wait for the lock meanwhile.
+ */
+#define BBQ_WORK 3000 /* of a dequeue */
+#define BBQ_WORK_ENQUEUE 2600
+#define BBQ_WORK_FREE 700 /* a packet is freed */
+#define BBQ_WORK_DROP 350 /* an ADU is taken out of its list */
+#define BBQ_WORK_EVICT (BBQ_WORK_DROP + BBQ_WORK_FREE)
+#define BBQ_WORK_ROOM (BBQ_WORK_EVICT + 250) /* of an enqueue, kept for one eviction */
+#define BBQ_WORK_PLAN 120 /* an ADU is planned, or moved to another list */
+#define BBQ_WORK_LOOK 45 /* an ADU, a session or a user is compared with others */
+#define BBQ_WORK_STEP 30 /* a place is passed by in search of another one ... */
+#define BBQ_WORK_FIND 700 /* ... for which so much is there besides */
+#define BBQ_WORK_TURN 150 /* a session or user has its turn */
+#define BBQ_WORK_WAKE 350 /* a session is released from the wheel */
+/* Who waits for packets that are held back looks again after this, if work was left undone, too. */
+#define BBQ_AGAIN_NS 200000ULL
 
 /* A packet without a deadline is ordered as if it were of use this long. */
 #define BBQ_NOMINAL_NS BB_NSEC_PER_SEC
@@ -39,6 +60,11 @@ const volatile __u32 bbq_slots_n = 0; /* slots per instance, slot 0 included */
 const volatile __u32 bbq_instances_n = 1; /* transmit queues served */
 
 /* ---- one queued packet ---- */
+struct bbq_lane {
+	__u32 prev;
+	__u32 next;
+};
+
 struct bbq_slot {
 	struct sk_buff __kptr *skb;
 	__u64 key; /* place in its list: deadline, or arrival for fifo */
@@ -54,21 +80,24 @@ struct bbq_slot {
 	__u32 adu_bytes; /* first packet of an ADU only: its len and that of its chain */
 	__u32 last_len; /* first packet of an ADU only: len of the last one of its chain */
 	__u32 pkt_len; /* what the Qdisc's backlog counts */
+	struct bbq_lane lane[BBQ_LANES];
 	__u16 rule;
 	__u16 session;
 	__u8 priority;
 	__u8 treatment;
 	__u8 list;
-	__u8 finger; /* 1 + the finger that points here; 0 = none */
+	__u8 lanes; /* it is in so many of them */
 	__u8 flags;
 	__u8 rtp; /* bb_cb.rtp */
-	__u8 pad[2];
+	__u8 reason; /* first packet of a doomed ADU only: why it is freed */
+	__u8 pad;
 };
 
 #define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
 #define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
-#define BBQ_F_REPAIR 0x08 /* a retransmission */
 #define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent before */
+#define BBQ_F_REPAIR 0x08 /* a retransmission */
+#define BBQ_F_TCP 0x10 /* of a TCP socket of this host */
 
 /* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
 enum bbq_turn {
@@ -95,20 +124,30 @@ struct bbq_ring {
 	__u32 new_bytes; /* how far new ones are ahead of their part, see bbq_ring_head */
 };
 
+/* ---- triage: how far the plan of a session has come, and whom it would give up ---- */
+struct bbq_walk {
+	__u64 bytes; /* of the ADUs before `at` */
+	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
+	__s64 slack; /* how much later all before `at` may leave, ns */
+	__u64 end; /* when the last of them was to arrive */
+	__u32 at; /* the ADU that is next; 0 = from the first one on */
+	__u32 victim;
+	__u32 steps; /* ADUs before `at` that were looked at */
+	__u32 begun; /* some of the victim was sent */
+};
+
 /* ---- the queue of one session ---- */
 struct bbq_queue {
 	struct bbq_member m; /* first */
 	__u32 head[BBQ_LISTS];
 	__u32 tail[BBQ_LISTS];
-	__u32 finger[BBQ_FINGERS]; /* recent insertions: where the search for the next one starts */
-	__u64 finger_key[BBQ_FINGERS];
-	__u8 finger_list[BBQ_FINGERS];
+	__u32 lane_tail[BBQ_LANES];
+	__u32 recent[1 << BBQ_RECENT_SHIFT]; /* first packets of ADUs that packets came of lately */
 	__u32 qlen;
 	__u64 bytes; /* on the wire */
 	__u64 purged_ns; /* when the lists were looked through for stale packets last */
 	__u16 nonempty; /* bit l: list l has packets */
 	__u16 user; /* BBQ_MEDIA or its user; fixed from activation until it is idle */
-	__u8 finger_next; /* which finger to reuse next */
 	/*
 	 * Triage: of the most important priority seen lately, when its last packet
 	 * came, how long after the one before it, how long it could wait, and how
@@ -121,6 +160,9 @@ struct bbq_queue {
 	__u32 ahead_bytes; /* of 200 ms at most: wraps beyond 170 Gbit/s, to a load too small */
 	__u32 ahead_load; /* bytes/ns << BBQ_LOAD_SHIFT of the one before; 0 = there was none */
 	__u32 begun; /* the ADU of the packet that was sent last */
+	struct bbq_walk walk;
+	__u32 least; /* triage: an ADU that makes room before others; 0 = none is known */
+	__u32 looked; /* where the search for another one goes on; 0 = at the head */
 	__u64 turn_ns; /* heir to the session's rate: when its turn begins */
 	__u32 dead[BBQ_DEAD];
 	__u32 dead_at[BBQ_DEAD]; /* since when, in units of BBQ_DEAD_SHIFT */
@@ -164,15 +206,6 @@ struct bbq_plan {
 	__u32 session;
 };
 
-/* How far a walk over the ADUs of a session has come, and whom it would give up. */
-struct bbq_walk {
-	__u64 bytes; /* of the ADUs walked over */
-	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
-	__u32 at; /* the ADU that is next */
-	__u32 victim;
-	__u32 begun; /* some of the victim was sent */
-};
-
 /* What bbq_largest_waiting looks for. */
 struct bbq_search {
 	__u64 most; /* who pays must hold more than this */
@@ -208,8 +241,12 @@ struct bbq_instance {
 	__u64 inv; /* ns per byte (bbq_inverse) at ... */
 	__u64 inv_of; /* ... this rate of the interface */
 	struct bbq_plan plan;
-	struct bbq_walk walk;
 	struct bbq_search search;
+	struct bbq_lane place[BBQ_LANES]; /* what a new ADU stands between */
+	__s32 work; /* what is left of BBQ_WORK, or BBQ_WORK_ENQUEUE */
+	__u8 noticed; /* this operation has sent a drop notice */
+	__u8 more; /* something was left undone: come back at once */
+	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
 };
 
 /* ---- timing wheel of throttled sessions ---- */
@@ -257,6 +294,15 @@ bb_inline __u32 bbq_lowest(__u64 x)
 bb_inline struct bbq_instance *bbq_instance(__u32 inst)
 {
 	return bpf_map_lookup_elem(&bbq_instances, &inst);
+}
+
+/* A step of so much may not be taken in this operation; what is left undone is the next one's. */
+bb_inline int bbq_spent(struct bbq_instance *in, __s32 step)
+{
+	if (in->work >= step)
+		return 0;
+	in->more = 1;
+	return 1;
 }
 
 bb_inline struct bbq_slot *bbq_slot_at(__u32 idx)
@@ -375,7 +421,7 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 		struct bbq_queue *heir = bbq_queue_at(ses->heir - 1, session);
 
 		/* Its turn is over, or its packets are gone. */
-		if (ses->heir == inst + 1 || !heir || !heir->qlen)
+		if (ses->heir == inst + 1 || !heir || !heir->nonempty)
 			ses->heir = 0;
 	}
 	/* Before next_ns moves: who sees that it did may become heir. */

@@ -10,10 +10,10 @@
 
 #include "bbq_drop.bpf.h"
 
-/* ADUs a triage looks at: beyond them, staleness at the head decides alone. */
-#define BBQ_TRIAGE_WALK 128
-/* ADUs given up for one packet sent. */
-#define BBQ_TRIAGE_ROUNDS 4
+/* ADUs that must have been looked at before one of them is sent: two operations' work. */
+#define BBQ_TRIAGE_SURE 32
+/* More than any ADU has to spare. */
+#define BBQ_SLACK_MAX_NS (1LL << 62)
 /* Lateness of timers, and of who sends, that a plan allows for. */
 #define BBQ_TRIAGE_MARGIN_NS 200000ULL
 /* A packet more important than others is expected for this long after the last one. */
@@ -144,7 +144,7 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
 /*
  * Everything queued in the session, sent from `start` on, is out an owd before
  * the first of its deadlines: there is nothing to decide. The head need not be
- * due first, but what it overtook (bbq_early, bbq_before) begins to leave in
+ * due first, but what it overtook (bbq_early, bbq_overtake) begins to leave in
  * time if the last byte of all leaves by then.
  */
 bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q, __u64 start)
@@ -214,59 +214,108 @@ bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_slot *s, __u64 owd,
 }
 
 /*
- * One step of a walk: whether the ADU at walk->at would be late. Not inlined:
- * the verifier would follow all ways through one step into the next one.
+ * Moves the ADU behind the walk's next one in front of that (bbq_before). It takes the
+ * key that goes with its place, and is the walk's next one.
  */
-__noinline int bbq_late(const struct bbq_plan *plan, struct bbq_walk *walk)
+__noinline int bbq_overtake(__u32 inst, __u32 session)
 {
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bbq_slot *s, *b;
+	__u32 behind, before;
+
+	if (!q)
+		return 0;
+	s = bbq_slot_at(q->walk.at);
+	if (!s)
+		return 0;
+	behind = s->next;
+	before = s->prev;
+	b = bbq_slot_at(behind);
+	if (!b)
+		return 0;
+	bbq_unlink(q, b, behind);
+	b->key = s->key;
+	bbq_link(q, 0, behind, b, before, bbq_slot_at(before));
+	if (b->adu)
+		*bbq_recent(q, b->adu) = behind;
+	q->walk.at = behind;
+	return 0;
+}
+
+enum bbq_step {
+	BBQ_STEP_ON,
+	BBQ_STEP_OVERTAKE, /* the ADU behind the one at walk->at must go before it */
+	BBQ_STEP_LATE, /* the ADU at walk->at would be late */
+	BBQ_STEP_END, /* nothing is late. The last ADU is looked at again: it may grow. */
+};
+
+/*
+ * One step of the walk of plan->session. Not inlined: the verifier would follow all
+ * ways through one step into the next one.
+ */
+__noinline int bbq_step(const struct bbq_plan *plan)
+{
+	__u64 worst, weight, due, bytes, begins, owd, now;
+	__u32 at, victim, begun;
+	struct bbq_walk *walk;
 	struct bbq_slot *s, *b;
 	struct bbq_queue *q;
-	__u64 weight, due, before, owd, now;
-	__u32 behind;
+	__s64 slack;
 
-	if (!plan || !walk)
-		return 0;
+	if (!plan)
+		return BBQ_STEP_END;
 	owd = plan->owd;
 	now = plan->now;
 	q = bbq_queue_at(plan->inst, plan->session);
-	s = bbq_slot_at(walk->at);
-	if (!q || !s)
-		return 0;
-	behind = s->next;
-	b = bbq_slot_at(behind);
-	if (b && bbq_before(plan, b, s, owd)) {
-		bbq_unlink(q, s);
-		bbq_link(q, 0, walk->at, s, behind, b);
-		/* Against the order of the keys: what still comes of s finds it by this. */
-		bbq_finger_set(q, q->finger_next, s, walk->at);
-		q->finger_next = (q->finger_next + 1) & (BBQ_FINGERS - 1);
-		walk->at = behind;
-		s = b;
-	}
-	walk->bytes += s->adu_bytes;
+	if (!q)
+		return BBQ_STEP_END;
+	walk = &q->walk;
+	at = walk->at;
+	s = bbq_slot_at(at);
+	if (!s)
+		return BBQ_STEP_END;
+	b = bbq_slot_at(s->next);
+	if (b && bbq_before(plan, b, s, owd))
+		return BBQ_STEP_OVERTAKE;
+	bytes = walk->bytes + s->adu_bytes;
+	worst = walk->worst;
+	victim = walk->victim;
+	begun = walk->begun;
+	slack = walk->slack;
 	if (!s->deadline)
 		goto next;
 	weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
-	if (weight >= walk->worst && s->treatment != BB_TREAT_FORWARD) {
-		walk->worst = weight;
-		walk->victim = walk->at;
-		walk->begun = s->flags & BBQ_F_BEGUN;
+	if (weight >= worst && s->treatment != BB_TREAT_FORWARD) {
+		worst = weight;
+		victim = at;
+		begun = s->flags & BBQ_F_BEGUN;
 	}
 	due = s->deadline;
 	/* At the cost of what is less important only, and not of link time that is spent already. */
-	if (walk->worst >> 32 > s->priority + 1U && !walk->begun)
+	if (worst >> 32 > s->priority + 1U && !begun)
 		due = bbq_due(s, owd);
-	before = walk->bytes - s->last_len + bbq_expected(q, s, owd, now);
-	if (bb_stale(bbq_begins(plan, now, before), owd, due)) {
+	begins = bbq_begins(plan, now, bytes - s->last_len + bbq_expected(q, s, owd, now));
+	if (bb_stale(begins, owd, due)) {
 		/* Not even alone: nothing else must suffer for it. */
 		if (s->treatment != BB_TREAT_FORWARD &&
 		    bb_stale(bbq_begins(plan, now, s->adu_bytes - s->last_len), owd, s->deadline))
-			walk->victim = walk->at;
-		return 1;
+			victim = at;
+		walk->victim = victim;
+		return BBQ_STEP_LATE;
 	}
+	if (slack > (__s64)(due - owd - begins))
+		slack = due - owd - begins;
 next:
+	if (!s->next)
+		return BBQ_STEP_END;
+	walk->bytes = bytes;
+	walk->worst = worst;
+	walk->victim = victim;
+	walk->begun = begun;
+	walk->slack = slack;
+	walk->steps++;
 	walk->at = s->next;
-	return 0;
+	return BBQ_STEP_ON;
 }
 
 /*
@@ -279,6 +328,11 @@ next:
  *
  * Decided when the link is free and not when a packet comes: the rest of a
  * burst is known by then, and what waits costs nothing.
+ *
+ * A walk goes on where the one before ended, if what it passed by has only been
+ * sent since, and no later than planned. One that takes long goes on with the next
+ * packet's turn: this one may go, as there is time for what comes first. Returns 1 where it
+ * may not yet: something was given up, so the first may be next.
  */
 __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 {
@@ -288,6 +342,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	struct bb_iface *iface = bbq_iface();
 	struct bbq_plan *plan;
 	struct bbq_walk *walk;
+	__u32 dropped = bb_zero, sure = BBQ_TRIAGE_SURE;
 	struct bbq_user *u;
 
 	if (!q || !ses || !in || !iface)
@@ -296,7 +351,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	if (!u)
 		return 0;
 	plan = &in->plan;
-	walk = &in->walk;
+	walk = &q->walk;
 	plan->inst = inst;
 	plan->session = session;
 	plan->now = now;
@@ -305,23 +360,47 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	if (bbq_all_in_time(plan, q, now + BBQ_TRIAGE_MARGIN_NS))
 		return 0;
 
-	for (__u32 round = bb_zero; round < BBQ_TRIAGE_ROUNDS && bb_can_loop; round++) {
-		int late = 0;
-
-		walk->bytes = 0;
-		walk->worst = 0;
-		walk->at = q->head[0];
-		walk->victim = BBQ_NONE;
-		walk->begun = 0;
-		for (__u32 n = bb_zero;
-		     n < BBQ_TRIAGE_WALK && walk->at != BBQ_NONE && !late && bb_can_loop; n++)
-			late = bbq_late(plan, walk);
-		if (!late || walk->victim == BBQ_NONE)
-			return 0;
-		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);
+	if (walk->at != BBQ_NONE) {
+		walk->slack -= (__s64)(now + plan->owd + bbq_until(plan, walk->bytes) - walk->end);
+		if (walk->slack < 0) {
+			walk->at = BBQ_NONE;
+			sure = 0; /* else time would pass for ever */
+		}
 	}
-	q->unplanned = 1; /* the next packet's turn goes on */
-	return 0;
+	while (bb_can_loop) {
+		int step;
+
+		if (walk->at == BBQ_NONE) {
+			walk->at = q->head[0];
+			if (walk->at == BBQ_NONE)
+				return 0;
+			walk->bytes = 0;
+			walk->worst = 0;
+			walk->victim = BBQ_NONE;
+			walk->begun = 0;
+			walk->slack = BBQ_SLACK_MAX_NS;
+			walk->steps = 0;
+		}
+		if (in->work <= 0) {
+			q->unplanned = 1;
+			break;
+		}
+		in->work -= BBQ_WORK_PLAN;
+		step = bbq_step(plan);
+		if (step == BBQ_STEP_OVERTAKE)
+			bbq_overtake(inst, session);
+		if (step == BBQ_STEP_ON || step == BBQ_STEP_OVERTAKE)
+			continue;
+		if (step == BBQ_STEP_END || walk->victim == BBQ_NONE)
+			break;
+		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);
+		dropped = 1;
+	}
+	walk->end = now + plan->owd + bbq_until(plan, walk->bytes);
+	if (!q->unplanned || (!dropped && walk->steps >= sure))
+		return 0;
+	in->more = 1;
+	return 1;
 }
 
 /* A packet came that what is less important must not stand in the way of. */
@@ -336,6 +415,7 @@ bb_inline void bbq_expect(struct bbq_queue *q, struct bbq_slot *s, __u64 owd, __
 	if (priority != q->ahead_priority || gap >= BBQ_AHEAD_NS) {
 		q->ahead_gap = BBQ_AHEAD_NS;
 		q->ahead_load = 0;
+		q->walk.at = BBQ_NONE;
 		q->ahead_from_ns = now;
 		q->ahead_bytes = 0;
 	} else {
@@ -343,6 +423,7 @@ bb_inline void bbq_expect(struct bbq_queue *q, struct bbq_slot *s, __u64 owd, __
 		if (period >= BBQ_AHEAD_NS) {
 			load = ((__u64)q->ahead_bytes << BBQ_LOAD_SHIFT) / period;
 			q->ahead_load = load < BBQ_LOAD_MAX ? load : BBQ_LOAD_MAX;
+			q->walk.at = BBQ_NONE;
 			q->ahead_from_ns = now;
 			q->ahead_bytes = 0;
 		}

@@ -60,6 +60,16 @@ bb_inline void bbq_ring_take(struct bbq_ring *r, struct bbq_member *m)
 	r->members--;
 }
 
+/* m, the head, has nothing left of its turn. Who takes turns with nobody has all that it owes at once. */
+bb_inline void bbq_next_turn(const struct bbq_ring *r, struct bbq_member *m)
+{
+	__u32 turns = 1;
+
+	if (r->members == 1)
+		turns += (__u32)-m->deficit / BBQ_QUANTUM;
+	m->deficit += turns * BBQ_QUANTUM;
+}
+
 /* m sent so many bytes. */
 bb_inline void bbq_ring_sent(struct bbq_ring *r, struct bbq_member *m, __u32 bytes)
 {
@@ -251,7 +261,7 @@ bb_inline void bbq_wake(__u32 inst, struct bbq_instance *in, struct bbq_queue *q
 	in->throttled--;
 	if (!u)
 		return;
-	if (!q->qlen) {
+	if (!q->nonempty) {
 		q->m.turn = BBQ_IDLE;
 		u->active--;
 		return;
@@ -261,7 +271,10 @@ bb_inline void bbq_wake(__u32 inst, struct bbq_instance *in, struct bbq_queue *q
 		bbq_user_append(inst, in, u, user, BBQ_OLD);
 }
 
-/* Gives every session whose time has come its place among the old ones. */
+/*
+ * Gives every session whose time has come its place among the old ones. With half of the operation's
+ * work: the others wait for the next one, and something is sent meanwhile.
+ */
 __noinline int bbq_release(__u32 inst, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
@@ -273,26 +286,32 @@ __noinline int bbq_release(__u32 inst, __u64 now)
 	while (bb_can_loop) {
 		__u32 bucket, session;
 
+		/* The rest of a bucket is there still. */
+		if (in->work <= BBQ_WORK / 2)
+			return 0;
 		tick = bbq_wheel_first(w, w->tick);
 		if (!tick || tick > today)
 			break;
 		bucket = tick & (BBQ_WHEEL_TICKS - 1);
 		session = w->bucket[bucket];
-		w->bucket[bucket] = BBQ_NONE;
-		w->word[bucket >> 6] &= ~(1ULL << (bucket & 63));
-		if (!w->word[bucket >> 6])
-			w->words &= ~(1ULL << (bucket >> 6));
 		w->tick = tick;
-		while (session && bb_can_loop) {
+		while (session && in->work > BBQ_WORK / 2 && bb_can_loop) {
 			struct bbq_queue *q = bbq_queue_at(inst, session);
 			__u32 next;
 
 			if (!q)
 				break;
+			in->work -= BBQ_WORK_WAKE;
 			next = q->m.next;
 			bbq_wake(inst, in, q, session);
 			session = next;
 		}
+		w->bucket[bucket] = session;
+		if (session)
+			continue;
+		w->word[bucket >> 6] &= ~(1ULL << (bucket & 63));
+		if (!w->word[bucket >> 6])
+			w->words &= ~(1ULL << (bucket >> 6));
 	}
 	w->tick = today;
 	in->wake_ns = tick << BBQ_WHEEL_SHIFT;

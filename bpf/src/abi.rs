@@ -21,6 +21,7 @@ pub const BB_CB_ADU: u32 = 2;
 pub const BB_CB_ADU_LAST: u32 = 4;
 pub const BB_CB_SOCK: u32 = 8;
 pub const BB_CB_REPAIR: u32 = 16;
+pub const BB_CB_TCP: u32 = 32;
 pub const BB_RTP: u32 = 128;
 pub const BB_PAYLOAD_TYPES: u32 = 256;
 pub const BB_MAX_RULES: u32 = 16384;

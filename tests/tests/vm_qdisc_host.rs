@@ -68,6 +68,7 @@ fn nothing_is_lost_uncounted_over_random_traffic() {
                     deadline,
                     len: rng.random_range(60..1500),
                     repair: rng.random_bool(0.1),
+                    tcp: rng.random_bool(0.1),
                     rtp: 0,
                 });
                 sent += 1;

@@ -139,6 +139,42 @@ fn a_session_pays_with_what_matters_least_to_it() {
 }
 
 #[test]
+fn local_tcp_pays_after_all_else() {
+    for method in [BB_FIFO, BB_RING, BB_TRIAGE] {
+        let mut lab = full(&format!("tcp{method}"), method, 20);
+        lab.shut_link();
+        // It came first, and matters least by its priority.
+        for _ in 0..12 {
+            lab.send(&Packet {
+                rule: 2,
+                priority: 7,
+                tcp: true,
+                ..Packet::default()
+            });
+        }
+        for _ in 0..8 {
+            lab.send(&Packet {
+                priority: 0,
+                ..packet(10)
+            });
+        }
+        let lost = |rule| lab.rule(rule).dropped[BB_DROP_EVICTED as usize];
+        let other = Packet {
+            rule: 3,
+            ..packet(11)
+        };
+        for n in 0..8 {
+            assert_eq!((lost(1), lost(2)), (n, 0), "method {method}");
+            lab.send(&other);
+        }
+        // Nothing else is left, and who holds most still pays.
+        lab.send(&other);
+        assert_eq!((lost(1), lost(2)), (8, 1), "method {method}");
+        assert_eq!(dropped(&lab.session(11)), 0, "method {method}");
+    }
+}
+
+#[test]
 fn what_has_expired_goes_first() {
     let lab = full("exd", BB_TRIAGE, 20);
     for session in [10, 12] {
@@ -155,12 +191,21 @@ fn what_has_expired_goes_first() {
     while now_ns() <= deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    for _ in 0..11 {
-        lab.send(&packet(12));
+    // An operation frees a few of them, at least one for each that comes, and nobody else pays.
+    for n in 0..21 {
+        lab.send(&packet(if n < 11 { 12 } else { 10 }));
+        assert_eq!((evicted(&lab, 10), dropped(&lab.session(12))), (0, 0));
     }
-    let stale = lab.session(10).dropped[BB_DROP_STALE as usize];
-    assert_eq!((stale, evicted(&lab, 10)), (14, 0));
-    assert_eq!((lab.session(12).queued, evicted(&lab, 12)), (10, 0));
+    let fresh = lab.session(10);
+    assert_eq!(
+        (fresh.dropped[BB_DROP_STALE as usize], fresh.queued),
+        (14, 10)
+    );
+    assert_eq!((dropped(&fresh), fresh.packets_sent), (14, 1));
+    assert_eq!(lab.session(12).queued, 10);
+    // Once there is nothing stale, one of those who hold most pays.
+    lab.send(&packet(12));
+    assert_eq!(evicted(&lab, 10) + evicted(&lab, 12), 1);
 }
 
 #[test]
@@ -172,16 +217,30 @@ fn bytes_are_limited_whatever_it_takes() {
     for _ in 0..80 {
         lab.send(&packet(10));
     }
-    for _ in 0..3 {
-        lab.send(&Packet {
-            len: 1_500,
-            ..packet(11)
-        });
+    let large = Packet {
+        len: 1_500,
+        ..packet(11)
+    };
+    lab.send(&large);
+    lab.send(&large);
+    assert_eq!((evicted(&lab, 10), lab.session(11).queued), (0, 2));
+    // 500 bytes too many: three packets of 200. One operation frees less than that, so the next
+    // one finds the rest.
+    lab.send(&large);
+    let first = evicted(&lab, 10);
+    assert!((1..3).contains(&first), "{first}");
+    assert_eq!(lab.session(11).queued, 2);
+    for _ in 0..2 {
+        if lab.session(11).queued < 3 {
+            lab.send(&large);
+        }
     }
-    // 500 bytes too many: three packets of 200.
+    assert_eq!(lab.session(11).queued, 3);
     assert_eq!((evicted(&lab, 10), evicted(&lab, 11)), (3, 0));
+    let refused = dropped(&lab.session(11));
+    assert!(refused <= 2, "{refused}");
     // Few large packets are more than many small ones.
-    for _ in 0..10 {
+    for _ in 0..30 {
         lab.send(&Packet {
             len: 1_500,
             ..packet(12)
@@ -191,7 +250,7 @@ fn bytes_are_limited_whatever_it_takes() {
     let bytes = queued[0] * 200 + (queued[1] + queued[2]) * 1_500;
     assert!(bytes <= 20_000, "{queued:?}");
     assert!(bytes > 20_000 - 1_500, "{queued:?}");
-    assert_eq!(dropped(&lab.session(11)), 0, "{queued:?}");
+    assert_eq!(dropped(&lab.session(11)), refused, "{queued:?}");
     for session in [10, 11, 12] {
         assert_conserved("session", &lab.session(session));
     }

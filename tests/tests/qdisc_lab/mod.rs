@@ -49,6 +49,8 @@ pub(crate) struct Packet {
     pub(crate) len: usize,
     /// A retransmission.
     pub(crate) repair: bool,
+    /// Of a TCP socket of this host.
+    pub(crate) tcp: bool,
     /// `BB_RTP` and the payload type.
     pub(crate) rtp: u8,
 }
@@ -64,6 +66,7 @@ impl Default for Packet {
             deadline: 0,
             len: 200,
             repair: false,
+            tcp: false,
             rtp: 0,
         }
     }
@@ -81,6 +84,9 @@ impl Packet {
         }
         if self.repair {
             flags |= BB_CB_REPAIR;
+        }
+        if self.tcp {
+            flags |= BB_CB_TCP;
         }
         let cb = bb_cb {
             rule: self.rule,

@@ -236,7 +236,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	list = bbq_list_of(iface->method, priority, deadline, rate);
 
-	if (bbq_dead(q, s, now)) {
+	if (bbq_dead(inst, q, s, now)) {
 		if (!(iface->flags & BB_IFACE_OBSERVE)) {
 			refuse = BB_DROP_ADU;
 			goto refused;
@@ -246,7 +246,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	if (bbq_full(in, iface, q)) {
 		if (!bbq_make_room(inst, session, priority, s->len, now))
 			refuse = BB_DROP_OVERFLOW;
-		else if (bbq_dead(q, s, now) && !(iface->flags & BB_IFACE_OBSERVE))
+		else if (bbq_dead(inst, q, s, now) && !(iface->flags & BB_IFACE_OBSERVE))
 			refuse = BB_DROP_ADU; /* the room was that of its own ADU */
 		if (refuse != BB_REASONS)
 			goto refused;

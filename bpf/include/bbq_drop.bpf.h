@@ -171,16 +171,25 @@ bb_inline void bbq_adu_kill(struct bbq_queue *q, __u32 adu, __u64 now)
 	q->dead_any = 1;
 }
 
-/* The ADU of this packet lost one, so that it is worth nothing; what is forwarded does not count on the rest. */
-bb_inline int bbq_dead(struct bbq_queue *q, struct bbq_slot *s, __u64 now)
+/* Is this ADU of the session remembered as one that lost a packet? A call, for the verifier's sake. */
+__noinline int bbq_lost_one(__u32 inst, __u32 session, __u32 adu, __u64 now)
 {
-	if (!s->adu || !q->dead_any || s->treatment == BB_TREAT_FORWARD)
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+
+	if (!q)
 		return 0;
 	for (__u32 i = 0; i < BBQ_DEAD; i++)
-		if (q->dead[i] == s->adu &&
+		if (q->dead[i] == adu &&
 		    (__u32)(now >> BBQ_DEAD_SHIFT) - q->dead_at[i] < BBQ_DEAD_UNITS)
 			return 1;
 	return 0;
+}
+
+/* The ADU of this packet lost one, so that it is worth nothing; what is forwarded does not count on the rest. */
+bb_inline int bbq_dead(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, __u64 now)
+{
+	return s->adu && q->dead_any && s->treatment != BB_TREAT_FORWARD &&
+	       bbq_lost_one(inst, s->session, s->adu, now);
 }
 
 /*

@@ -291,13 +291,13 @@ mod tests {
     #[test]
     fn two_swapped_fields_of_one_size_are_another_layout() {
         let ours = section(bestby_bpf::MAPS);
-        let theirs = renamed(&ours, "user", "heir");
+        let theirs = renamed(&ours, "user", "turn");
         let layout = |bytes: &[u8]| Btf::parse(bytes).unwrap().declared("bb_sessions").unwrap();
         let (is, wants) = (layout(&theirs), layout(&ours));
         assert_eq!(difference(&wants, &wants), None);
         let said = difference(&is, &wants).unwrap();
         assert!(
-            said.contains("value.key.heir (4 bytes at byte")
+            said.contains("value.key.turn (4 bytes at byte")
                 && said.contains("wants value.key.user"),
             "{said}"
         );

@@ -328,7 +328,7 @@ struct bb_session {
 	__u64 next_ns; /* mode qdisc: its next packet may start then; all transmit queues share it */
 	__u64 next_rate; /* the rate by which that was reckoned; 0 = none was */
 	__u16 sent_by; /* mode qdisc: 1 + the instance that sent its last packet; 0 = none did */
-	__u16 heir; /* mode qdisc: 1 + the instance whose turn is next; 0 = none was too late */
+	__u16 turn; /* mode qdisc: 1 + the instance whose turn is next; 0 = none was too late */
 	__u16 user; /* index into bb_users; 0 where key.media is set, and for what is nobody's */
 	__u16 pad;
 	__u64 wait_from_ns; /* when the window of wait_ns[0] began (bb_rtt.h) */

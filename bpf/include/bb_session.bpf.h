@@ -40,7 +40,7 @@ static __always_inline void bb_wipe_session(struct bb_session *session)
 	session->next_ns = 0;
 	session->next_rate = 0;
 	session->sent_by = 0;
-	session->heir = 0;
+	session->turn = 0;
 	session->wait_from_ns = 0;
 	session->user = BB_USER_NONE;
 	__builtin_memset(&session->counters, 0, sizeof(session->counters));

@@ -168,8 +168,8 @@ bb_inline void bbq_walk_grown(struct bbq_queue *q, const struct bbq_slot *s, __u
  */
 bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s, __u32 sent)
 {
-	__u32 heir = s->chain, next = s->next, head = next, l = s->list;
-	struct bbq_slot *h = bbq_slot_at(heir), *n;
+	__u32 successor = s->chain, next = s->next, head = next, l = s->list;
+	struct bbq_slot *h = bbq_slot_at(successor), *n;
 
 	if (l >= BBQ_LISTS)
 		return;
@@ -187,20 +187,20 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s, __u32 sent)
 		h->next = next;
 		h->prev = BBQ_NONE;
 		h->lanes = 0;
-		head = heir;
+		head = successor;
 	}
 	if (s->adu && *bbq_recent(q, s->adu) == sent)
-		*bbq_recent(q, s->adu) = heir;
+		*bbq_recent(q, s->adu) = successor;
 	if (q->least == sent)
-		q->least = heir;
+		q->least = successor;
 	if (q->looked == sent)
 		q->looked = head;
 	q->head[l] = head;
 	n = bbq_slot_at(next);
 	if (n)
-		n->prev = heir;
+		n->prev = successor;
 	else
-		q->tail[l] = heir;
+		q->tail[l] = successor;
 	if (!head)
 		q->nonempty &= ~(1U << l);
 }

@@ -163,7 +163,7 @@ struct bbq_queue {
 	struct bbq_walk walk;
 	__u32 least; /* triage: an ADU that makes room before others; 0 = none is known */
 	__u32 looked; /* where the search for another one goes on; 0 = at the head */
-	__u64 turn_ns; /* heir to the session's rate: when its turn begins */
+	__u64 turn_ns; /* where the session's next turn is this instance's: when it begins */
 	__u32 dead[BBQ_DEAD];
 	__u32 dead_at[BBQ_DEAD]; /* since when, in units of BBQ_DEAD_SHIFT */
 	__u8 dead_next;
@@ -383,25 +383,25 @@ bb_inline void bbq_rate_changed(__u64 *next_ns, __u64 *reckoned, __u64 now, __u6
 }
 
 /*
- * How long others leave a session's rate to its heir, should that one's timer be
- * late. With two ticks of the wheel still less than BB_PACE_CREDIT_NS: who waited
+ * How long the other instances wait for the one whose turn is next, should its timer
+ * be late. With two ticks of the wheel still less than BB_PACE_CREDIT_NS: who waited
  * in vain makes up for it.
  */
-#define BBQ_HEIR_NS 500000ULL
+#define BBQ_TURN_NS 500000ULL
 
 /*
  * When this instance may send a packet of a session with a rate. The timers of all
- * instances that wait for it go off together: were it whose is first, that could
- * be the same one for ever. So one that was too late is the heir (bbq_throttle): the
- * next turn is its own. If it is later than BBQ_HEIR_NS others go on, and it may
- * send when it comes; next_ns, which counts that, makes all wait for it.
+ * instances that wait for it go off together. If whoever is first could send, that
+ * might be the same one for ever. So an instance that was too late gets the next turn
+ * (bbq_throttle). If it is later than BBQ_TURN_NS, others go on, and it may send when
+ * it comes; next_ns, which counts that, makes all wait for it.
  */
 bb_inline __u64 bbq_allowed(struct bb_session *ses, struct bbq_queue *q, __u32 inst)
 {
-	if (!ses->heir)
+	if (!ses->turn)
 		return ses->next_ns;
-	if (ses->heir != inst + 1)
-		return ses->next_ns + BBQ_HEIR_NS;
+	if (ses->turn != inst + 1)
+		return ses->next_ns + BBQ_TURN_NS;
 	return q->turn_ns < ses->next_ns ? q->turn_ns : ses->next_ns;
 }
 
@@ -417,14 +417,14 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 
 	if (ses->key.user && rate < bytes)
 		rate = bytes;
-	if (ses->heir) {
-		struct bbq_queue *heir = bbq_queue_at(ses->heir - 1, session);
+	if (ses->turn) {
+		struct bbq_queue *next = bbq_queue_at(ses->turn - 1, session);
 
 		/* Its turn is over, or its packets are gone. */
-		if (ses->heir == inst + 1 || !heir || !heir->nonempty)
-			ses->heir = 0;
+		if (ses->turn == inst + 1 || !next || !next->nonempty)
+			ses->turn = 0;
 	}
-	/* Before next_ns moves: who sees that it did may become heir. */
+	/* Before next_ns moves: who sees that it did may get the next turn. */
 	ses->sent_by = inst + 1;
 	ses->next_rate = ses->rate;
 	bbq_use(&ses->next_ns, now, bytes, rate);

@@ -195,9 +195,9 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now, __u64 departs)
 
 	if (!in || !q || !ses || !w)
 		return 0;
-	if (!departs && !ses->heir && ses->sent_by != inst + 1) {
+	if (!departs && !ses->turn && ses->sent_by != inst + 1) {
 		q->turn_ns = ses->next_ns;
-		ses->heir = inst + 1;
+		ses->turn = inst + 1;
 	}
 	today = now >> BBQ_WHEEL_SHIFT;
 	if (!in->throttled)

@@ -649,7 +649,7 @@ pub struct bb_session {
     pub next_ns: __u64,
     pub next_rate: __u64,
     pub sent_by: __u16,
-    pub heir: __u16,
+    pub turn: __u16,
     pub user: __u16,
     pub pad: __u16,
     pub wait_from_ns: __u64,
@@ -668,7 +668,7 @@ const _: () = {
     ["Offset of field: bb_session::next_rate"]
         [::std::mem::offset_of!(bb_session, next_rate) - 72usize];
     ["Offset of field: bb_session::sent_by"][::std::mem::offset_of!(bb_session, sent_by) - 80usize];
-    ["Offset of field: bb_session::heir"][::std::mem::offset_of!(bb_session, heir) - 82usize];
+    ["Offset of field: bb_session::turn"][::std::mem::offset_of!(bb_session, turn) - 82usize];
     ["Offset of field: bb_session::user"][::std::mem::offset_of!(bb_session, user) - 84usize];
     ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 86usize];
     ["Offset of field: bb_session::wait_from_ns"]

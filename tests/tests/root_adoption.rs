@@ -81,7 +81,7 @@ fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
         let mut builder = ObjectBuilder::default();
         builder.pin_root_path(&other).unwrap();
         // Two fields of a session, of one size.
-        let build = swap_fields(bestby_bpf::MAPS, ["user", "heir"]);
+        let build = swap_fields(bestby_bpf::MAPS, ["user", "turn"]);
         let object = builder.open_memory(&build).unwrap().load().unwrap();
         fs::rename(pins.join("bb_sessions"), other.join("ours")).unwrap();
         fs::rename(other.join("bb_sessions"), pins.join("bb_sessions")).unwrap();
@@ -91,7 +91,7 @@ fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
         let said = refusal(lab);
         for part in [
             "bb_sessions is not from this version",
-            "value.key.heir (4 bytes at byte",
+            "value.key.turn (4 bytes at byte",
             "wants value.key.user",
             "iface detach",
             "nothing was changed",

@@ -70,6 +70,6 @@ fn one_whose_packets_are_gone_is_not_waited_for() {
     // The first of them may just have been in time.
     assert_eq!((gone.packets_in, gone.queued), (3, 0));
     assert!(dropped(&gone) >= 2, "{gone:?}");
-    assert_eq!(lab.heir(10), None);
+    assert_eq!(lab.turn(10), None);
     assert!(sent[0].abs_diff(allowed) <= 2, "{sent:?} of {allowed}");
 }

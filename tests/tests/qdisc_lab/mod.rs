@@ -478,8 +478,8 @@ impl Lab {
     }
 
     /// The instance whose turn is next, if one was too late for its last.
-    pub(crate) fn heir(&self, session: u16) -> Option<u16> {
-        self.session_of(session).heir.checked_sub(1)
+    pub(crate) fn turn(&self, session: u16) -> Option<u16> {
+        self.session_of(session).turn.checked_sub(1)
     }
 
     pub(crate) fn queue(&self) -> &Loaded {

@@ -72,7 +72,7 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 	}
 	if (w->meta.flags & BB_M_COUNTED)
 		flags |= BB_CB_SOCK;
-	if (w->packet.key.proto == BB_PROTO_TCP && skb->sk)
+	if (w->packet.key.proto == BB_PROTO_TCP && !(w->packet.flags & BB_P_MALFORMED) && skb->sk)
 		flags |= BB_CB_TCP;
 	if (w->meta.flags & BB_M_REPAIR)
 		flags |= BB_CB_REPAIR;

@@ -9,11 +9,11 @@ use bestby_api::{
 use clap::Args;
 use hyper::Method;
 
-use crate::args::value;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::format::{or_dash, time};
 use crate::output::Output;
+use crate::setting::value;
 use crate::table::Table;
 
 #[derive(Debug, Args)]

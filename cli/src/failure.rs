@@ -1,11 +1,6 @@
-//! What went wrong, for the operator and for the exit code.
+//! What went wrong.
 
 use std::io;
-use std::process::ExitCode;
-
-use bestby_api::{ErrorBody, ErrorDetail};
-
-use crate::output::Output;
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -35,20 +30,5 @@ impl Failure {
             return Self::Closed;
         }
         Self::new(format!("cannot write the output: {error}"), "")
-    }
-
-    /// Prints it and gives the exit code.
-    pub(crate) fn report(self, output: &Output) -> ExitCode {
-        let (message, hint, code) = match self {
-            Self::Closed => return ExitCode::SUCCESS,
-            Self::Reported => return ExitCode::from(1),
-            Self::Message(message, hint) => (message, hint, 1),
-            Self::Usage(message) => (message, "see --help".to_string(), 2),
-        };
-        let body = ErrorBody {
-            error: ErrorDetail { message, hint },
-        };
-        output.error(&body);
-        ExitCode::from(code)
     }
 }

@@ -10,11 +10,11 @@ use bestby_api::{
 use clap::{Args, Subcommand};
 use hyper::Method;
 
-use crate::args::{Setting, change, setting, value};
 use crate::client::{Client, part};
 use crate::failure::Failure;
 use crate::format::{bytes, or_dash};
 use crate::output::Output;
+use crate::setting::{Setting, change, setting, value};
 use crate::stats::drop_reasons;
 use crate::table::Table;
 

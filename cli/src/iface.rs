@@ -8,11 +8,11 @@ use bestby_api::{
 };
 use clap::{Args, Subcommand};
 
-use crate::args::value;
 use crate::client::{Client, part};
 use crate::failure::Failure;
 use crate::format::{memory, or_dash};
 use crate::output::Output;
+use crate::setting::value;
 use crate::table::Table;
 
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,7 @@ mod format;
 mod iface;
 mod output;
 mod session;
+mod setting;
 mod stats;
 mod table;
 #[cfg(test)]
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     let output = Output::new(args.json);
     match run(args, &output) {
         Ok(code) => code,
-        Err(failure) => failure.report(&output),
+        Err(failure) => output.failure(failure),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Writing: text or JSON on standard output, errors on standard error, no colour unless a person reads it.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
-use bestby_api::{Done, ErrorBody};
+use bestby_api::{Done, ErrorBody, ErrorDetail};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -72,8 +73,23 @@ impl Output {
         }
     }
 
+    /// Prints what went wrong and gives the exit code.
+    pub(crate) fn failure(self, failure: Failure) -> ExitCode {
+        let (message, hint, code) = match failure {
+            Failure::Closed => return ExitCode::SUCCESS,
+            Failure::Reported => return ExitCode::from(1),
+            Failure::Message(message, hint) => (message, hint, 1),
+            Failure::Usage(message) => (message, "see --help".to_string(), 2),
+        };
+        let body = ErrorBody {
+            error: ErrorDetail { message, hint },
+        };
+        self.error(&body);
+        ExitCode::from(code)
+    }
+
     /// Prints an error.
-    pub(crate) fn error(self, body: &ErrorBody) {
+    fn error(self, body: &ErrorBody) {
         let mut stderr = anstream::stderr();
         let _ = if self.json {
             writeln!(

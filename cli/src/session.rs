@@ -7,11 +7,11 @@ use bestby_api::{Owd, PeerInfo, Rate, SessionInfo, SessionList, SessionSet, path
 use clap::Subcommand;
 use hyper::Method;
 
-use crate::args::{Setting, change, setting};
 use crate::client::{Client, part};
 use crate::failure::Failure;
 use crate::format::{or_dash, rate, time};
 use crate::output::Output;
+use crate::setting::{Setting, change, setting};
 use crate::table::Table;
 
 #[derive(Debug, Subcommand)]

@@ -1,16 +1,29 @@
 //! What an attached interface is: remembered across restarts, and as the kernel side reads it.
 
+use std::path::Path;
+
 use bestby_api::{AttachRequest, DevName, Method, Mode, PlainShare, Rate, SessionKey};
 use bestby_bpf::abi;
 use serde::{Deserialize, Serialize};
 
-use crate::segment::Segmenter;
+use crate::error::{Error, Result};
 use crate::tc::{Link, MAJOR, Qdisc};
 
 /// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of slots.
 const DEFAULT_LIMIT: u32 = 10_000;
 /// From this rate on (1 Gbit/s, in bytes/s) one CPU may not be enough for a shaped interface.
 const PARALLEL_RATE: u64 = 125_000_000;
+
+/// What was done for super-packets of an interface: remembered with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segmenter {
+    /// Index of the device that cuts them; 0: there is none.
+    pub ifindex: u32,
+    /// `gso_max_segs` that we gave the interface.
+    pub segs: u32,
+    /// What it was before.
+    pub earlier_segs: u32,
+}
 
 /// An attached interface, as it is remembered across restarts of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +162,28 @@ impl Attached {
             link_rate: 0,
         }
     }
+}
+
+/// Refuses the records of another network namespace: its devices would seem to be gone, and their pins with them.
+pub(crate) fn same_namespace(kept: &[(u32, Attached)], netns: u64, dir: &Path) -> Result<()> {
+    let foreign: Vec<&str> = kept
+        .iter()
+        .filter(|(_, a)| a.netns != 0 && a.netns != netns)
+        .map(|(_, a)| a.dev.as_str())
+        .collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
+        "{}: what is pinned there is of another network namespace (interfaces {})",
+        dir.display(),
+        foreign.join(", ")
+    ))
+    .hint(format!(
+        "start bestbyd in that namespace, or give this one its own --bpffs and --socket; \
+         if that namespace is gone: rm -r {}",
+        dir.display()
+    )))
 }
 
 #[cfg(test)]

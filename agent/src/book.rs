@@ -6,11 +6,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use bestby_api::{FlowName, FlowRule};
+use bestby_api::{FlowName, FlowRule, RtpProfile};
 use bestby_bpf::abi;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::rules::{Compiled, Resolve, compile};
 
 /// How long a freed id is not used again, as long as others are free.
 const REST: Duration = Duration::from_secs(60);
@@ -229,6 +230,16 @@ impl Book {
         }
         list
     }
+}
+
+/// Compiles a list; entries without an id yet can be judged, too.
+pub(crate) fn compile_list(
+    list: &[Entry],
+    profile: RtpProfile,
+    names: &impl Resolve,
+) -> Result<Compiled> {
+    let list: Vec<(u16, &FlowRule)> = list.iter().map(|e| (e.id, &e.rule)).collect();
+    compile(&list, profile, names)
 }
 
 #[cfg(test)]

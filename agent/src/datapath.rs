@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,9 @@ use crate::maps::Shared;
 use crate::names::{self, Names};
 use crate::rules::address_bytes;
 use crate::ruleset::RuleSet;
-use crate::segment::Segmenters;
 use crate::store::Store;
 use crate::tc::Tc;
-use crate::{flows, htb, takeover};
+use crate::{attached, book, htb};
 
 /// How often the agent looks whether devices, cgroups and interfaces are still what they were.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -43,6 +43,14 @@ pub struct Paths {
     pub config: ConfigFile,
     /// cgroup of the socket programs, if the operator named one.
     pub cgroup: Option<PathBuf>,
+}
+
+/// What the agent knows of the devices that cut super-packets.
+#[derive(Default)]
+pub(crate) struct Segmenters {
+    pub(crate) program: Option<OwnedFd>,
+    /// Interfaces (slots) whose super-packets should be cut and are not, and why.
+    pub(crate) problems: BTreeMap<u32, Error>,
 }
 
 /// Owner of programs, maps, interfaces and rules.
@@ -177,11 +185,11 @@ impl Datapath {
         let kept_ifaces = Store::open(&dir, "bba_ifaces", KEPT_IFACE, abi::BB_MAX_IFACES)?;
         let kept_peers = Store::open(&dir, "bba_peers", KEPT_PEER, MAX_PEERS)?;
         let netns = attach::netns_cookie()?;
-        takeover::same_namespace(&kept_ifaces.all(), netns, &dir)?;
+        attached::same_namespace(&kept_ifaces.all(), netns, &dir)?;
         let book = Book::adopt(kept_rules.all());
         // Only to see whether it can be: from here on, what runs is changed.
         let list = book.merged(&config.flows, Merge::Adopt);
-        flows::compile_list(&list, config.rtp_profile, &names)?;
+        book::compile_list(&list, config.rtp_profile, &names)?;
         let classifier = Classifier::open(&dir)?;
         if let Some(cgroup) = &cgroup
             && let Err(e) = hooks::attach_cgroup(&dir, cgroup)

@@ -2,24 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bestby_api::{
-    CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet, RtpProfile,
-};
+use bestby_api::{CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowSet};
 use bestby_bpf::abi;
 
-use crate::book::{Entry, Kept, fingerprint};
+use crate::book::{Entry, Kept, compile_list, fingerprint};
 use crate::config::config_error;
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
 use crate::maps;
 use crate::names::Names;
-use crate::rules::{Compiled, Resolve as _, compile};
-
-/// Compiles a list; entries without an id yet can be judged, too.
-pub(crate) fn compile_list(list: &[Entry], profile: RtpProfile, names: &Names) -> Result<Compiled> {
-    let list: Vec<(u16, &FlowRule)> = list.iter().map(|e| (e.id, &e.rule)).collect();
-    compile(&list, profile, names)
-}
+use crate::rules::{Compiled, Resolve as _};
 
 /// What the cgroups that rules name are now. One that was made again has another id under the same name.
 fn cgroups(list: &[Entry], names: &Names) -> HashMap<CgroupPath, Option<(u64, u32)>> {

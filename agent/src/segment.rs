@@ -6,14 +6,12 @@
 //!
 //! Without the device nothing else changes: super-packets stay whole, and doctor says so.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use serde::{Deserialize, Serialize};
 
 use crate::attach;
-use crate::attached::Attached;
+use crate::attached::{Attached, Segmenter};
 use crate::datapath::Datapath;
 use crate::error::{Error, Result, Tried as _, os_error};
 use crate::hooks;
@@ -54,25 +52,6 @@ const WITHOUT_HEADER: [u16; 7] = [
     0xfffe, // ARPHRD_NONE: tun, WireGuard
     519,    // ARPHRD_RAWIP
 ];
-
-/// What was done for super-packets of an interface: remembered with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Segmenter {
-    /// Index of the device that cuts them; 0: there is none.
-    pub ifindex: u32,
-    /// `gso_max_segs` that we gave the interface.
-    pub segs: u32,
-    /// What it was before.
-    pub earlier_segs: u32,
-}
-
-/// What the agent knows of these devices.
-#[derive(Default)]
-pub(crate) struct Segmenters {
-    program: Option<OwnedFd>,
-    /// Interfaces (slots) whose super-packets should be cut and are not, and why.
-    pub(crate) problems: BTreeMap<u32, Error>,
-}
 
 /// The pair of an interface: the device that packets are sent to, and its peer, which gets none.
 fn names(ifindex: u32) -> [String; 2] {

@@ -1,8 +1,6 @@
 //! Interfaces that are attached already: taken over from an earlier agent, upgraded, followed when their devices get
 //! other names or go.
 
-use std::path::Path;
-
 use bestby_api::{DevName, Done, Mode};
 use bestby_bpf::abi;
 
@@ -12,28 +10,6 @@ use crate::error::{Error, Result};
 use crate::hooks::{self, Classifier};
 use crate::qdisc::{self, Queue};
 use crate::tc::{self, Link, Qdisc};
-
-/// Refuses the records of another network namespace: its devices would seem to be gone, and their pins with them.
-pub(crate) fn same_namespace(kept: &[(u32, Attached)], netns: u64, dir: &Path) -> Result<()> {
-    let foreign: Vec<&str> = kept
-        .iter()
-        .filter(|(_, a)| a.netns != 0 && a.netns != netns)
-        .map(|(_, a)| a.dev.as_str())
-        .collect();
-    if foreign.is_empty() {
-        return Ok(());
-    }
-    Err(Error::conflict(format!(
-        "{}: what is pinned there is of another network namespace (interfaces {})",
-        dir.display(),
-        foreign.join(", ")
-    ))
-    .hint(format!(
-        "start bestbyd in that namespace, or give this one its own --bpffs and --socket; \
-         if that namespace is gone: rm -r {}",
-        dir.display()
-    )))
-}
 
 impl Datapath {
     /// Takes over what an earlier agent attached.

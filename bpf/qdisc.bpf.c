@@ -20,7 +20,8 @@
  *  2. enqueue puts the packet into a slot (bbq_state.bpf.h) and the slot into
  *     its session's lists (bbq_order.bpf.h). What is stale there, what the
  *     method gives up (bbq_method.bpf.h, bbq_triage.bpf.h) and what a limit
- *     costs (bbq_room.bpf.h) is freed.
+ *     costs (bbq_room.bpf.h) is doomed: it leaves its list at once, and its packets
+ *     are freed a few in each operation (bbq_drop.bpf.h).
  *  3. dequeue lets media and users, users, and the sessions of each take turns
  *     (bbq_turns.bpf.h, bbq_next.bpf.h); the session whose turn it is sends what
  *     its method selects. A session with a rate waits in a wheel, an interface
@@ -30,7 +31,10 @@
  *  - packets in = sent + dropped + queued, for every rule, session and
  *    instance: counted here, under the Qdisc's lock, nowhere else.
  *  - A packet without a deadline is dropped for want of room only.
- *  - A slot is in exactly one of: free list, never used, one list or chain.
+ *  - A slot is in exactly one of: free list, never used, one list or chain, the
+ *    doomed ones.
+ *  - No enqueue or dequeue runs longer than 5,000 instructions: each step of a loop
+ *    is taken off a budget (BBQ_WORK), and the next operation goes on.
  *
  * Handover
  *  The maps may be shared (pinned) by two loaded objects. init of a new Qdisc

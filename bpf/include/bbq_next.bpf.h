@@ -79,8 +79,8 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 
 /*
  * The session and packet to send now of one user, or of media: session << 32 | slot,
- * or 0: there is none, or in->more. in->hold_ns is then when a packet that is held back may go, if it was not 0
- * and earlier already.
+ * or 0: there is none, or in->more. in->hold_ns is then when a packet that is held back
+ * may go, if it was not 0 and earlier already.
  */
 __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 {

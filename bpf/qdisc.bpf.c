@@ -102,33 +102,15 @@ bb_inline __u32 bbq_segments(struct sk_buff *skb)
 	return BPF_CORE_READ(info, gso_segs);
 }
 
-/* A later time of departure is taken to be this: as with fq's horizon. */
-#define BBQ_DEPARTS_NS (10 * BB_NSEC_PER_SEC)
-#define SKB_CLOCK_MONOTONIC 1
-
-/*
- * When a packet may leave at the earliest, if its socket says so (SO_TXTIME, pacing);
- * 0 = at once. The classifier has cleared what means a deadline. What is not of
- * CLOCK_MONOTONIC is the time of a packet's arrival, or another clock's.
- */
-bb_inline __u64 bbq_departs(struct sk_buff *skb, __u64 now)
-{
-	__u64 at = skb->tstamp;
-
-	if (at <= now || BPF_CORE_READ_BITFIELD_PROBED(skb, tstamp_type) != SKB_CLOCK_MONOTONIC)
-		return 0;
-	return at - now < BBQ_DEPARTS_NS ? at : now + BBQ_DEPARTS_NS;
-}
-
 SEC("struct_ops/bestby_enqueue")
 int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	     struct bpf_sk_buff_ptr *to_free)
 {
 	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
-	__u32 inst = bbq_instance_of(sch), session, rule, idx, list, qlen, adu, w1, words[5];
-	__u32 user, first;
+	__u32 inst = bbq_instance_of(sch), session, rule, idx, qlen, adu, w1, words[5];
+	__u32 user;
 	__u32 priority, refuse = BB_REASONS;
-	__u64 bytes, now, deadline, rate;
+	__u64 bytes, now, departs, deadline, rate;
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	struct bb_counters *c;
@@ -184,9 +166,9 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	s->deadline = deadline;
 	s->arrived_ns = now;
-	s->departs_ns = bbq_departs(skb, now);
 	rate = bbq_rate(iface, ses);
-	s->key = bbq_key(iface->method, priority, deadline, ses->owd_ns, rate, now);
+	departs = bbq_departs(skb, now);
+	s->key = departs ?: bbq_key(iface->method, priority, deadline, ses->owd_ns, rate, now);
 	s->adu = adu;
 	s->rule = rule;
 	s->session = session;
@@ -202,8 +184,6 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		s->adu = 0;
 	}
 	s->rtp = w1 ? words[4] >> 24 : 0;
-	if (adu && adu == q->begun)
-		s->flags |= BBQ_F_BEGUN;
 	s->chain = BBQ_NONE;
 	s->pkt_len = cb->pkt_len;
 	s->len = s->pkt_len;
@@ -238,8 +218,6 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		bbq_purge(inst, session, now, rate, BBQ_WORK_EVICT);
 	bbq_held_more(in, q, u, s, now);
 
-	list = bbq_list_of(iface->method, priority, deadline, rate);
-
 	if (bbq_dead(inst, q, s, now)) {
 		if (!(iface->flags & BB_IFACE_OBSERVE)) {
 			refuse = BB_DROP_ADU;
@@ -255,15 +233,14 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		if (refuse != BB_REASONS)
 			goto refused;
 	}
-	first = bbq_insert(inst, session, in, q, s, idx, list, iface->method == BB_FIFO ? 0 : adu);
-	bbq_walk_grown(q, s, idx, first);
-	if (iface->method == BB_TRIAGE && !list && q->qlen > BBQ_VICTIMS)
-		bbq_least(q, first);
+	if (departs)
+		bbq_insert(inst, session, in, q, s, idx, BBQ_DEPART_LIST, 0);
+	else
+		bbq_place(inst, session, in, q, iface, ses, s, idx, rate, now);
 	bbq_grown(inst, in, iface, u, user, q, session);
-	if (iface->method == BB_TRIAGE && rate && deadline) {
-		q->unplanned = 1;
-		bbq_expect(q, s, ses->owd_ns, now);
-	}
+	if (q->m.turn == BBQ_THROTTLED && q->departs &&
+	    (!departs || q->head[BBQ_DEPART_LIST] == idx))
+		bbq_call_back(inst, session);
 	bbq_tell(in, sch, qlen, bytes);
 	return NET_XMIT_SUCCESS;
 

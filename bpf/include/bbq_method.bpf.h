@@ -90,7 +90,7 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		__u32 l = bbq_lowest(q->nonempty), idx;
 		struct bbq_slot *s;
 
-		if (l >= BBQ_LISTS)
+		if (l >= BBQ_DEPART_LIST)
 			break;
 		idx = q->head[l];
 		s = bbq_slot_at(idx);
@@ -187,12 +187,33 @@ bb_inline void bbq_least(struct bbq_queue *q, __u32 idx)
 		q->least = idx;
 }
 
+/* Gives the filled slot idx, whose key is known, its place in the session's queue. */
+bb_inline void bbq_place(__u32 inst, __u32 session, struct bbq_instance *in, struct bbq_queue *q,
+			 struct bb_iface *iface, struct bb_session *ses, struct bbq_slot *s,
+			 __u32 idx, __u64 rate, __u64 now)
+{
+	__u32 method = iface->method, list = bbq_list_of(method, s->priority, s->deadline, rate);
+	__u32 first;
+
+	if (s->adu && s->adu == q->begun)
+		s->flags |= BBQ_F_BEGUN;
+	if (method == BB_TRIAGE && rate && s->deadline) {
+		q->unplanned = 1;
+		bbq_expect(q, s, ses->owd_ns, now);
+	}
+	first = bbq_insert(inst, session, in, q, s, idx, list, method == BB_FIFO ? 0 : s->adu);
+	bbq_walk_grown(q, s, idx, first);
+	if (method == BB_TRIAGE && !list && q->qlen > BBQ_VICTIMS)
+		bbq_least(q, first);
+}
+
 /*
  * Whom a full buffer costs its place: the oldest ADU of the least important
  * non-empty priority (SFDPS 3.4); in triage's single list the largest of the
  * least important among those looked at: the largest that came since the last one paid,
- * and some more in each call, in turn. Local TCP is last: what its own host drops it
- * takes for congestion of the path. Returns BBQ_NONE where the arriving packet is the
+ * and some more in each call, in turn. What has the latest departure ahead goes before
+ * others as important. Local TCP is last: what its own host drops it takes for
+ * congestion of the path. Returns BBQ_NONE where the arriving packet is the
  * victim; it never is where another session pays for it (`others`).
  */
 __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 others)
@@ -213,6 +234,10 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 		return q->head[BBQ_STALE_LIST];
 	if (!others && (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2))
 		return BBQ_NONE;
+	victim = q->tail[BBQ_DEPART_LIST];
+	s = bbq_slot_at(victim);
+	if (s)
+		worst = bbq_weight(method, s);
 
 	/* Least important list first: priority 0 is the most important one. */
 	for (__s32 l = BB_PRIORITIES - 1; l >= 0; l--) {

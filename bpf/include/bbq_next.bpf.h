@@ -5,7 +5,7 @@
 #ifndef BBQ_NEXT_BPF_H
 #define BBQ_NEXT_BPF_H
 
-#include "bbq_method.bpf.h"
+#include "bbq_depart.bpf.h"
 #include "bbq_turns.bpf.h"
 
 /* What goes next: a packet, its session and that session's queue and user. s = 0: nothing. */
@@ -50,7 +50,7 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 	pick->ses = bbq_session(pick->session);
 	if (!pick->q || !pick->ses)
 		return 0;
-	if (pick->q->m.deficit <= 0 || !pick->q->nonempty ||
+	if (pick->q->m.deficit <= 0 || !pick->q->nonempty || pick->q->head[BBQ_DEPART_LIST] ||
 	    (pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now))
 		return 0;
 	if (pick->q->nonempty & 1) {
@@ -63,8 +63,7 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 		pick->idx = pick->q->head[l];
 	}
 	pick->s = bbq_slot_at(pick->idx);
-	if (!pick->s || bb_stale(now, pick->ses->owd_ns, pick->s->deadline) ||
-	    pick->s->departs_ns > now)
+	if (!pick->s || bb_stale(now, pick->ses->owd_ns, pick->s->deadline))
 		return 0;
 	if (pick->q->unplanned) {
 		if (pick->q->qlen > 1)
@@ -96,7 +95,8 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		struct bb_session *ses;
 		struct bbq_queue *q;
 		struct bbq_slot *s;
-		__u64 rate, hold;
+		__u64 rate, hold, departs;
+		int waits;
 
 		if (!session || bbq_spent(in, BBQ_WORK_TURN))
 			return 0;
@@ -115,9 +115,19 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		}
 		if (ses->rate && ses->rate != ses->next_rate)
 			bbq_rate_changed(&ses->next_ns, &ses->next_rate, now, ses->rate);
-		if (ses->rate && bbq_allowed(ses, q, inst) > now && q->nonempty) {
+		departs = 0;
+		waits = ses->rate && bbq_allowed(ses, q, inst) > now && q->nonempty;
+		if (!waits && q->head[BBQ_DEPART_LIST]) {
+			departs = bbq_depart(inst, session, now);
+			if (in->more)
+				return 0;
+			if (departs == BBQ_DEPARTED)
+				continue;
+			waits = departs != 0;
+		}
+		if (waits) {
 			bbq_ring_take(&u->sessions, &q->m);
-			bbq_throttle(inst, session, now, 0);
+			bbq_throttle(inst, session, now, departs);
 			continue;
 		}
 		rate = bbq_rate(iface, ses);
@@ -128,12 +138,8 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		if (!s && in->more)
 			return 0;
 		if (!s) {
-			bbq_turn_over(inst, u, q, session);
-			continue;
-		}
-		if (s->departs_ns > now) {
-			bbq_ring_take(&u->sessions, &q->m);
-			bbq_throttle(inst, session, now, s->departs_ns);
+			if (!q->nonempty)
+				bbq_turn_over(inst, u, q, session);
 			continue;
 		}
 		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, rate, now) : 0;

@@ -18,8 +18,9 @@
 #include "bb_count.bpf.h"
 
 #define BBQ_NONE 0 /* no slot, no session: both count from 1 */
-#define BBQ_LISTS 9 /* one per priority; triage uses list 0; list 8 is of stale ones that may go */
-#define BBQ_STALE_LIST 8
+#define BBQ_LISTS 10 /* one per priority (triage uses list 0), and: */
+#define BBQ_STALE_LIST 8 /* stale ones that may go */
+#define BBQ_DEPART_LIST 9 /* packets whose time of departure is ahead, the next one first */
 #define BBQ_LANES 4 /* above the lists: bbq_order.bpf.h */
 #define BBQ_RECENT_SHIFT 3 /* ADUs that are found by their ids: 2^this */
 #define BBQ_DEAD 8 /* ADUs remembered per session as given up */
@@ -45,6 +46,7 @@
 #define BBQ_WORK_FIND 700 /* ... for which so much is there besides */
 #define BBQ_WORK_TURN 150 /* a session or user has its turn */
 #define BBQ_WORK_WAKE 350 /* a session is released from the wheel */
+#define BBQ_WORK_DEPART 400 /* a packet may depart, and gets its place */
 /* Who waits for packets that are held back looks again after this, if work was left undone, too. */
 #define BBQ_AGAIN_NS 200000ULL
 
@@ -67,10 +69,9 @@ struct bbq_lane {
 
 struct bbq_slot {
 	struct sk_buff __kptr *skb;
-	__u64 key; /* place in its list: deadline, or arrival for fifo */
+	__u64 key; /* place in its list: deadline, arrival for fifo, or its time of departure */
 	__u64 deadline; /* 0 = none */
-	__u64 arrived_ns;
-	__u64 departs_ns; /* it leaves no earlier; 0 = whenever */
+	__u64 arrived_ns; /* or since when it may depart */
 	__u32 next; /* next ADU of the list; next free slot while free */
 	__u32 prev;
 	__u32 chain; /* next packet of the same ADU */
@@ -163,6 +164,10 @@ struct bbq_queue {
 	struct bbq_walk walk;
 	__u32 least; /* triage: an ADU that makes room before others; 0 = none is known */
 	__u32 looked; /* where the search for another one goes on; 0 = at the head */
+	__u32 before; /* in the wheel: the session before it in its bucket */
+	__u16 bucket; /* in the wheel: its bucket */
+	__u8 departs; /* in the wheel: for a departure, not for its rate */
+	__u8 pad;
 	__u64 turn_ns; /* where the session's next turn is this instance's: when it begins */
 	__u32 dead[BBQ_DEAD];
 	__u32 dead_at[BBQ_DEAD]; /* since when, in units of BBQ_DEAD_SHIFT */

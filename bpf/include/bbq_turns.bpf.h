@@ -173,16 +173,11 @@ bb_inline struct bbq_wheel *bbq_wheel(__u32 inst)
 }
 
 /*
- * A session whose next packet has a time of departure ahead is looked at again after
- * this long: something else may be next by then.
- */
-#define BBQ_LOOK_NS 5000000ULL
-
-/*
- * Puts a session that may not send yet into the wheel: for its rate, or (departs is
- * not 0) for its next packet. A time beyond the horizon
- * waits in the last bucket and is looked at again there. Its next turn is this
- * instance's, unless that sent last, or another one waits already.
+ * Puts a session that may not send yet into the wheel: for its rate, or, where
+ * `departs` is not 0, because it has nothing that may depart before then. A time beyond
+ * the horizon waits in the last bucket and is looked at again there. The next turn of a
+ * session with a rate is this instance's, unless that sent last, or another one waits
+ * already.
  */
 __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now, __u64 departs)
 {
@@ -190,7 +185,8 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now, __u64 departs)
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bb_session *ses = bbq_session(session);
 	struct bbq_wheel *w = bbq_wheel(inst);
-	__u64 tick, today, until;
+	__u64 tick, today, until = departs;
+	struct bbq_queue *behind;
 	__u32 bucket;
 
 	if (!in || !q || !ses || !w)
@@ -203,7 +199,6 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now, __u64 departs)
 	if (!in->throttled)
 		w->tick = today;
 	/* Rounded up: never early. At least the next tick, at most the horizon. */
-	until = departs < now + BBQ_LOOK_NS ? departs : now + BBQ_LOOK_NS;
 	if (!departs)
 		until = bbq_allowed(ses, q, inst);
 	tick = (until >> BBQ_WHEEL_SHIFT) + 1;
@@ -213,6 +208,11 @@ __noinline int bbq_throttle(__u32 inst, __u32 session, __u64 now, __u64 departs)
 		tick = w->tick + BBQ_WHEEL_TICKS - 1;
 	bucket = tick & (BBQ_WHEEL_TICKS - 1);
 	q->m.next = w->bucket[bucket];
+	behind = bbq_queue_at(inst, q->m.next);
+	if (behind)
+		behind->before = session;
+	q->bucket = bucket;
+	q->departs = departs != 0;
 	w->bucket[bucket] = session;
 	w->word[bucket >> 6] |= 1ULL << (bucket & 63);
 	w->words |= 1ULL << (bucket >> 6);
@@ -252,7 +252,17 @@ bb_inline __u64 bbq_wheel_first(struct bbq_wheel *w, __u64 from)
 	return from + (at & (BBQ_WHEEL_TICKS - 1));
 }
 
-/* The rate of session q, which is next of the wheel's bucket, allows it to send again. */
+/* Bucket b has nobody left. */
+bb_inline void bbq_wheel_emptied(struct bbq_wheel *w, __u32 b)
+{
+	__u32 word = (b >> 6) & (BBQ_WHEEL_TICKS / 64 - 1);
+
+	w->word[word] &= ~(1ULL << (b & 63));
+	if (!w->word[word])
+		w->words &= ~(1ULL << word);
+}
+
+/* Session q, which is out of the wheel, may send again. */
 bb_inline void bbq_wake(__u32 inst, struct bbq_instance *in, struct bbq_queue *q, __u32 session)
 {
 	__u32 user = q->user;
@@ -307,14 +317,41 @@ __noinline int bbq_release(__u32 inst, __u64 now)
 			session = next;
 		}
 		w->bucket[bucket] = session;
-		if (session)
-			continue;
-		w->word[bucket >> 6] &= ~(1ULL << (bucket & 63));
-		if (!w->word[bucket >> 6])
-			w->words &= ~(1ULL << (bucket >> 6));
+		if (!session)
+			bbq_wheel_emptied(w, bucket);
 	}
 	w->tick = today;
 	in->wake_ns = tick << BBQ_WHEEL_SHIFT;
+	return 0;
+}
+
+/*
+ * A session that waits in the wheel for a departure got something that may leave
+ * earlier: takes it out.
+ */
+__noinline int bbq_call_back(__u32 inst, __u32 session)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_queue *q = bbq_queue_at(inst, session), *other;
+	struct bbq_wheel *w = bbq_wheel(inst);
+	__u32 bucket;
+
+	if (!in || !q || !w)
+		return 0;
+	bucket = q->bucket & (BBQ_WHEEL_TICKS - 1);
+	other = bbq_queue_at(inst, q->m.next);
+	if (other)
+		other->before = q->before;
+	if (w->bucket[bucket] == session) {
+		w->bucket[bucket] = q->m.next;
+		if (!q->m.next)
+			bbq_wheel_emptied(w, bucket);
+	} else {
+		other = bbq_queue_at(inst, q->before);
+		if (other)
+			other->m.next = q->m.next;
+	}
+	bbq_wake(inst, in, q, session);
 	return 0;
 }
 

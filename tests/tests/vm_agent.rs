@@ -190,7 +190,7 @@ fn replace_slots(pins: &Path) {
     let slots = pins.join("bbq_slots");
     let entries = MapHandle::from_pinned_path(&slots).unwrap().max_entries();
     std::fs::rename(&slots, pins.join("ours")).unwrap();
-    let build = swap_fields(bestby_bpf::QDISC, ["arrived_ns", "departs_ns"]);
+    let build = swap_fields(bestby_bpf::QDISC, ["deadline", "arrived_ns"]);
     let mut builder = ObjectBuilder::default();
     let mut open = builder.open_memory(&build).unwrap();
     for mut program in open.progs_mut() {
@@ -233,8 +233,8 @@ fn a_queue_of_another_layout_is_refused_and_what_runs_goes_on() {
         let explained = |said: &str| {
             for part in [
                 "the earlier queue is of another layout: map bbq_slots",
-                "value.departs_ns (8 bytes at byte",
-                "wants value.arrived_ns",
+                "value.arrived_ns (8 bytes at byte",
+                "wants value.deadline",
                 "the earlier queue goes on as it was",
                 "`bestby iface detach v0` and `bestby iface attach v0` replace it",
             ] {

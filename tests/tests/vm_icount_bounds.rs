@@ -50,10 +50,17 @@ fn lab_with_stats(name: &str, options: &Options) -> Lab {
 
 /// Instructions that one enqueue took.
 fn enqueue(lab: &Lab, packet: &Packet) -> u64 {
+    enqueue_by(lab, || {
+        lab.send(packet);
+    })
+}
+
+/// The same of what is sent otherwise.
+fn enqueue_by(lab: &Lab, send: impl FnOnce()) -> u64 {
     let program = lab.queue().skel.progs.bestby_enqueue.as_fd();
     let before = runs(program);
     let dropped_before = dropped(&lab.instance(0));
-    lab.send(packet);
+    send();
     let after = runs(program);
     assert_eq!(after.0 - before.0, 1);
     let freed = dropped(&lab.instance(0)) - dropped_before;
@@ -254,6 +261,31 @@ fn a_place_is_looked_for_in_bounds() {
     let kick = lab.open_link(&Packet::default());
     assert!(lab.drain().contains(&kick));
     assert_eq!(lab.rule(1).packets_sent, 2_001);
+}
+
+#[test]
+fn departures_are_followed_in_bounds() {
+    let lab = lab_with_stats("bed", &Options::default());
+    lab.out.say_departure();
+    lab.set_iface(|iface| iface.rate = 100_000_000);
+    let opens = now_ns() + 2 * SECOND;
+    // They may leave all at once, in no order; and are due in another one.
+    let costs: Vec<_> = (0..300u64)
+        .map(|n| {
+            let packet = Packet {
+                deadline: opens + 60 * SECOND + n * 7_919 % 2_003 * 10 * MS,
+                ..Packet::default()
+            };
+            let at = opens + n * 104_729 % 499;
+            enqueue_by(&lab, || lab.out.send_at(&packet.frame(n as u32), at))
+        })
+        .collect();
+    let worst = most(costs);
+    assert_eq!((queued(&lab), now_ns() < opens), (300, true));
+    let (most, runs) = dequeues(&lab, || (), || queued(&lab) == 0);
+    println!("bed: enqueue {worst}, dequeue {most}, {runs} runs");
+    assert!(worst < MOST && most < MOST, "{worst} {most}");
+    assert_eq!(lab.rule(1).packets_sent, 300);
 }
 
 #[test]

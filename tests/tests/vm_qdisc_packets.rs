@@ -87,21 +87,131 @@ fn a_packet_leaves_no_earlier_than_its_socket_says() {
         };
         lab.out.send_at(&other.frame(3), now_ns() - SECOND);
         lab.out.send(&other.frame(4)).unwrap();
-        let mut got = Vec::new();
-        while got.len() < 4 {
-            match lab.far.receive() {
-                Some(sequence) => {
-                    assert!(
-                        sequence > 2 || now_ns() >= at,
-                        "method {method}: {sequence}"
-                    );
-                    got.push(sequence);
-                }
-                None => sleep(Duration::from_millis(1)),
-            }
-        }
-        assert_eq!(got, [3, 4, 1, 2], "method {method}");
+        let not_before = |sequence| if sequence > 2 { 0 } else { at };
+        assert_eq!(
+            receive(&lab, 4, not_before),
+            [3, 4, 1, 2],
+            "method {method}"
+        );
     }
+}
+
+#[test]
+fn what_may_not_leave_yet_holds_up_nothing_of_its_session() {
+    for method in [BB_TRIAGE, BB_SFDPS1, BB_FIFO] {
+        let lab = lab(&format!("edh{method}"), method);
+        lab.out.say_departure();
+        let start = now_ns();
+        // More important, due first, and there first.
+        let early = Packet {
+            priority: 0,
+            deadline: start + SECOND,
+            ..Packet::default()
+        };
+        let late = Packet {
+            deadline: start + 50 * SECOND,
+            ..Packet::default()
+        };
+        lab.out.send_at(&early.frame(1), start + 400 * MS);
+        lab.out.send(&late.frame(2)).unwrap();
+        // One that may leave earlier, when the session waits for the first one already.
+        lab.out.send_at(&early.frame(3), start + 200 * MS);
+        lab.out.send(&late.frame(4)).unwrap();
+        assert_eq!(
+            receive(&lab, 4, |sequence| match sequence {
+                1 => start + 400 * MS,
+                3 => start + 200 * MS,
+                _ => 0,
+            }),
+            [2, 4, 3, 1],
+            "method {method}"
+        );
+        assert_conserved("rule", &lab.rule(1));
+    }
+}
+
+#[test]
+fn packets_of_an_adu_that_may_leave_one_by_one_are_one_adu() {
+    let mut lab = lab("eda", BB_TRIAGE);
+    lab.out.say_departure();
+    lab.shut_link();
+    let start = now_ns();
+    let frame = Packet {
+        adu: 5,
+        deadline: start + 300 * MS,
+        ..Packet::default()
+    };
+    let other = Packet {
+        adu: 6,
+        deadline: start + 50 * SECOND,
+        ..Packet::default()
+    };
+    lab.out.send_at(&frame.frame(1), start + 10 * MS);
+    lab.out.send_at(&other.frame(2), start + 20 * MS);
+    // Not before its ADU is given up.
+    lab.out.send_at(&frame.frame(3), start + 800 * MS);
+    lab.out.send_at(&other.frame(4), start + 30 * MS);
+    sleep(Duration::from_millis(400));
+    let kick = lab.open_link(&Packet {
+        session: 11,
+        ..other
+    });
+    let mut got = lab.drain();
+    sleep(Duration::from_millis(500));
+    got.extend(lab.drain());
+    got.retain(|&sequence| sequence != kick);
+    assert_eq!(got, [2, 4]);
+    let c = lab.rule(1);
+    assert_eq!(c.dropped[BB_DROP_STALE as usize], 1);
+    assert_eq!((dropped(&c), c.queued), (2, 0));
+    assert_conserved("rule", &c);
+}
+
+#[test]
+fn what_may_leave_last_makes_room_first() {
+    let lab = Lab::new(
+        "edr",
+        &Options {
+            limit: 4,
+            session_limit: 4,
+            ..Options::default()
+        },
+    );
+    lab.out.say_departure();
+    let start = now_ns();
+    let packet = Packet {
+        deadline: start + 50 * SECOND,
+        ..Packet::default()
+    };
+    let unimportant = Packet {
+        priority: 7,
+        ..packet
+    };
+    for (sequence, ms) in [(1, 300), (2, 500), (3, 400), (4, 200)] {
+        lab.out.send_at(&packet.frame(sequence), start + ms * MS);
+    }
+    // Less important than any: it is refused.
+    assert!(lab.out.send(&unimportant.frame(5)).is_err());
+    assert_eq!(lab.rule(1).dropped[BB_DROP_OVERFLOW as usize], 1);
+    lab.out.send(&packet.frame(6)).unwrap();
+    assert_eq!(lab.rule(1).dropped[BB_DROP_EVICTED as usize], 1);
+    assert_eq!(receive(&lab, 4, |_| 0), [6, 4, 1, 3]);
+    assert_conserved("rule", &lab.rule(1));
+}
+
+/// So many sequence numbers as they arrive, none before its time.
+fn receive(lab: &Lab, count: usize, not_before: impl Fn(u32) -> u64) -> Vec<u32> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        match lab.far.receive() {
+            Some(sequence) => {
+                assert!(now_ns() >= not_before(sequence), "{sequence}");
+                got.push(sequence);
+            }
+            None => sleep(Duration::from_millis(1)),
+        }
+    }
+    got
 }
 
 #[test]

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Packets that may not leave yet: their sockets said when (SO_TXTIME,
+ * SO_MAX_PACING_RATE). They wait in a list of their own, each for itself, and get
+ * their places among the others when their time has come, as if they arrived then. So
+ * they hold up nothing, and no plan reckons with them before.
+ */
+#ifndef BBQ_DEPART_BPF_H
+#define BBQ_DEPART_BPF_H
+
+#include "bbq_method.bpf.h"
+
+/* A later time of departure is taken to be this: as with fq's horizon. */
+#define BBQ_DEPARTS_NS (10 * BB_NSEC_PER_SEC)
+#define SKB_CLOCK_MONOTONIC 1
+
+/*
+ * When a packet may leave at the earliest, if its socket says so; 0 = at once. The
+ * classifier has cleared what means a deadline. What is not of CLOCK_MONOTONIC is the
+ * time of a packet's arrival, or another clock's.
+ */
+bb_inline __u64 bbq_departs(struct sk_buff *skb, __u64 now)
+{
+	__u64 at = skb->tstamp;
+
+	if (at <= now || BPF_CORE_READ_BITFIELD_PROBED(skb, tstamp_type) != SKB_CLOCK_MONOTONIC)
+		return 0;
+	return at - now < BBQ_DEPARTS_NS ? at : now + BBQ_DEPARTS_NS;
+}
+
+#define BBQ_DEPARTED 1 /* a packet's time has come: it is among the others now */
+
+/*
+ * Gives the next packet of a session whose time has come its place, with half of the
+ * operation's work at most. Returns BBQ_DEPARTED; 0 where something may be sent now, or
+ * in->more is set; else when the next packet may depart.
+ */
+__noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bb_session *ses = bbq_session(session);
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+	struct bbq_slot *s;
+	__u64 rate, departs;
+	__u32 idx, alone;
+
+	if (!q || !ses || !in || !iface)
+		return 0;
+	idx = q->head[BBQ_DEPART_LIST];
+	s = bbq_slot_at(idx);
+	if (!s)
+		return 0;
+	departs = s->key;
+	alone = q->nonempty == 1U << BBQ_DEPART_LIST;
+	if (departs > now)
+		return alone ? departs : 0;
+	if (in->work <= BBQ_WORK / 2) {
+		/* What has its place goes first. */
+		in->more = alone;
+		return 0;
+	}
+	in->work -= BBQ_WORK_DEPART;
+	bbq_unlink(q, s, idx);
+	/* Its ADU may have lost a packet meanwhile. */
+	if (bbq_dead(inst, q, s, now)) {
+		if (!(iface->flags & BB_IFACE_OBSERVE)) {
+			in->work -= BBQ_WORK_FREE;
+			bbq_free(inst, idx, BB_DROP_ADU, now);
+			return BBQ_DEPARTED;
+		}
+		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
+	}
+	rate = bbq_rate(iface, ses);
+	s->arrived_ns = now;
+	s->key = bbq_key(iface->method, s->priority, s->deadline, ses->owd_ns, rate, departs);
+	bbq_place(inst, session, in, q, iface, ses, s, idx, rate, now);
+	return BBQ_DEPARTED;
+}
+
+#endif /* BBQ_DEPART_BPF_H */

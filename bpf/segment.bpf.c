@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The netkit device that cuts super-packets: where a segment goes. Attached to the
- * primary device (BPF_NETKIT_PRIMARY, Linux 6.7). bb_segment.bpf.h has the whole
- * path.
+ * The device that cuts super-packets: where a segment goes. Attached to the primary
+ * one of a netkit pair (BPF_NETKIT_PRIMARY, Linux 6.7), or to the egress of the dummy
+ * device below a macvlan. bb_segment.bpf.h has the whole path.
  *
  * The device has no address and is for the classifier only. What the kernel sends
  * through it by itself has no magic, and must not leave by the interface.

@@ -1,12 +1,13 @@
 //! Super-packets (UDP GSO, TSO) on slow links: the device that cuts them, and TCP's own limit.
 //!
-//! `bpf/include/bb_segment.bpf.h` explains the device, a netkit pair: the classifier sends it what would hold the
-//! link for more than a millisecond. TCP would still fill a packet beyond that, because it takes the time that such
+//! `bpf/include/bb_segment.bpf.h` explains the device: the classifier sends it what would hold the link for more than
+//! a millisecond. It is one of a pair: a netkit device and its peer, or, before Linux 6.7, a macvlan on a dummy device
+//! (on the interface itself it would make that promiscuous). TCP would still fill a packet beyond that, because it takes the time that such
 //! packets wait for the path's; so the interface's `gso_max_segs` is set to what fits into a millisecond, too.
 //!
 //! Without the device nothing else changes: super-packets stay whole, and doctor says so.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 
@@ -23,9 +24,11 @@ const HOLDS_PER_S: u64 = 1000;
 /// The largest packet that applications hand over at once.
 const LARGEST: u64 = 64 << 10;
 
-const NO_NETKIT: &str = "this kernel has no netkit (6.7, CONFIG_NETKIT)";
+const NO_DEVICE: &str = "this kernel has neither netkit (6.7, CONFIG_NETKIT) nor macvlan and dummy devices \
+                         (CONFIG_MACVLAN, CONFIG_DUMMY)";
 
 const IFLA_IFNAME: u16 = 3;
+const IFLA_LINK: u16 = 5;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
@@ -37,6 +40,8 @@ const IFLA_NETKIT_PEER_POLICY: u16 = 4;
 const IFLA_NETKIT_MODE: u16 = 5;
 const NETKIT_DROP: u32 = 2;
 const NETKIT_L2: u32 = 0;
+const IFLA_MACVLAN_MODE: u16 = 1;
+const MACVLAN_PRIVATE: u32 = 1;
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const IFF_UP: u32 = 1;
@@ -53,7 +58,7 @@ const WITHOUT_HEADER: [u16; 7] = [
     519,    // ARPHRD_RAWIP
 ];
 
-/// The pair of an interface: the device that packets are sent to, and its peer, which gets none.
+/// The pair of an interface: the device that packets are sent to, and its peer, or what it stands on.
 fn names(ifindex: u32) -> [String; 2] {
     [format!("bbs{ifindex}"), format!("bbs{ifindex}p")]
 }
@@ -90,7 +95,49 @@ impl Tc {
             .map_err(|e| refused("setting gso_max_segs", &e))
     }
 
-    /// Makes a pair, down. What has no program to go on by is dropped: nothing of it must get out.
+    fn make(&mut self, attributes: &[(u16, Vec<u8>)]) -> Result<(), NetlinkError> {
+        self.netlink.change(
+            NLM_F_CREATE | NLM_F_EXCL,
+            message(libc::RTM_NEWLINK, 0, 0, attributes),
+        )
+    }
+
+    /// Makes a pair, down, of the kind that this kernel has. What has no program to go on by is dropped: nothing of
+    /// it must get out.
+    fn make_pair(&mut self, names: &[String; 2]) -> Result<()> {
+        let unknown = |e: &NetlinkError| e.errno() == Some(libc::EOPNOTSUPP);
+        let made = match self.make_netkit(names) {
+            Err(e) if unknown(&e) => self.make_macvlan(names)?,
+            made => made,
+        };
+        made.map_err(|e| {
+            if unknown(&e) {
+                Error::unsupported(NO_DEVICE)
+            } else {
+                refused(&format!("creating {}", names[0]), &e)
+            }
+        })
+    }
+
+    fn make_macvlan(&mut self, [name, below]: &[String; 2]) -> Result<Result<(), NetlinkError>> {
+        let dummy = encode(&[(IFLA_INFO_KIND, c_string("dummy"))]);
+        if let Err(e) = self.make(&[(IFLA_IFNAME, c_string(below)), (IFLA_LINKINFO, dummy)]) {
+            return Ok(Err(e));
+        }
+        let below = crate::tc::named(&self.links()?, below)?;
+        let data = encode(&[(IFLA_MACVLAN_MODE, MACVLAN_PRIVATE.to_ne_bytes().to_vec())]);
+        let info = encode(&[
+            (IFLA_INFO_KIND, c_string("macvlan")),
+            (IFLA_INFO_DATA, data),
+        ]);
+        Ok(self.make(&[
+            (IFLA_IFNAME, c_string(name)),
+            (IFLA_LINK, below.ifindex.to_ne_bytes().to_vec()),
+            (IFLA_GSO_MAX_SEGS, 1u32.to_ne_bytes().to_vec()),
+            (IFLA_LINKINFO, info),
+        ]))
+    }
+
     fn make_netkit(&mut self, [name, peer]: &[String; 2]) -> Result<(), NetlinkError> {
         let mut peer_info = vec![0u8; 16]; // struct ifinfomsg
         peer_info.extend(encode(&[(IFLA_IFNAME, c_string(peer))]));
@@ -102,15 +149,11 @@ impl Tc {
             (IFLA_NETKIT_PEER_INFO, peer_info),
         ]);
         let info = encode(&[(IFLA_INFO_KIND, c_string("netkit")), (IFLA_INFO_DATA, data)]);
-        let all = [
+        self.make(&[
             (IFLA_IFNAME, c_string(name)),
             (IFLA_GSO_MAX_SEGS, number(1)),
             (IFLA_LINKINFO, info),
-        ];
-        self.netlink.change(
-            NLM_F_CREATE | NLM_F_EXCL,
-            message(libc::RTM_NEWLINK, 0, 0, &all),
-        )
+        ])
     }
 
     /// Brings a device up that has no address of its own, not even IPv6's.
@@ -127,21 +170,27 @@ impl Tc {
             .map_err(|e| refused("bringing it up", &e))
     }
 
-    /// Deletes a pair of ours, if it is there.
-    fn delete_netkit(&mut self, names: &[String; 2]) -> Result<()> {
-        let links = self.links()?;
-        let Some(link) = ours(&links, &names[0]) else {
-            return Ok(());
-        };
-        self.netlink
-            .change(0, message(libc::RTM_DELLINK, link.ifindex, 0, &[]))
-            .map_err(|e| refused(&format!("deleting {}", link.name), &e))
+    /// Deletes a pair of ours, or what is left of it.
+    fn delete_pair(&mut self, names: &[String; 2]) -> Result<()> {
+        for name in names {
+            // One goes with the other.
+            let links = self.links()?;
+            if let Some(link) = ours(&links, name) {
+                self.netlink
+                    .change(0, message(libc::RTM_DELLINK, link.ifindex, 0, &[]))
+                    .map_err(|e| refused(&format!("deleting {}", link.name), &e))?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// A netkit device of this name.
+/// A device of this name, of a kind that we make.
 fn ours<'a>(links: &'a [Link], name: &str) -> Option<&'a Link> {
-    links.iter().find(|l| l.name == name && l.kind == "netkit")
+    let kinds = ["netkit", "macvlan", "dummy"];
+    links
+        .iter()
+        .find(|l| l.name == name && kinds.contains(&l.kind.as_str()))
 }
 
 /// The device that cuts, if it and its peer are as they were made.
@@ -223,23 +272,18 @@ impl Datapath {
             ));
         }
         let names = names(link.ifindex);
-        let mut ifindex = there;
         if there == 0 {
-            self.tc.delete_netkit(&names)?;
-            self.tc.make_netkit(&names).map_err(|e| {
-                if e.errno() == Some(libc::EOPNOTSUPP) {
-                    Error::unsupported(NO_NETKIT)
-                } else {
-                    refused(&format!("creating {}", names[0]), &e)
-                }
-            })?;
-            let links = self.tc.links()?;
-            for name in &names {
-                let made = crate::tc::named(&links, name)?;
-                self.tc.up_without_address(made.ifindex)?;
-            }
-            ifindex = crate::tc::named(&links, &names[0])?.ifindex;
+            self.tc.delete_pair(&names)?;
+            self.tc.make_pair(&names)?;
         }
+        let links = self.tc.links()?;
+        let [device, peer] = [&names[0], &names[1]].map(|name| crate::tc::named(&links, name));
+        let (device, peer) = (device?, peer?);
+        if there == 0 {
+            self.tc.up_without_address(peer.ifindex)?;
+            self.tc.up_without_address(device.ifindex)?;
+        }
+        let ifindex = device.ifindex;
         let pin = self.pins(link.ifindex).join("segment");
         if self.segmenters.program.is_none() {
             self.segmenters.program = Some(hooks::load_segment(&self.paths.bpffs)?);
@@ -248,6 +292,11 @@ impl Datapath {
             return Ok(0);
         };
         let program = program.as_fd();
+        if device.kind != "netkit" {
+            // What leaves the macvlan leaves by the device below.
+            self.tc.filter(&peer, program.as_raw_fd())?;
+            return Ok(ifindex);
+        }
         if there != 0
             && let Ok(old) = attach::open_pin(&pin)
             && attach::link_update(old.as_fd(), program).is_ok()
@@ -265,7 +314,7 @@ impl Datapath {
     /// the device any more.
     pub(crate) fn uncut(&mut self, old: &Segmenter, ifindex: u32) -> Result<()> {
         let _ = std::fs::remove_file(self.pins(ifindex).join("segment"));
-        let deleted = self.tc.delete_netkit(&names(ifindex));
+        let deleted = self.tc.delete_pair(&names(ifindex));
         let links = self.tc.links()?;
         // What is not ours any more was set by somebody since.
         if let Some(link) = links.iter().find(|l| l.ifindex == ifindex)

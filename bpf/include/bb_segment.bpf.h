@@ -6,10 +6,12 @@
  *    qdisc cannot cut it, and an HTB class does not: at 2 Mbit/s it holds the link
  *    for a quarter of a second, and audio behind it is late.
  * 2. The kernel cuts a packet where it is given to a device that does not take it
- *    whole. So the classifier redirects it to such a device, a netkit pair with
- *    gso_max_segs 1 that the agent makes for each interface that needs it.
+ *    whole. So the classifier redirects it to such a device, with gso_max_segs 1,
+ *    that the agent makes for each interface that needs it: a netkit pair, or,
+ *    before Linux 6.7, a macvlan on a dummy device.
  * 3. A netkit device runs a program for each packet it is given: segment.bpf.c,
- *    which redirects each segment back to the egress of the interface.
+ *    which redirects each segment back to the egress of the interface. Behind a
+ *    macvlan the dummy device's egress runs it.
  * 4. There the classifier sees each segment by itself. It is no GSO packet, so it
  *    is judged and queued like any other.
  *

@@ -1,5 +1,7 @@
 //! Tests that need something of the machine: a visible `SKIPPED: reason`, or a failure where it is required.
 
+use std::process::Command;
+
 /// Ends the test early unless `probe` is `Ok`. Returns whether to go on.
 ///
 /// ```
@@ -55,15 +57,24 @@ pub fn bpf_qdisc() -> Result<(), String> {
     }
 }
 
-/// A kernel with netkit (6.7, CONFIG_NETKIT).
+/// A kernel with a device that can cut super-packets: netkit (6.7, CONFIG_NETKIT), or macvlan and dummy devices.
 ///
 /// # Errors
 /// Says that it has none.
-pub fn netkit() -> Result<(), String> {
+pub fn segmenter() -> Result<(), String> {
     root()?;
-    if has("netkit")? {
+    let modules = || {
+        Command::new("modprobe")
+            .args(["--all", "--quiet", "macvlan", "dummy"])
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if has("netkit")? || modules() {
         Ok(())
     } else {
-        Err("this kernel has no netkit (6.7, CONFIG_NETKIT)".into())
+        Err(
+            "this kernel has neither netkit (6.7, CONFIG_NETKIT) nor macvlan and dummy devices"
+                .into(),
+        )
     }
 }

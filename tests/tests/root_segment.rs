@@ -139,9 +139,9 @@ fn segmenter_drops_what_the_classifier_did_not_send() {
 }
 
 #[test]
-fn segment_kernel_without_netkit_attaches_and_says_so() {
+fn segment_kernel_without_a_device_that_cuts_attaches_and_says_so() {
     linked_lab(require::root(), |lab, _| {
-        let netkit = require::netkit().is_ok();
+        let cuts = require::segmenter().is_ok();
         let segs = |n| {
             let link = lab.netns.run("ip -details link show dev v0");
             assert!(link.contains(&format!("gso_max_segs {n} ")), "{link}");
@@ -149,12 +149,12 @@ fn segment_kernel_without_netkit_attaches_and_says_so() {
         let agent = Agent::start(lab, &[]);
         agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "2mbit"}));
         let info = agent.ok("GET", "/v1/interfaces", None)[0].clone();
-        assert_eq!(info["cuts"], netkit, "{info}");
+        assert_eq!(info["cuts"], cuts, "{info}");
         // TCP's need no device.
         segs(1);
         let doctor = agent.ok("GET", "/v1/doctor", None).to_string();
-        let problem = "super-packets stay whole: this kernel has no netkit";
-        assert_eq!(doctor.contains(problem), !netkit, "{doctor}");
+        let problem = "super-packets stay whole: this kernel has neither netkit";
+        assert_eq!(doctor.contains(problem), !cuts, "{doctor}");
         // Said once, not each time that the agent looks after its devices.
         std::thread::sleep(std::time::Duration::from_millis(2500));
         assert!(agent.log().matches(problem).count() <= 1, "{}", agent.log());

@@ -123,27 +123,37 @@ fn priority_0_by_socket_option(stop: &AtomicBool) {
     });
 }
 
-/// Each packet due at once, by SO_TXTIME in deadline mode.
-fn deadlines_of_20_ms(stop: &AtomicBool) {
+/// A socket with SO_TXTIME, and what it sends: packets of so many bytes that carry a time so far ahead.
+fn timed(stop: &AtomicBool, flags: u32, per_second: u64, to: u16, bytes: usize, ahead: u64) {
     let socket = udp();
     let txtime = libc::sock_txtime {
         clockid: libc::CLOCK_MONOTONIC,
-        flags: 1,
+        flags,
     };
     // Refused to who is not privileged by some kernels: then there is nothing to show.
     if setsockopt(&socket, sockopt::TxTime, &txtime).is_err() {
         println!("SO_TXTIME is refused to this user");
     }
-    let to = SockaddrIn::from(at([10, 9, 0, 2], 9));
-    pour(stop, 350, |_| {
+    let to = SockaddrIn::from(at([10, 9, 0, 2], to));
+    pour(stop, per_second, |_| {
         let _ = sendmsg(
             socket.as_raw_fd(),
-            &[IoSlice::new(&[0xff; 1200])],
-            &[ControlMessage::TxTime(&(now_ns() + 20 * MS))],
+            &[IoSlice::new(&vec![0xff; bytes])],
+            &[ControlMessage::TxTime(&(now_ns() + ahead))],
             MsgFlags::MSG_DONTWAIT,
             Some(&to),
         );
     });
+}
+
+/// Each packet due at once, by SO_TXTIME in deadline mode.
+fn deadlines_of_20_ms(stop: &AtomicBool) {
+    timed(stop, 1, 350, 9, 1200, 20 * MS);
+}
+
+/// The operator's own rule covers them, and they may leave much later only.
+fn departures_under_the_rule(stop: &AtomicBool) {
+    timed(stop, 0, 20, PORT, 100, 150 * MS);
 }
 
 /// What is known of the receiver, says who knows nothing: far away, and slow.
@@ -202,7 +212,7 @@ fn downloads_24(stop: &AtomicBool) {
     downloads(stop, 24);
 }
 
-const ATTACKS: [(&str, Attack); 11] = [
+const ATTACKS: [(&str, Attack); 12] = [
     (
         "350 packets/s of 1,200 bytes to one destination",
         one_destination,
@@ -224,6 +234,10 @@ const ATTACKS: [(&str, Attack); 11] = [
     (
         "350 packets/s with deadlines of 20 ms (SO_TXTIME)",
         deadlines_of_20_ms,
+    ),
+    (
+        "20 packets/s under the rule that may leave after 150 ms (SO_TXTIME)",
+        departures_under_the_rule,
     ),
     (
         "a false one-way delay and rate of the receiver",

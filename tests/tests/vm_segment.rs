@@ -1,5 +1,5 @@
 //! Super-packets (UDP GSO, TSO) on a slow link: the device that cuts them, from attach to detach, and without it. Needs
-//! netkit (6.7): run in the VM (`just test-vm`).
+//! netkit, or macvlan before 6.7: run in the VM (`just test-vm`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn modes() -> &'static [&'static str] {
 
 /// Runs a test in each mode, with an agent that has attached `v0` at this rate.
 fn each_mode(rate: &str, test: impl Fn(&Lab, &Netns, Agent) + Send + Sync) {
-    if !require::can(require::netkit()) {
+    if !require::can(require::segmenter()) {
         return;
     }
     for mode in modes() {
@@ -266,7 +266,7 @@ fn segment_tcp_makes_no_packets_that_must_be_cut() {
 
 #[test]
 fn segment_device_without_ethernet_headers_is_cut_for_too() {
-    if !require::can(require::netkit()) {
+    if !require::can(require::segmenter()) {
         return;
     }
     for mode in modes() {
@@ -301,5 +301,30 @@ fn segment_rule_counts_each_segment() {
         let _receiver = peer.enter(|| UdpSocket::bind((PEER, PORT)).unwrap());
         SuperPackets::new(&lab.netns, PORT, SIZE).send(DATAGRAMS);
         assert_eq!(agent.flow("bulk", "packets_in"), DATAGRAMS as u64);
+    });
+}
+
+#[test]
+fn segment_tagged_packets_are_cut_too() {
+    each_mode("8mbit", |lab, peer, agent| {
+        agent.add(json!({"name": "bulk", "proto": "udp", "dport": PORT, "lifetime": "100s"}));
+        // The address moves to a VLAN, so that the same packets take it.
+        for (netns, dev, address) in [(&lab.netns, "v0", "10.9.0.1"), (peer, "v1", "10.9.0.2")] {
+            netns.run(&format!(
+                "ip addr flush dev {dev}
+                 ip link add link {dev} name {dev}.5 type vlan id 5
+                 ip addr add {address}/24 dev {dev}.5; ip link set {dev}.5 up"
+            ));
+        }
+        let counter = Counter::new(peer, PEER, PORT);
+        let mut bulk = SuperPackets::new(&lab.netns, PORT, SIZE);
+        // The first ones wait for the neighbour's answer.
+        bulk.send(DATAGRAMS);
+        wait_for("an answer", || agent.flow("bulk", "packets_in") > 0);
+        bulk.send(DATAGRAMS);
+        wait_until_sent(&agent);
+        assert_eq!(counter.finish(), (0..bulk.sent()).collect::<Vec<_>>());
+        assert_eq!(agent.flow("bulk", "packets_in"), bulk.sent());
+        assert_eq!(lost(lab), 0);
     });
 }

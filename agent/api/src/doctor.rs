@@ -108,10 +108,10 @@ pub const FEATURES: &[Feature] = &[
         without: "a clsact filter is used",
     },
     Feature {
-        name: "UDP GSO is cut on slow links",
+        name: "netkit cuts super-packets on slow links",
         since: (6, 7),
         config: &["NETKIT"],
-        without: "super-packets stay whole: media behind them may be late",
+        without: "a macvlan on a dummy device cuts them, if there is one",
     },
     Feature {
         name: "SO_PRIORITY per packet (cmsg)",

@@ -154,7 +154,8 @@ pub fn veth() {
     );
 }
 
-/// A tun device: its packets start with the IP header. The file keeps it there.
+/// A tun device: its packets start with the IP header, and their checksums are the reader's to make (Linux 6.1 wants
+/// that of a device for UDP GSO). The file keeps it there.
 ///
 /// # Panics
 /// Without the driver.
@@ -175,6 +176,9 @@ pub fn tun(name: &str) -> File {
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
     // SAFETY: the request is valid and outlives the call.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    assert_eq!(status, 0, "{}", io::Error::last_os_error());
+    // SAFETY: the argument is a number.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM) };
     assert_eq!(status, 0, "{}", io::Error::last_os_error());
     file
 }

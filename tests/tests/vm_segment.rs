@@ -310,11 +310,14 @@ fn segment_tagged_packets_are_cut_too() {
         agent.add(json!({"name": "bulk", "proto": "udp", "dport": PORT, "lifetime": "100s"}));
         // The address moves to a VLAN, so that the same packets take it.
         for (netns, dev, address) in [(&lab.netns, "v0", "10.9.0.1"), (peer, "v1", "10.9.0.2")] {
-            netns.run(&format!(
-                "ip addr flush dev {dev}
-                 ip link add link {dev} name {dev}.5 type vlan id 5
-                 ip addr add {address}/24 dev {dev}.5; ip link set {dev}.5 up"
-            ));
+            for line in [
+                format!("ip addr flush dev {dev}"),
+                format!("ip link add link {dev} name {dev}.5 type vlan id 5"),
+                format!("ip addr add {address}/24 dev {dev}.5"),
+                format!("ip link set {dev}.5 up"),
+            ] {
+                netns.run(&line);
+            }
         }
         let counter = Counter::new(peer, PEER, PORT);
         let mut bulk = SuperPackets::new(&lab.netns, PORT, SIZE);

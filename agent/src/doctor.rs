@@ -265,6 +265,12 @@ impl Datapath {
                     }
                     "no cb" => "bpftool net shows the programs at tcx; they should return TCX_NEXT",
                     "refused" => "attach the interface again",
+                    "streams full" => {
+                        "some are harmless; for many, narrow the flow rules: what no rule matches takes no place"
+                    }
+                    "users full" => {
+                        "give media that matter a flow rule: what a rule matches shares with no user"
+                    }
                     "segmenter lost" => {
                         "leave the devices named bbs... alone; bestbyd makes them again"
                     }

@@ -104,6 +104,33 @@ impl Given {
     }
 }
 
+/// What a description leaves open: whether the packet is forwarded, and what its payload is. `mark`: it has bestby's.
+fn notes(p: &PacketDescription, mark: bool, flow: &str, forwarded_marks: bool) -> Vec<String> {
+    if mark {
+        // A mark wins over what the payload looks like.
+        return vec![
+            if forwarded_marks {
+                "The mark counts on forwarded packets, too: forwarded_marks is true in the configuration."
+            } else {
+                "Of a forwarded packet this mark is not believed: forwarded_marks is false in the configuration."
+            }
+            .into(),
+        ];
+    }
+    if p.proto != bestby_api::Proto::Udp || p.rtp.is_some() {
+        return Vec::new();
+    }
+    let says = if flow == NO_RULE {
+        "DTLS application data is plain traffic.".into()
+    } else {
+        format!("DTLS application data is what flow rule \"{flow}\" says.")
+    };
+    vec![
+        "STUN, RTCP and DTLS handshakes are signalling: priority 0, never stale, whatever a rule says.".into(),
+        says,
+    ]
+}
+
 fn ms(ns: i64) -> String {
     format!("{:.2} ms", ns as f64 / 1e6)
 }
@@ -385,6 +412,8 @@ impl Datapath {
                 if a.mode == Mode::Tc { "; refused at once if the model says it cannot" } else { "" }
             ),
         };
+        let forwarded_marks = config.flags & abi::BB_CONFIG_FORWARDED_MARKS != 0;
+        let notes = notes(p, ours, &flow, forwarded_marks);
         Ok(Explanation {
             packet: p.clone(),
             dev: request.dev.clone(),
@@ -400,6 +429,7 @@ impl Datapath {
             owd_ns,
             owd_source: owd_source.into(),
             verdict,
+            notes,
         })
     }
 }
@@ -407,6 +437,35 @@ impl Datapath {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_description_leaves_open_is_said_where_it_applies() {
+        let of = |text: &str, mark, flow, forwarded_marks| {
+            notes(&text.parse().unwrap(), mark, flow, forwarded_marks).join(" ")
+        };
+        let said = of("udp 10.0.0.2:5004", false, "audio", false);
+        assert!(said.contains("handshakes are signalling"), "{said}");
+        assert!(
+            said.contains("application data is what flow rule \"audio\" says"),
+            "{said}"
+        );
+        let said = of("udp 10.0.0.2:5004", false, NO_RULE, false);
+        assert!(said.contains("application data is plain traffic"), "{said}");
+        for other in ["udp 10.0.0.2:5004 rtp 111", "tcp 10.0.0.2:80"] {
+            assert_eq!(of(other, false, "audio", false), "", "{other}");
+        }
+        let said = of("tcp 10.0.0.2:80", true, "audio", false);
+        assert!(
+            said.starts_with("Of a forwarded packet this mark is not believed"),
+            "{said}"
+        );
+        let said = of("udp 10.0.0.2:80", true, "audio", true);
+        assert!(
+            said.starts_with("The mark counts on forwarded packets, too"),
+            "{said}"
+        );
+        assert!(!said.contains("signalling"), "{said}");
+    }
 
     #[test]
     fn marks_say_what_they_say() {

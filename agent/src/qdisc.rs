@@ -44,6 +44,33 @@ pub struct Queue<'a> {
     pub letter: char,
 }
 
+/// Refuses a pinned map of an earlier queue that has not the layout and size that the object wants.
+fn compare(
+    layouts: &Layouts,
+    link: &Link,
+    name: &str,
+    old: &MapHandle,
+    (entries, value_size): (u32, u32),
+) -> Result<()> {
+    let misfit = if old.max_entries() != entries || old.value_size() != value_size {
+        Some("it is of another size".to_string())
+    } else {
+        layouts.misfit(name, old)?
+    };
+    let Some(why) = misfit else {
+        return Ok(());
+    };
+    Err(Error::conflict(format!(
+        "interface {}: the earlier queue is of another layout: map {name}: {why}",
+        link.name
+    ))
+    .hint(format!(
+        "the earlier queue goes on as it was; `bestby iface detach {0}` and \
+         `bestby iface attach {0}` replace it and lose what waits in it",
+        link.name
+    )))
+}
+
 impl Queue<'_> {
     /// Kind of the qdisc.
     pub fn kind(&self) -> String {
@@ -96,22 +123,7 @@ impl Queue<'_> {
             if pin.exists() {
                 let old = MapHandle::from_pinned_path(&pin)
                     .tried(|| failed("opening the earlier queue"))?;
-                let misfit =
-                    if old.max_entries() != *entries || old.value_size() != map.value_size() {
-                        Some("it is of another size".to_string())
-                    } else {
-                        layouts.misfit(&name, &old)?
-                    };
-                if let Some(why) = misfit {
-                    return Err(Error::conflict(failed(&format!(
-                        "the earlier queue is of another layout: map {name}: {why}"
-                    )))
-                    .hint(format!(
-                        "the earlier queue goes on as it was; `bestby iface detach {0}` and \
-                         `bestby iface attach {0}` replace it and lose what waits in it",
-                        link.name
-                    )));
-                }
+                compare(&layouts, link, &name, &old, (*entries, map.value_size()))?;
                 map.reuse_pinned_map(&pin)
                     .tried(|| failed("taking over the earlier queue"))?;
             }
@@ -140,6 +152,30 @@ impl Queue<'_> {
         let pin = self.pins.join(format!("ops_{}", self.letter));
         attach::pin(std::os::fd::AsFd::as_fd(&ops), &pin).tried(|| failed("pinning the qdisc"))?;
         Ok(memory)
+    }
+
+    /// Compares the pinned maps with what the object wants, as [`Queue::register`] does, and changes nothing.
+    ///
+    /// # Errors
+    /// A pinned map has another layout or size, or is gone.
+    pub fn fits(&self, link: &Link) -> Result<()> {
+        let failed = |what: &str| format!("interface {}: {what}", link.name);
+        let mut storage = std::mem::MaybeUninit::uninit();
+        let open = qdisc::QdiscSkelBuilder::default()
+            .open(&mut storage)
+            .tried(|| failed("opening the qdisc object"))?;
+        let layouts = Layouts::new(open.open_object(), self.pins)?;
+        let sizes = bestby_bpf::qdisc_sizes(self.limit, self.instances);
+        for map in open.open_object().maps() {
+            let name = map.name().to_string_lossy().into_owned();
+            let Some((_, entries)) = sizes.iter().find(|(n, _)| *n == name) else {
+                continue;
+            };
+            let old = MapHandle::from_pinned_path(self.pins.join(&name))
+                .tried(|| failed("opening the earlier queue"))?;
+            compare(&layouts, link, &name, &old, (*entries, map.value_size()))?;
+        }
+        Ok(())
     }
 
     /// Puts the registered qdisc at the root, or on every class of mq, in place of what is there.

@@ -1,6 +1,8 @@
 //! Interfaces that are attached already: taken over from an earlier agent, upgraded, followed when their devices get
 //! other names or go.
 
+use std::path::Path;
+
 use bestby_api::{DevName, Done, Mode};
 use bestby_bpf::abi;
 
@@ -10,6 +12,17 @@ use crate::error::{Error, Result};
 use crate::hooks::{self, Classifier};
 use crate::qdisc::{self, Queue};
 use crate::tc::{self, Link, Qdisc};
+
+fn queue<'a>(dir: &'a Path, pins: &'a Path, slot: u32, attached: &Attached) -> Queue<'a> {
+    Queue {
+        dir,
+        pins,
+        slot,
+        limit: attached.limit(),
+        instances: attached.instances,
+        letter: attached.letter,
+    }
+}
 
 impl Datapath {
     /// Takes over what an earlier agent attached.
@@ -74,8 +87,11 @@ impl Datapath {
         if attached.mode == Mode::Qdisc && attached.object != qdisc::version() {
             self.attached.insert(slot, attached.clone());
             self.upgrade(&attached.dev.clone())?;
-        } else {
-            self.keep(slot, attached)?;
+            return Ok(());
+        }
+        self.keep(slot, attached.clone())?;
+        if attached.mode == Mode::Qdisc {
+            queue(&self.paths.bpffs, &pins, slot, &attached).fits(link)?;
         }
         Ok(())
     }
@@ -100,14 +116,7 @@ impl Datapath {
                 object: qdisc::version(),
                 ..old.clone()
             };
-            let queue = Queue {
-                dir: &self.paths.bpffs,
-                pins: &pins,
-                slot,
-                limit: new.limit(),
-                instances: new.instances,
-                letter,
-            };
+            let queue = queue(&self.paths.bpffs, &pins, slot, &new);
             queue.unregister(letter);
             queue.register(&link)?;
             if let Err(e) = queue.graft(&mut self.tc, &link) {

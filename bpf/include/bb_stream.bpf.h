@@ -77,16 +77,15 @@ __noinline __u32 bb_search_stream(const struct bb_stream_key *key, __u64 now)
 	index = bb_stream_find(key, hash, now, &gen);
 	if (index < 0)
 		index = bb_stream_add(key, hash, now, &gen);
-	if (index < 0) {
-		bb_global_inc(BB_G_STREAMS_FULL);
-		return BB_STREAM_NONE;
-	}
-	return index;
+	return index < 0 ? BB_STREAM_NONE : index;
 }
 
-/* The same, that of the flow's last packet first; its index in *at. NULL if there is none. */
-static __always_inline struct bb_stream *
-bb_find_stream(struct bb_flow *flow, const struct bb_stream_key *key, __u64 now, __u32 *at)
+/*
+ * The same, that of the flow's last packet first; its index in *at. NULL if there is
+ * none: that counts once for a packet, whose rule and whose ADU may both ask.
+ */
+static __always_inline struct bb_stream *bb_find_stream(struct bb_work *w, struct bb_flow *flow,
+							const struct bb_stream_key *key, __u32 *at)
 {
 	__u32 index = flow->stream;
 	struct bb_stream *s = bb_stream_at(index);
@@ -95,14 +94,18 @@ bb_find_stream(struct bb_flow *flow, const struct bb_stream_key *key, __u64 now,
 	if (s) {
 		owner = bb_way_owner(&s->way);
 		if (bb_owner_tag(owner) & 1 && bb_same_words(&s->key, key, sizeof(*key) / 8) &&
-		    bb_way_hold(&s->way, owner, now)) {
+		    bb_way_hold(&s->way, owner, w->now)) {
 			*at = index;
 			return s;
 		}
 	}
-	index = bb_search_stream(key, now);
+	index = bb_search_stream(key, w->now);
 	flow->stream = index;
 	*at = index;
+	if (index == BB_STREAM_NONE && !w->no_stream) {
+		w->no_stream = 1;
+		bb_global_inc(BB_G_STREAMS_FULL);
+	}
 	return bb_stream_at(index);
 }
 
@@ -136,7 +139,7 @@ __noinline __u32 bb_rule_of_stream(struct __sk_buff *skb, struct bb_work *w, str
 	if (!w || !flow)
 		return 0;
 	bb_key_of_rtp(&key, w);
-	s = bb_find_stream(flow, &key, w->now, &index);
+	s = bb_find_stream(w, flow, &key, &index);
 	if (!s)
 		return w->rule;
 	gen = bb_owner_gen(bb_way_owner(&s->way));
@@ -424,7 +427,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (w->packet.flags & BB_P_PADDED && bb_may_be_padding(skb, &w->packet) &&
 	    bb_is_padding(skb, &w->packet))
 		goto alone;
-	s = bb_find_stream(flow, &key, w->now, &index);
+	s = bb_find_stream(w, flow, &key, &index);
 	if (!s)
 		goto alone;
 	w->stream = index;

@@ -30,7 +30,8 @@ struct bb_work {
 	__u8 original; /* BB_RTP | payload type of what the packet repeats; 0 = any */
 	__u8 rule_flags; /* of the rule: BB_RULE_* */
 	__u8 rtx_n; /* of the rule */
-	__u8 pad[2];
+	__u8 no_stream; /* none was found: it is counted */
+	__u8 pad;
 };
 
 /* What a CPU keeps between packets. */

@@ -97,5 +97,8 @@ pub(crate) fn render(e: &Explanation) -> String {
         table.row(vec![name.into(), value.into()]);
     }
     let _ = write!(text, "\n{}\n{}\n", table.render(), e.verdict);
+    for note in &e.notes {
+        let _ = writeln!(text, "{note}");
+    }
     text
 }

@@ -412,6 +412,7 @@ fn explanations_are_readable() {
         "flow": "audio", "session": "eth0/10.0.0.2", "priority": 0, "treatment": "discard",
         "lifetime_ns": 200_000_000, "owd_ns": 40_000_000, "owd_source": "set",
         "verdict": "it is queued; it is dropped when it could not leave within 160ms",
+        "notes": ["STUN is signalling", "DTLS application data is what the rule says"],
     }))
     .unwrap();
     assert_snapshot!(plain(&explain::render(&e)));

@@ -387,7 +387,27 @@ fn drops_are_counted_told_and_explained() {
             lab.ok("explain v0 udp 10.9.0.2:5005")
                 .contains("dport is 5005, not 5004")
         );
+        // Not the sentences of packets that this one is not.
+        let said = lab.ok("explain v0 udp 10.9.0.2:5004 rtp 111 ssrc 1");
+        assert!(
+            !said.contains("signalling") && !said.contains("forwarded"),
+            "{said}"
+        );
+        let said = lab.ok("explain v0 udp 10.9.0.2:5004");
+        assert!(
+            said.contains("STUN, RTCP and DTLS handshakes are signalling"),
+            "{said}"
+        );
+        assert!(
+            said.contains("DTLS application data is what flow rule \"late\" says"),
+            "{said}"
+        );
         // A mark of 200 ms at priority 3 comes before the rule.
+        let said = lab.ok("explain v0 udp 10.9.0.2:5004 mark 0xb0380320");
+        assert!(
+            said.contains("Of a forwarded packet this mark is not believed"),
+            "{said}"
+        );
         let e = lab.json("explain v0 udp 10.9.0.2:5004 mark 0xb0380320");
         assert_eq!(
             (e["priority"].as_u64(), e["lifetime_ns"].as_u64()),

@@ -110,6 +110,10 @@ fn detach_names_the_qdisc_that_is_there() {
 fn payload_types_and_the_counters_of_the_host_are_shown_when_they_count() {
     lab("", |lab| {
         lab.ok("iface attach v0 --mode tc");
+        let doctor = text(&lab.bestby(&["doctor"]).stdout);
+        for name in ["no cb", "refused", "streams full", "users full"] {
+            assert!(!doctor.contains(name), "{doctor}");
+        }
         let shown = lab.ok("stats");
         assert!(
             !shown.contains("PAYLOAD TYPE") && !shown.contains("no cb"),
@@ -162,10 +166,16 @@ fn payload_types_and_the_counters_of_the_host_are_shown_when_they_count() {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         let doctor = text(&lab.bestby(&["doctor"]).stdout);
-        assert!(
-            doctor.contains("5 packets that no classifier saw"),
-            "{doctor}"
-        );
+        for part in [
+            "5 packets that no classifier saw",
+            "6 packets whose stream found no place",
+            "what no rule matches takes no place",
+            "7 packets whose user found no place",
+            "what a rule matches shares with no user",
+            "8 packets that the queue dropped uncounted",
+        ] {
+            assert!(doctor.contains(part), "{part}: {doctor}");
+        }
         lab.ok("iface detach v0");
     });
 }

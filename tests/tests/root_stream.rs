@@ -473,10 +473,16 @@ fn streams_without_a_way_have_a_lifetime_for_each_packet_and_are_counted() {
         assert_alone(&lab, LONG, |lab| video.send(lab, 3000));
         assert_eq!(lab.global(BB_G_STREAMS_FULL), packets);
     }
+    // A rule of streams looks for the stream, too: that is one packet more, not two.
+    lab.configure(|c| c.flags |= BB_CONFIG_RTP_RULES);
+    let rule = Rule::new().dport(PORT).lifetime(LONG).priority(2);
+    lab.rules(&[rule.payload_type(AUDIO), rule]);
+    assert_alone(&lab, LONG, |lab| video.send(lab, 3000));
+    assert_eq!(lab.global(BB_G_STREAMS_FULL), 4);
     // BB_WAY_FREE: the same stream has frames.
     set_all(0);
     assert_frame(&video.frame(&lab, 6000));
-    assert_eq!(lab.global(BB_G_STREAMS_FULL), 3);
+    assert_eq!(lab.global(BB_G_STREAMS_FULL), 4);
 }
 
 #[test]

@@ -88,4 +88,7 @@ pub struct Explanation {
     pub owd_source: String,
     /// What happens to the packet, one sentence.
     pub verdict: String,
+    /// What a description leaves open and would change the answer, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }

@@ -9,6 +9,9 @@
 //! - *Standing*: the queue is shaped to one packet per 200 µs, filled to N packets,
 //!   then pktgen sends one packet per 200 µs: every packet is enqueued into, and
 //!   dequeued from, N standing ones. Cost = time the CPU was not idle, per packet.
+//!   With lifetimes that are far away (*equal*, *mixed*) triage sees at a glance that
+//!   all is in time. *Planned* are lifetimes of which each fits, but not at a glance,
+//!   so triage walks the queue for every packet.
 //! - *Overloaded*: the same with twice as many packets as can leave and the
 //!   lifetimes of the sweep, so half of all packets are given up.
 //!
@@ -26,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use standing::Standing;
 
 use super::{Options, Part, Target};
-use crate::{bestby::Agent, netns::Netns, pktgen::Pktgen, report::Table, run};
+use crate::{bestby::Agent, netns::Netns, pktgen::Pktgen, report::Table, run, sys};
 
 const DEVICE: &str = "d0";
 /// ns of virtual time per instruction (`-icount shift=1`).
@@ -78,14 +81,33 @@ pub struct Costs {
     pub standing: Vec<Standing>,
 }
 
+/// What a rule says of its packets.
+#[derive(Clone, Copy, Debug)]
+struct Says {
+    /// ns.
+    lifetime: u64,
+    priority: u8,
+}
+
+impl Says {
+    /// A lifetime in ms, and the priority of most rules here.
+    const fn ms(lifetime: u64) -> Self {
+        Self {
+            lifetime: lifetime * sys::MILLI,
+            priority: 4,
+        }
+    }
+}
+
 /// A rule file: `count` rules of one shape, of which the packets match the middle
-/// ones; `lifetimes` in turn.
-fn rules(count: usize, lifetimes: &[&str]) -> String {
+/// ones; they say `says` in turn.
+fn rules(count: usize, says: &[Says]) -> String {
     let mut text = String::new();
     for i in 0..count {
-        let (port, lifetime) = (PORT + i, lifetimes[i % lifetimes.len()]);
+        let port = PORT + i;
+        let Says { lifetime, priority } = says[i % says.len()];
         text.push_str(&format!(
-            "[[flow]]\nname = \"r{i}\"\nproto = \"udp\"\ndport = {port}\nlifetime = \"{lifetime}\"\npriority = 4\n\n"
+            "[[flow]]\nname = \"r{i}\"\nproto = \"udp\"\ndport = {port}\nlifetime = \"{lifetime}ns\"\npriority = {priority}\n\n"
         ));
     }
     text
@@ -264,7 +286,10 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
         ),
         ("bestby triage, 10,000 rules", MANY_RULES, shaped, &all[..]),
     ] {
-        let agent = match bench.agent(&rules(count, &["200ms"]), attach).context(name) {
+        let agent = match bench
+            .agent(&rules(count, &[Says::ms(200)]), attach)
+            .context(name)
+        {
             Ok(agent) => agent,
             Err(error) if bench.options.keep_going => {
                 note!("not measured: {error:#}");
@@ -465,6 +490,19 @@ pub fn targets(costs: &Costs) -> Vec<Target> {
             let what = format!("growth with {} {} standing, %", s.queued[1], s.lifetimes);
             list.push(Target::at_most(&what, growth, 15.0));
         }
+    }
+    let planned: Vec<&Standing> = costs
+        .standing
+        .iter()
+        .filter(|s| s.lifetimes == "planned")
+        .collect();
+    for pair in planned.windows(2) {
+        let [few, many] = pair else { continue };
+        let what = format!(
+            "{} planned against {} standing, ratio",
+            many.queued[1], few.queued[1]
+        );
+        list.push(Target::at_most(&what, many.total / few.total, 1.15));
     }
     list
 }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{BYTES, Bench, DEVICE, NS_PER_INSTRUCTION, RULES, interface, rules};
+use super::{BYTES, Bench, DEVICE, NS_PER_INSTRUCTION, RULES, Says, interface, rules};
 use crate::{pktgen::Pktgen, sys};
 
 /// One packet per this many ns leaves the shaped queue.
@@ -21,6 +21,9 @@ pub(super) const SPACING: u64 = 200_000;
 /// queue once, so that no result depends on whether both happen to expire together.
 /// The queue loses one packet meanwhile.
 const DRIFT: u64 = SPACING * SPACING / WINDOW;
+/// Until as many packets stand there as are to, one comes per this many ns: triage expects
+/// as much to come as came of late, and must not give up anything for that.
+const FILL: u64 = SPACING * 4 / 5;
 /// UDP ports in turn, so as many rules and flows: as many as there are lifetimes in a
 /// mix, and the same where all are equal, so that only the lifetimes differ.
 const PORTS: u64 = 4;
@@ -32,6 +35,9 @@ const WINDOW: u64 = 200 * sys::MILLI;
 /// From the start of an overload until as many are given up as come: the longest
 /// lifetime and some, ns.
 const SETTLE: u64 = 1500 * sys::MILLI;
+
+/// Packets standing where triage plans.
+const PLANNED: [u64; 3] = [100, 1_000, 10_000];
 
 /// Cost with packets standing in the queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -231,20 +237,42 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Standing>> {
     });
 
     // 100 times the lifetimes of the sweep: in the same proportion, yet none expires.
-    let equal: &[&str] = &["20s"];
-    let mixed: &[&str] = &["5s", "15s", "20s", "100s"];
-    for (name, lifetimes) in [("equal", equal), ("mixed", mixed)] {
-        for queued in [10, 100, 1_000, 10_000] {
-            note(depth(bench, name, lifetimes, queued)?);
+    let equal = |_| vec![Says::ms(20_000)];
+    let mixed = |_| [5_000, 15_000, 20_000, 100_000].map(Says::ms).to_vec();
+    type Kind<'a> = (&'a str, &'a dyn Fn(u64) -> Vec<Says>, &'a [u64]);
+    let kinds: [Kind<'_>; 3] = [
+        ("equal", &equal, &[10, 100, 1_000, 10_000]),
+        ("mixed", &mixed, &[10, 100, 1_000, 10_000]),
+        // Ten packets that must be planned are a late timer away from losing one.
+        ("planned", &planned, &PLANNED),
+    ];
+    for (name, says, depths) in kinds {
+        for &queued in depths {
+            note(depth(bench, name, &says(queued), queued)?);
         }
     }
-    note(overload(bench, "200 ms", &["200ms"])?);
+    note(overload(bench, "200 ms", &[Says::ms(200)])?);
     note(overload(
         bench,
         "50/150/200/1000 ms",
-        &["50ms", "150ms", "200ms", "1000ms"],
+        &[50, 150, 200, 1000].map(Says::ms),
     )?);
     Ok(list)
+}
+
+/// Lifetimes and priorities with which triage has to plan while `queued` packets stand
+/// there, and gives up none. Packets leave by deadline, so all kinds have the same time
+/// left when they leave: the mean lifetime less the time that the queue needs. That is
+/// less than the queue needs again (or the first deadline shows that all is in time), and
+/// more than the quarter of its lifetime that triage keeps at the cost of others.
+fn planned(queued: u64) -> Vec<Says> {
+    let mean = (queued * 8 / 5 + WINDOWS) * SPACING;
+    [(6, 0), (8, 4), (13, 6), (13, 6)]
+        .map(|(tenths, priority)| Says {
+            lifetime: mean * tenths / 10,
+            priority,
+        })
+        .to_vec()
 }
 
 fn attach() -> String {
@@ -253,15 +281,15 @@ fn attach() -> String {
 }
 
 /// Instructions per packet with `target` packets standing all the time.
-fn depth(bench: &Bench, name: &str, lifetimes: &[&str], target: u64) -> Result<Standing> {
-    let agent = bench.agent(&rules(RULES, lifetimes), &attach())?;
+fn depth(bench: &Bench, name: &str, says: &[Says], target: u64) -> Result<Standing> {
+    let agent = bench.agent(&rules(RULES, says), &attach())?;
     let generator = bench.generator(1, PORTS, BYTES)?;
     let paused = agent.pause()?;
     let state = steady(
         &generator,
-        SPACING / 2,
+        FILL,
         SPACING + DRIFT,
-        3 * target + 100,
+        6 * target + 100,
         |queued, _| queued >= target + WINDOWS,
     )?;
     drop(generator);
@@ -287,8 +315,8 @@ fn depth(bench: &Bench, name: &str, lifetimes: &[&str], target: u64) -> Result<S
 }
 
 /// Instructions per packet offered when only half of them can leave.
-fn overload(bench: &Bench, name: &str, lifetimes: &[&str]) -> Result<Standing> {
-    let agent = bench.agent(&rules(RULES, lifetimes), &attach())?;
+fn overload(bench: &Bench, name: &str, says: &[Says]) -> Result<Standing> {
+    let agent = bench.agent(&rules(RULES, says), &attach())?;
     let generator = bench.generator(1, PORTS, BYTES)?;
     let fast = SPACING / 2;
     let most = SETTLE / fast + 1000;
@@ -306,4 +334,61 @@ fn overload(bench: &Bench, name: &str, lifetimes: &[&str]) -> Result<Standing> {
         total: state.total,
         dropped: dropped as f64 / offered as f64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cmp::Reverse, collections::BinaryHeap};
+
+    use super::*;
+
+    /// Packets of the middle windows that find triage with something to decide, of all,
+    /// and the least time that one had left when it was sent, ns.
+    fn schedule(says: &[Says], target: u64) -> (f64, i64) {
+        // Deadline, as triage orders: to one millisecond, then by priority.
+        let mut queue: BinaryHeap<Reverse<(u64, u8, u64)>> = BinaryHeap::new();
+        let (mut arrives, mut leaves, mut spacing, mut end) = (0, 0, FILL, u64::MAX);
+        let (mut sent, mut planned, mut least) = (0_u32, 0_u32, i64::MAX);
+        for says in says.iter().cycle() {
+            while let Some(&Reverse((_, _, deadline))) = queue.peek()
+                && leaves < arrives
+            {
+                if end < u64::MAX {
+                    sent += 1;
+                    let needed = leaves + queue.len() as u64 * SPACING;
+                    planned += u32::from(needed > deadline);
+                }
+                queue.pop();
+                least = least.min(deadline as i64 - leaves as i64);
+                leaves += SPACING;
+            }
+            leaves = leaves.max(arrives);
+            if arrives > end {
+                break;
+            }
+            let deadline = arrives + says.lifetime;
+            queue.push(Reverse((deadline >> 20, says.priority, deadline)));
+            if spacing == FILL && queue.len() as u64 >= target + WINDOWS {
+                spacing = SPACING + DRIFT;
+                end = arrives + WINDOWS * WINDOW;
+            }
+            arrives += spacing;
+        }
+        (f64::from(planned) / f64::from(sent), least)
+    }
+
+    #[test]
+    fn standing_queue_planned_by_triage_loses_nothing() {
+        for target in PLANNED {
+            let (planned, least) = schedule(&planned(target), target);
+            assert_eq!(planned, 1.0, "{target}");
+            // Timers are late, and plans allow for that.
+            assert!(least > (20 * SPACING) as i64, "{target}: {least} ns left");
+        }
+    }
+
+    #[test]
+    fn standing_queue_of_long_lifetimes_is_not_planned() {
+        assert_eq!(schedule(&[Says::ms(20_000)], 10_000).0, 0.0);
+    }
 }

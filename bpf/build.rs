@@ -34,7 +34,7 @@ fn main() -> Result<()> {
         let source = dir.join(format!("{name}.bpf.c"));
         println!("cargo:rerun-if-changed={}", source.display());
         let object = out.join(format!("{name}.bpf.o"));
-        compile(&clang, &dir, &source, &object)?;
+        compile(&clang, &dir, name, &source, &object)?;
         if SKELETONS.contains(name) {
             SkeletonBuilder::new()
                 .obj(&object)
@@ -134,13 +134,18 @@ fn natively(dir: &Path, out: &Path, headers: &Path, mutant: Option<usize>) -> Re
     Ok(())
 }
 
-fn compile(clang: &OsString, dir: &Path, source: &Path, object: &Path) -> Result<()> {
+fn compile(clang: &OsString, dir: &Path, name: &str, source: &Path, object: &Path) -> Result<()> {
     let libbpf = env::var_os("DEP_BPF_INCLUDE").context("libbpf-sys names no include directory")?;
+    // What the oldest kernels that run it know. v4 stores constants without a register.
+    let cpu = match name {
+        "qdisc" | "floor" => "-mcpu=v4",
+        _ => "-mcpu=v3",
+    };
     let output = Command::new(clang)
         .args([
             "-target",
             "bpf",
-            "-mcpu=v3",
+            cpu,
             "-g",
             "-O2",
             "-fno-strict-aliasing",

@@ -22,6 +22,8 @@
  *     method gives up (bbq_method.bpf.h, bbq_triage.bpf.h) and what a limit
  *     costs (bbq_room.bpf.h) is doomed: it leaves its list at once, and its packets
  *     are freed a few in each operation (bbq_drop.bpf.h).
+ *     Most packets pass an empty queue. One that comes when nothing is queued stays
+ *     alone, out of all lists and turns, until it leaves or the next one comes.
  *  3. dequeue lets media and users, users, and the sessions of each take turns
  *     (bbq_turns.bpf.h, bbq_next.bpf.h); the session whose turn it is sends what
  *     its method selects. A session with a rate waits in a wheel, an interface
@@ -32,7 +34,7 @@
  *    instance: counted here, under the Qdisc's lock, nowhere else.
  *  - A packet without a deadline is dropped for want of room only.
  *  - A slot is in exactly one of: free list, never used, one list or chain, the
- *    doomed ones.
+ *    doomed ones, alone.
  *  - No enqueue or dequeue runs longer than 5,000 instructions: each step of a loop
  *    is taken off a budget (BBQ_WORK), and the next operation goes on.
  *
@@ -75,22 +77,25 @@ bb_inline struct qdisc_skb_cb *bbq_skb_cb(struct sk_buff *skb)
 	return (struct qdisc_skb_cb *)skb->cb;
 }
 
-/* One 32-bit word of the classifier's control block. */
-#define bbq_cb_word(cb_, i_) (*(__u32 *)&(cb_)->data[(i_) * 4])
-
-/* Tells the Qdisc what an operation did; the first one brings what it inherited. */
-bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __u32 qlen, __u64 bytes)
+/*
+ * Tells the Qdisc that `packets` of `bytes` came (or, negative, left), and what was freed
+ * meanwhile. The first operation brings what it inherited instead.
+ */
+bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __s32 packets, __s32 bytes)
 {
 	if (in->synced != (__u64)sch) {
 		in->synced = (__u64)sch;
-		qlen = 0;
-		bytes = 0;
+		packets = in->qlen + in->dropped;
+		bytes = in->bytes + in->dropped_bytes;
 	}
-	sch->q.qlen += in->qlen - qlen;
-	sch->qstats.backlog += (__u32)(in->bytes - bytes);
+	sch->q.qlen += packets;
+	sch->qstats.backlog += bytes;
 	if (in->dropped) {
+		sch->q.qlen -= in->dropped;
+		sch->qstats.backlog -= in->dropped_bytes;
 		sch->qstats.drops += in->dropped;
 		in->dropped = 0;
+		in->dropped_bytes = 0;
 	}
 }
 
@@ -102,152 +107,213 @@ bb_inline __u32 bbq_segments(struct sk_buff *skb)
 	return BPF_CORE_READ(info, gso_segs);
 }
 
+/* Fills slot `s` with what the classifier wrote into the packet's control block. */
+bb_inline void bbq_read_cb(struct bbq_slot *s, struct sk_buff *skb, __u64 now)
+{
+	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
+	/* It is aligned, which clang does not know of an array of bytes. */
+	const __u32 *data = (const __u32 *)cb->data;
+	__u32 words[5], session, flags;
+
+	for (int i = 0; i < 5; i++)
+		words[i] = data[i];
+	s->arrived_ns = now;
+	s->pkt_len = cb->pkt_len;
+	if ((words[0] & 0xffff) != bb_cb_check(words)) {
+		/* Nothing at all: nobody wrote it. */
+		bb_global_inc(words[0] | words[1] | words[2] | words[3] | words[4] ? BB_G_BAD_CB :
+										     BB_G_NO_CB);
+		s->deadline = 0;
+		s->adu = 0;
+		s->rule = 0;
+		s->session = BB_SESSION_SHARED;
+		s->priority = BB_PRIORITY_DEFAULT;
+		s->treatment = BB_TREAT_DEFAULT;
+		s->flags = 0;
+		s->rtp = 0;
+		return;
+	}
+	flags = words[1] >> 24;
+	session = words[1] & 0xffff;
+	s->deadline = flags & BB_CB_DEADLINE ? bb_cb_deadline(words[3], words[4], now) : 0;
+	/* Whatever becomes of a retransmission, its ADU is what the originals are. */
+	s->adu = (flags & (BB_CB_ADU | BB_CB_REPAIR)) == BB_CB_ADU ? words[2] : 0;
+	s->rule = words[0] >> 16;
+	s->session = session - 1 < BB_MAX_SESSIONS - 1 ? session : BB_SESSION_SHARED;
+	s->priority = words[1] >> 16 & (BB_PRIORITIES - 1);
+	s->treatment = words[1] >> 20 & 3;
+	s->flags = flags & BBQ_F_CB;
+	s->rtp = words[4] >> 24;
+}
+
+/* The packet in slot s is held by its session, which gets its turn, and by the user returned. */
+bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, struct bbq_slot *s,
+				       struct bbq_queue *q, struct bb_session *ses)
+{
+	/* Doomed packets of an idle one are its former user's. */
+	__u32 user = q->m.turn != BBQ_IDLE || q->qlen ? q->user : bbq_user_of(ses);
+	struct bbq_user *u = bbq_user_at(in, inst, user);
+
+	if (!u)
+		return 0; /* cannot be */
+	if (q->m.turn == BBQ_IDLE)
+		bbq_activate(inst, in, q, s->session, u, user);
+	bbq_held_more(in, q, u, s, s->arrived_ns);
+	return u;
+}
+
+/*
+ * Why the packet in slot s, which its session holds, is refused; BB_REASONS = it is not. Makes
+ * room for it.
+ */
+bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
+			    struct bbq_slot *s, __u32 idx, struct bbq_queue *q, __u64 now)
+{
+	if (bbq_dead(inst, q, s, now)) {
+		if (!(iface->flags & BB_IFACE_OBSERVE))
+			return BB_DROP_ADU;
+		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
+	}
+	if (bbq_full(in, iface, q)) {
+		if (!bbq_make_room(inst, s->session, s->priority, s->len, now))
+			return BB_DROP_OVERFLOW;
+		if (bbq_dead(inst, q, s, now) && !(iface->flags & BB_IFACE_OBSERVE))
+			return BB_DROP_ADU; /* the room was that of its own ADU */
+	}
+	return BB_REASONS;
+}
+
+/* May the packet that just came, and that is counted, be alone (bbq_instance.alone)? */
+bb_inline int bbq_is_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
+			   struct bbq_slot *s, struct bbq_queue *q, __u64 now)
+{
+	return in->qlen == 1 && q->m.turn == BBQ_IDLE && !in->media.sessions.members &&
+	       !in->users.members && !bbq_full(in, iface, q) && !bbq_dead(inst, q, s, now);
+}
+
+/* The packet that was alone is so no longer, or may not go yet. */
+__noinline int bbq_line_up_alone(__u32 inst)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+	struct bb_session *ses;
+	struct bbq_queue *q;
+	struct bbq_user *u;
+	struct bbq_slot *s;
+	__u32 idx;
+
+	if (!in || !iface)
+		return 0;
+	idx = in->alone;
+	in->alone = BBQ_NONE;
+	s = bbq_slot_at(idx);
+	if (!s)
+		return 0;
+	q = bbq_queue_at(inst, s->session);
+	ses = bbq_session(s->session);
+	if (!q || !ses)
+		return 0;
+	in->work -= BBQ_WORK_LINE_UP;
+	u = bbq_take_in(inst, in, s, q, ses);
+	if (!u)
+		return 0;
+	bbq_place(inst, in, iface, s, idx, q, ses, s->arrived_ns);
+	bbq_grown(inst, in, iface, u, q->user, q, s->session);
+	return 0;
+}
+
 SEC("struct_ops/bestby_enqueue")
 int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	     struct bpf_sk_buff_ptr *to_free)
 {
-	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
-	__u32 inst = bbq_instance_of(sch), session, rule, idx, qlen, adu, w1, words[5];
-	__u32 user;
-	__u32 priority, refuse = BB_REASONS;
-	__u64 bytes, now, departs, deadline, rate;
+	__u32 inst = bbq_instance_of(sch), session, rule, idx, len, refuse;
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	struct bb_counters *c;
 	struct bb_session *ses;
-	struct bbq_user *u;
 	struct bbq_queue *q;
+	struct bbq_user *u;
 	struct bbq_slot *s;
+	__u64 now, departs;
 
 	if (!in || !iface)
 		goto out;
 	now = bpf_ktime_get_ns();
-	qlen = in->qlen;
-	bytes = in->bytes;
 	in->work = BBQ_WORK_ENQUEUE;
 	in->noticed = 0;
 	if (in->doomed)
 		bbq_free_doomed(inst, BBQ_WORK_ROOM, now);
+	if (in->alone)
+		bbq_line_up_alone(inst);
 
-	for (int i = 0; i < 5; i++)
-		words[i] = bbq_cb_word(cb, i);
-	w1 = words[1];
-	if ((words[0] & 0xffff) == bb_cb_check(words)) {
-		rule = words[0] >> 16;
-		session = w1 & 0xffff;
-		priority = (w1 >> 16) & (BB_PRIORITIES - 1);
-		adu = w1 >> 24 & BB_CB_ADU ? words[2] : 0;
-		deadline = w1 >> 24 & BB_CB_DEADLINE ? bb_cb_deadline(words[3], words[4], now) : 0;
-	} else {
-		/* Nothing at all: nobody wrote it. */
-		bb_global_inc(words[0] | w1 | words[2] | words[3] | words[4] ? BB_G_BAD_CB :
-									       BB_G_NO_CB);
-		rule = 0;
-		session = 0;
-		priority = BB_PRIORITY_DEFAULT;
-		w1 = 0;
-		adu = 0;
-		deadline = 0;
-	}
-	if (!session || session >= BB_MAX_SESSIONS)
-		session = BB_SESSION_SHARED;
-	ses = bbq_session(session);
-	q = bbq_queue_at(inst, session);
-	if (!ses || !q)
-		goto out;
-	/* Doomed packets of an idle one are its former user's. */
-	user = q->m.turn != BBQ_IDLE || q->qlen ? q->user : bbq_user_of(ses);
-	u = bbq_user_at(inst, user);
-	if (!u)
-		goto out;
 	s = bbq_slot_take(in, &idx);
 	if (!s)
 		goto out;
-
-	s->deadline = deadline;
-	s->arrived_ns = now;
-	rate = bbq_rate(iface, ses);
-	departs = bbq_departs(skb, now);
-	s->key = departs ?: bbq_key(iface->method, priority, deadline, ses->owd_ns, rate, now);
-	s->adu = adu;
-	s->rule = rule;
-	s->session = session;
-	s->priority = priority;
-	s->treatment = w1 >> 20 & 3;
-	s->flags = w1 >> 24 & BB_CB_SOCK ? BBQ_F_SOCK : 0;
-	if (w1 >> 24 & BB_CB_TCP)
-		s->flags |= BBQ_F_TCP;
-	if (w1 >> 24 & BB_CB_REPAIR) {
-		/* Whatever becomes of it, its ADU is what the originals are. */
-		s->flags |= BBQ_F_REPAIR;
-		adu = 0;
-		s->adu = 0;
+	bbq_read_cb(s, skb, now);
+	session = s->session;
+	ses = bbq_session(session);
+	q = bbq_queue_at(inst, session);
+	if (!ses || !q) {
+		bbq_slot_return(in, s, idx);
+		goto out;
 	}
-	s->rtp = w1 ? words[4] >> 24 : 0;
-	s->chain = BBQ_NONE;
-	s->pkt_len = cb->pkt_len;
-	s->len = s->pkt_len;
-	if (iface->overhead)
-		s->len = bb_wire_bytes(s->len, bbq_segments(skb), iface->overhead);
 
+	len = s->pkt_len;
+	rule = s->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
-		bb_count_in(c, s->pkt_len);
+		bb_count_in(c, len);
 	c = bbq_rtp_counters(s);
 	if (c)
-		bb_count_in(c, s->pkt_len);
-	bb_count_in(&ses->counters, s->pkt_len);
-	bb_count_in(&in->counters, s->pkt_len);
+		bb_count_in(c, len);
 	if (s->flags & BBQ_F_SOCK) {
 		c = bbq_sock_counters(skb);
 		if (c)
-			bb_count_in(c, s->pkt_len);
+			bb_count_in(c, len);
 	}
+	bb_count_in(&ses->counters, len);
+	bb_count_in(&in->counters, len);
+	in->qlen++;
+	in->bytes += len;
 
+	departs = bbq_departs(skb, now);
+	s->len = len;
+	if (iface->overhead)
+		s->len = bb_wire_bytes(len, bbq_segments(skb), iface->overhead);
 	skb = bpf_kptr_xchg(&s->skb, skb);
 	if (skb) /* cannot be: a free slot holds none */
 		bpf_qdisc_skb_drop(skb, to_free);
-	in->qlen++;
-	in->bytes += s->pkt_len;
 
-	if (q->m.turn == BBQ_IDLE)
-		bbq_activate(inst, in, q, session, u, user);
-	if (q->nonempty && bbq_full(in, iface, q))
-		bbq_purge(inst, session, now, rate, BBQ_WORK_ROOM + BBQ_WORK_EVICT);
-	else if (q->nonempty && now - q->purged_ns > BBQ_PURGE_NS)
-		bbq_purge(inst, session, now, rate, BBQ_WORK_EVICT);
-	bbq_held_more(in, q, u, s, now);
-
-	if (bbq_dead(inst, q, s, now)) {
-		if (!(iface->flags & BB_IFACE_OBSERVE)) {
-			refuse = BB_DROP_ADU;
-			goto refused;
+	if (!departs && bbq_is_alone(inst, in, iface, s, q, now)) {
+		in->alone = idx;
+	} else {
+		if (q->nonempty && bbq_full(in, iface, q))
+			bbq_purge(inst, session, now, bbq_rate(iface, ses),
+				  BBQ_WORK_ROOM + BBQ_WORK_EVICT);
+		else if (q->nonempty && now - q->purged_ns > BBQ_PURGE_NS)
+			bbq_purge(inst, session, now, bbq_rate(iface, ses), BBQ_WORK_EVICT);
+		u = bbq_take_in(inst, in, s, q, ses);
+		refuse = u ? bbq_refused(inst, in, iface, s, idx, q, now) : BB_DROP_OVERFLOW;
+		if (!u || refuse != BB_REASONS) {
+			bbq_free(inst, idx, refuse, now);
+			bbq_tell(in, sch, 1, len);
+			return NET_XMIT_DROP;
 		}
-		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
+		if (departs) {
+			s->key = departs;
+			bbq_insert(inst, session, in, q, s, idx, BBQ_DEPART_LIST, 0);
+		} else {
+			bbq_place(inst, in, iface, s, idx, q, ses, now);
+		}
+		bbq_grown(inst, in, iface, u, q->user, q, session);
+		if (q->m.turn == BBQ_THROTTLED && q->departs &&
+		    (!departs || q->head[BBQ_DEPART_LIST] == idx))
+			bbq_call_back(inst, session);
 	}
-	if (bbq_full(in, iface, q)) {
-		if (!bbq_make_room(inst, session, priority, s->len, now))
-			refuse = BB_DROP_OVERFLOW;
-		else if (bbq_dead(inst, q, s, now) && !(iface->flags & BB_IFACE_OBSERVE))
-			refuse = BB_DROP_ADU; /* the room was that of its own ADU */
-		if (refuse != BB_REASONS)
-			goto refused;
-	}
-	if (departs)
-		bbq_insert(inst, session, in, q, s, idx, BBQ_DEPART_LIST, 0);
-	else
-		bbq_place(inst, session, in, q, iface, ses, s, idx, rate, now);
-	bbq_grown(inst, in, iface, u, user, q, session);
-	if (q->m.turn == BBQ_THROTTLED && q->departs &&
-	    (!departs || q->head[BBQ_DEPART_LIST] == idx))
-		bbq_call_back(inst, session);
-	bbq_tell(in, sch, qlen, bytes);
+	if (!departs)
+		bbq_expect(iface, q, s, ses, now);
+	bbq_tell(in, sch, 1, len);
 	return NET_XMIT_SUCCESS;
-
-refused:
-	bbq_free(inst, idx, refuse, now);
-	bbq_tell(in, sch, qlen, bytes);
-	return NET_XMIT_DROP;
 
 out:
 	bb_global_inc(BB_G_REFUSED);
@@ -256,104 +322,124 @@ out:
 	return NET_XMIT_DROP;
 }
 
+/* Nothing may go now: when to look again. */
+bb_inline void bbq_wait(struct bbq_instance *in, struct Qdisc *sch, __u64 now)
+{
+	__u64 wake = in->throttled ? in->wake_ns : ~0ULL;
+
+	if (in->hold_ns && in->hold_ns < wake)
+		wake = in->hold_ns;
+	if (in->more || in->doomed) {
+		__u64 again = in->hold_ns ? now + BBQ_AGAIN_NS : now;
+
+		if (again < wake)
+			wake = again;
+	}
+	if (wake != ~0ULL)
+		bpf_qdisc_watchdog_schedule(sch, wake, 0);
+}
+
 SEC("struct_ops/bestby_dequeue")
 struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 {
-	__u32 inst = bbq_instance_of(sch), qlen, rule;
-	struct bbq_instance *in = bbq_instance(inst);
+	__u32 inst, rule, len;
+	struct bbq_instance *in;
 	struct bbq_pick pick = {};
-	struct bbq_user *media, *u;
 	struct bb_iface *iface;
 	struct sk_buff *skb = 0;
 	struct bb_counters *c;
 	struct bb_session *ses;
+	struct bbq_user *u;
 	struct bbq_queue *q;
 	struct bbq_slot *s;
-	__u64 now, bytes;
-	int stale = 0;
+	__u64 now, rate;
+	int stale = 0, alone = 0;
 
+	/* The kernel asks until it gets nothing. */
+	if (!sch->q.qlen)
+		return 0;
+	inst = bbq_instance_of(sch);
+	in = bbq_instance(inst);
 	if (!in || !in->qlen)
 		return 0;
 	iface = bbq_iface();
-	media = bbq_user_at(inst, BBQ_MEDIA);
-	if (!iface || !media)
+	if (!iface)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (iface->rate && iface->rate != iface->link_rate)
-		bbq_rate_changed(&iface->link_next, &iface->link_rate, now, iface->rate);
-	qlen = in->qlen;
-	bytes = in->bytes;
+	rate = iface->rate;
+	if (rate && rate != iface->link_rate)
+		bbq_rate_changed(&iface->link_next, &iface->link_rate, now, rate);
 	in->work = BBQ_WORK;
 	in->noticed = 0;
 	in->more = 0;
 	if (in->doomed)
 		bbq_free_doomed(inst, BBQ_WORK / 2, now);
-	if (iface->rate && iface->link_next > now) {
+	if (rate && iface->link_next > now) {
 		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
-		bbq_tell(in, sch, qlen, bytes);
+		bbq_tell(in, sch, 0, 0);
 		return 0;
 	}
-	if (!bbq_next_at_once(inst, in, iface, media, now, &pick)) {
+	if (in->alone) {
+		alone = bbq_alone(inst, in, iface, now, &pick);
+		if (!alone)
+			bbq_line_up_alone(inst);
+	}
+	if (!alone && !bbq_next_at_once(inst, in, iface, now, &pick)) {
 		__u64 next = bbq_next(inst, now);
 
 		pick.idx = (__u32)next;
 		pick.session = next >> 32;
-		bbq_look_up(inst, &pick);
-		if (pick.s && pick.ses)
-			stale = bb_stale(now, pick.ses->owd_ns, pick.s->deadline);
+		if (!bbq_look_up(inst, in, &pick)) {
+			bbq_wait(in, sch, now);
+			bbq_tell(in, sch, 0, 0);
+			return 0;
+		}
+		stale = bb_stale(now, pick.ses->owd_ns, pick.s->deadline);
 	}
 	s = pick.s;
 	q = pick.q;
 	u = pick.u;
 	ses = pick.ses;
-	if (!s || !q || !u || !ses) {
-		__u64 wake = in->throttled ? in->wake_ns : ~0ULL;
 
-		if (in->hold_ns && in->hold_ns < wake)
-			wake = in->hold_ns;
-		if (in->more || in->doomed) {
-			__u64 again = in->hold_ns ? now + BBQ_AGAIN_NS : now;
-
-			if (again < wake)
-				wake = again;
+	if (alone) {
+		in->alone = BBQ_NONE;
+		q->begun = s->adu;
+	} else {
+		bbq_pop(q, s, pick.idx);
+		bbq_held_less(in, q, u, s);
+		bbq_turn_sent(in, iface, u, q->user, q, s->len);
+		if (!q->nonempty) {
+			bbq_turn_over(inst, u, q, pick.session);
+			if (q->user != BBQ_MEDIA && !u->sessions.members)
+				bbq_user_over(inst, in, u, q->user);
 		}
-		if (wake != ~0ULL)
-			bpf_qdisc_watchdog_schedule(sch, wake, 0);
-		bbq_tell(in, sch, qlen, bytes);
-		return 0;
 	}
-
-	bbq_pop(q, s, pick.idx);
+	in->qlen--;
+	in->bytes -= s->pkt_len;
 	skb = bpf_kptr_xchg(&s->skb, 0);
-	bbq_held_less(in, q, u, s);
-	bbq_turn_sent(in, iface, u, q->user, media, q, s->len);
 	if (ses->rate)
 		bbq_take_turn(ses, pick.session, inst, now, s->len);
-	if (iface->rate)
-		bbq_use(&iface->link_next, now, s->len, iface->rate);
+	if (rate)
+		bbq_use(&iface->link_next, now, s->len, rate);
 
 	bbq_note_sojourn(ses, s, now);
+	len = s->pkt_len;
 	rule = s->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
-		bb_count_sent(c, s->pkt_len, stale);
+		bb_count_sent(c, len, stale);
 	c = bbq_rtp_counters(s);
 	if (c)
-		bb_count_sent(c, s->pkt_len, stale);
-	bb_count_sent(&ses->counters, s->pkt_len, stale);
-	bb_count_sent(&in->counters, s->pkt_len, stale);
+		bb_count_sent(c, len, stale);
+	bb_count_sent(&ses->counters, len, stale);
+	bb_count_sent(&in->counters, len, stale);
 	if (skb && s->flags & BBQ_F_SOCK) {
 		c = bbq_sock_counters(skb);
 		if (c)
-			bb_count_sent(c, s->pkt_len, stale);
+			bb_count_sent(c, len, stale);
 	}
 	bbq_slot_return(in, s, pick.idx);
-	if (!q->nonempty) {
-		bbq_turn_over(inst, u, q, pick.session);
-		if (q->user != BBQ_MEDIA && !u->sessions.members)
-			bbq_user_over(inst, in, u, q->user);
-	}
-	bbq_tell(in, sch, qlen, bytes);
+	bbq_tell(in, sch, -1, -len);
 	if (skb)
 		bpf_qdisc_bstats_update(sch, skb);
 	return skb;
@@ -412,7 +498,7 @@ __noinline int bbq_clear(__u32 inst)
 			__builtin_memset(q, 0, sizeof(*q));
 	}
 	bpf_for(i, 0, BBQ_USERS) {
-		struct bbq_user *u = bbq_user_at(inst, i);
+		struct bbq_user *u = bbq_user_at(in, inst, i);
 
 		if (u && (u->active || u->m.turn != BBQ_IDLE))
 			__builtin_memset(u, 0, sizeof(*u));
@@ -422,6 +508,7 @@ __noinline int bbq_clear(__u32 inst)
 		w->word[(i >> 6) & (BBQ_WHEEL_TICKS / 64 - 1)] = 0;
 	}
 	w->words = 0;
+	__builtin_memset(&in->media, 0, sizeof(in->media));
 	__builtin_memset(&in->users, 0, sizeof(in->users));
 	in->plain_credit = 0;
 	in->throttled = 0;
@@ -442,6 +529,7 @@ void BPF_PROG(bestby_reset, struct Qdisc *sch)
 		return;
 	bbq_clear(inst);
 	in->dropped = 0;
+	in->dropped_bytes = 0;
 	in->synced = 0; /* the kernel sets qlen to 0 after this */
 }
 

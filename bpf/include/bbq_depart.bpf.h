@@ -42,7 +42,7 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	struct bbq_slot *s;
-	__u64 rate, departs;
+	__u64 departs;
 	__u32 idx, alone;
 
 	if (!q || !ses || !in || !iface)
@@ -71,10 +71,9 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 		}
 		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
-	rate = bbq_rate(iface, ses);
 	s->arrived_ns = now;
-	s->key = bbq_key(iface->method, s->priority, s->deadline, ses->owd_ns, rate, departs);
-	bbq_place(inst, session, in, q, iface, ses, s, idx, rate, now);
+	bbq_place(inst, in, iface, s, idx, q, ses, departs);
+	bbq_expect(iface, q, s, ses, now);
 	return BBQ_DEPARTED;
 }
 

@@ -144,9 +144,14 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 		bb_count_drop(&ses->counters, reason);
 	bb_count_drop(&in->counters, reason);
 	in->dropped++;
+	in->dropped_bytes += s->pkt_len;
+	in->qlen--;
+	in->bytes -= s->pkt_len;
 	q = bbq_queue_at(inst, s->session);
-	u = q ? bbq_user_at(inst, q->user) : 0;
-	if (q && u)
+	u = q ? bbq_user_at(in, inst, q->user) : 0;
+	if (idx == in->alone)
+		in->alone = BBQ_NONE;
+	else if (q && u)
 		bbq_held_less(in, q, u, s);
 	skb = bpf_kptr_xchg(&s->skb, 0);
 	if (skb) {
@@ -188,7 +193,7 @@ __noinline int bbq_lost_one(__u32 inst, __u32 session, __u32 adu, __u64 now)
 /* The ADU of this packet lost one, so that it is worth nothing; what is forwarded does not count on the rest. */
 bb_inline int bbq_dead(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, __u64 now)
 {
-	return s->adu && q->dead_any && s->treatment != BB_TREAT_FORWARD &&
+	return q->dead_any && s->adu && s->treatment != BB_TREAT_FORWARD &&
 	       bbq_lost_one(inst, s->session, s->adu, now);
 }
 

@@ -187,23 +187,23 @@ bb_inline void bbq_least(struct bbq_queue *q, __u32 idx)
 		q->least = idx;
 }
 
-/* Gives the filled slot idx, whose key is known, its place in the session's queue. */
-bb_inline void bbq_place(__u32 inst, __u32 session, struct bbq_instance *in, struct bbq_queue *q,
-			 struct bb_iface *iface, struct bb_session *ses, struct bbq_slot *s,
-			 __u32 idx, __u64 rate, __u64 now)
+/* Gives the filled slot idx its place in the session's queue, as of `since`: it may leave since then. */
+bb_inline void bbq_place(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
+			 struct bbq_slot *s, __u32 idx, struct bbq_queue *q, struct bb_session *ses,
+			 __u64 since)
 {
-	__u32 method = iface->method, list = bbq_list_of(method, s->priority, s->deadline, rate);
-	__u32 first;
+	__u32 method = iface->method, list, first;
+	__u64 rate = bbq_rate(iface, ses);
 
+	s->key = bbq_key(method, s->priority, s->deadline, ses->owd_ns, rate, since);
+	list = bbq_list_of(method, s->priority, s->deadline, rate);
 	if (s->adu && s->adu == q->begun)
 		s->flags |= BBQ_F_BEGUN;
-	if (method == BB_TRIAGE && rate && s->deadline) {
+	if (method == BB_TRIAGE && rate && s->deadline)
 		q->unplanned = 1;
-		bbq_expect(q, s, ses->owd_ns, now);
-	}
-	first = bbq_insert(inst, session, in, q, s, idx, list, method == BB_FIFO ? 0 : s->adu);
+	first = bbq_insert(inst, s->session, in, q, s, idx, list, method == BB_FIFO ? 0 : s->adu);
 	bbq_walk_grown(q, s, idx, first);
-	if (method == BB_TRIAGE && !list && q->qlen > BBQ_VICTIMS)
+	if (q->qlen > BBQ_VICTIMS && method == BB_TRIAGE && !list)
 		bbq_least(q, first);
 }
 

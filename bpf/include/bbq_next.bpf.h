@@ -18,12 +18,36 @@ struct bbq_pick {
 	__u32 session;
 };
 
-bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
+/* The rest of what pick->idx and pick->session name; 0 = they name nothing. */
+bb_inline int bbq_look_up(__u32 inst, struct bbq_instance *in, struct bbq_pick *pick)
 {
 	pick->s = bbq_slot_at(pick->idx);
 	pick->q = bbq_queue_at(inst, pick->session);
 	pick->ses = bbq_session(pick->session);
-	pick->u = pick->q ? bbq_user_at(inst, pick->q->user) : 0;
+	pick->u = pick->q ? bbq_user_at(in, inst, pick->q->user) : 0;
+	return pick->s && pick->ses && pick->u;
+}
+
+/* Is the picked packet fresh, and may it leave now, for its session's rate and for what is expected? */
+bb_inline int bbq_may_go(__u32 inst, struct bb_iface *iface, __u64 now, struct bbq_pick *pick)
+{
+	return !(pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now) &&
+	       !bb_stale(now, pick->ses->owd_ns, pick->s->deadline) &&
+	       !bbq_hold(pick->q, pick->s, iface, pick->ses, now);
+}
+
+/* Picks the packet that is alone; 0 = it may not go. */
+bb_inline int bbq_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *iface, __u64 now,
+			struct bbq_pick *pick)
+{
+	pick->idx = in->alone;
+	pick->s = bbq_slot_at(pick->idx);
+	if (!pick->s)
+		return 0;
+	pick->session = pick->s->session;
+	pick->q = bbq_queue_at(inst, pick->session);
+	pick->ses = bbq_session(pick->session);
+	return pick->q && pick->ses && bbq_may_go(inst, iface, now, pick);
 }
 
 /*
@@ -32,14 +56,14 @@ bb_inline void bbq_look_up(__u32 inst, struct bbq_pick *pick)
  * nothing to decide. Returns 0 where one must look closer (bbq_next).
  */
 bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			       struct bbq_user *media, __u64 now, struct bbq_pick *pick)
+			       __u64 now, struct bbq_pick *pick)
 {
 	if (in->throttled && now >= in->wake_ns)
 		return 0;
-	if (media->sessions.members && (in->plain_credit <= 0 || !in->users.members)) {
-		pick->u = media;
+	if (in->media.sessions.members && (in->plain_credit <= 0 || !in->users.members)) {
+		pick->u = &in->media;
 	} else {
-		pick->u = bbq_user_at(inst, bbq_ring_head(&in->users));
+		pick->u = bbq_user_at(in, inst, bbq_ring_head(&in->users));
 		if (!pick->u || pick->u->m.deficit <= 0)
 			return 0;
 	}
@@ -48,10 +72,8 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 		return 0;
 	pick->q = bbq_queue_at(inst, pick->session);
 	pick->ses = bbq_session(pick->session);
-	if (!pick->q || !pick->ses)
-		return 0;
-	if (pick->q->m.deficit <= 0 || !pick->q->nonempty || pick->q->head[BBQ_DEPART_LIST] ||
-	    (pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now))
+	if (!pick->q || !pick->ses || pick->q->m.deficit <= 0 || !pick->q->nonempty ||
+	    pick->q->head[BBQ_DEPART_LIST])
 		return 0;
 	if (pick->q->nonempty & 1) {
 		pick->idx = pick->q->head[0];
@@ -63,14 +85,14 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 		pick->idx = pick->q->head[l];
 	}
 	pick->s = bbq_slot_at(pick->idx);
-	if (!pick->s || bb_stale(now, pick->ses->owd_ns, pick->s->deadline))
+	if (!pick->s || !bbq_may_go(inst, iface, now, pick))
 		return 0;
 	if (pick->q->unplanned) {
 		if (pick->q->qlen > 1)
 			return 0;
 		pick->q->unplanned = 0; /* alone, and in time */
 	}
-	return !bbq_hold(pick->q, pick->s, bbq_rate(iface, pick->ses), now);
+	return 1;
 }
 
 /* Sessions, or users, that may be passed by in search of one that need not hold its packet back. */
@@ -84,11 +106,14 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_user *u = bbq_user_at(inst, user);
 	struct bb_iface *iface = bbq_iface();
 	__u32 holds = bb_zero;
+	struct bbq_user *u;
 
-	if (!in || !u || !iface)
+	if (!in || !iface)
+		return 0;
+	u = bbq_user_at(in, inst, user);
+	if (!u)
 		return 0;
 	while (bb_can_loop) {
 		__u32 session = bbq_ring_head(&u->sessions), idx;
@@ -142,7 +167,7 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 				bbq_turn_over(inst, u, q, session);
 			continue;
 		}
-		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, rate, now) : 0;
+		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, iface, ses, now) : 0;
 		if (!hold)
 			return (__u64)session << 32 | idx;
 		if (!in->hold_ns || hold < in->hold_ns)
@@ -165,7 +190,7 @@ __noinline __u64 bbq_next_user(__u32 inst, __u64 now)
 		return 0;
 	while (bb_can_loop) {
 		__u32 user = bbq_ring_head(&in->users);
-		struct bbq_user *u = bbq_user_at(inst, user);
+		struct bbq_user *u = bbq_user_at(in, inst, user);
 		__u64 next;
 
 		if (!user || !u || bbq_spent(in, BBQ_WORK_TURN))

@@ -136,7 +136,7 @@ bb_inline void bbq_walk_sent(struct bbq_queue *q, const struct bbq_slot *s, __u3
 {
 	struct bbq_walk *walk = &q->walk;
 
-	if (s->list)
+	if (s->list || walk->at == BBQ_NONE)
 		return;
 	if (walk->at == idx)
 		walk->at = s->chain ?: s->next;
@@ -303,8 +303,8 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 bb_inline __u32 bbq_insert(__u32 inst, __u32 session, struct bbq_instance *in, struct bbq_queue *q,
 			   struct bbq_slot *s, __u32 idx, __u32 l, __u32 adu)
 {
+	__u32 here, i, *recent = bbq_recent(q, adu);
 	struct bbq_slot *at;
-	__u32 here, i;
 
 	if (l >= BBQ_LISTS)
 		return BBQ_NONE;
@@ -314,7 +314,7 @@ bb_inline __u32 bbq_insert(__u32 inst, __u32 session, struct bbq_instance *in, s
 	s->last_len = s->len;
 	s->lanes = 0;
 	if (adu) {
-		i = *bbq_recent(q, adu);
+		i = *recent;
 		at = bbq_slot_at(i);
 		if (at && at->adu == adu && at->priority == s->priority && at->list == l) {
 			bbq_join(at, i, s, idx);
@@ -342,13 +342,13 @@ bb_inline __u32 bbq_insert(__u32 inst, __u32 session, struct bbq_instance *in, s
 				if (s->lanes)
 					bbq_lanes_leave(q, s);
 				bbq_join(step, i, s, idx);
-				*bbq_recent(q, adu) = i;
+				*recent = i;
 				return i;
 			}
 			i = step->prev;
 			step = bbq_slot_at(i);
 		}
-		*bbq_recent(q, adu) = idx;
+		*recent = idx;
 	}
 	bbq_link(q, l, idx, s, here, at);
 	return idx;

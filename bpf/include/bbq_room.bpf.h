@@ -53,7 +53,7 @@ bb_inline void bbq_grown(__u32 inst, struct bbq_instance *in, struct bb_iface *i
 			u->largest = session;
 	}
 	if (user != BBQ_MEDIA && in->largest != user) {
-		struct bbq_user *most = bbq_user_at(inst, in->largest);
+		struct bbq_user *most = bbq_user_at(in, inst, in->largest);
 
 		if (!in->largest || !most ||
 		    bbq_share(iface, u->qlen, u->bytes) > bbq_share(iface, most->qlen, most->bytes))
@@ -105,7 +105,7 @@ __noinline __u32 bbq_largest_waiting(__u32 inst)
 			struct bbq_user *u;
 
 			id = q->user;
-			u = bbq_user_at(inst, id);
+			u = bbq_user_at(in, inst, id);
 			if (u)
 				share = bbq_share(iface, u->qlen, u->bytes);
 		}
@@ -126,7 +126,7 @@ bb_inline __u32 bbq_largest_user(__u32 inst, struct bbq_instance *in, struct bb_
 	next = in->users.old_head ?: in->users.new_head;
 	for (__u32 n = bb_zero; n <= BBQ_LARGEST && bb_can_loop; n++) {
 		__u32 at = n ? next : in->largest;
-		struct bbq_user *u = bbq_user_at(inst, at);
+		struct bbq_user *u = bbq_user_at(in, inst, at);
 		__u64 share;
 
 		in->work -= BBQ_WORK_LOOK;
@@ -157,11 +157,14 @@ bb_inline __u32 bbq_largest_user(__u32 inst, struct bbq_instance *in, struct bb_
 __noinline __u32 bbq_largest_session(__u32 inst, __u32 user, __u32 but, __u64 most)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_user *u = bbq_user_at(inst, user);
 	struct bb_iface *iface = bbq_iface();
 	__u32 next, largest = 0;
+	struct bbq_user *u;
 
-	if (!in || !u || !iface)
+	if (!in || !iface)
+		return 0;
+	u = bbq_user_at(in, inst, user);
+	if (!u)
 		return 0;
 	next = u->sessions.old_head ?: u->sessions.new_head;
 	for (__u32 n = bb_zero; n <= BBQ_LARGEST && bb_can_loop; n++) {
@@ -202,16 +205,19 @@ __noinline __u32 bbq_largest_session(__u32 inst, __u32 user, __u32 but, __u64 mo
  */
 __noinline __u32 bbq_payer(__u32 inst, __u32 user, __u64 arriving)
 {
-	struct bbq_user *media = bbq_user_at(inst, BBQ_MEDIA), *u = bbq_user_at(inst, user);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	__u64 users_hold, media_hold, most = 0;
 	__u32 payer, but = 0;
+	struct bbq_user *u;
 
-	if (!media || !u || !in || !iface)
+	if (!in || !iface)
+		return user;
+	u = bbq_user_at(in, inst, user);
+	if (!u)
 		return user;
 	users_hold = bbq_share(iface, in->plain_qlen, in->plain_bytes);
-	media_hold = bbq_share(iface, media->qlen, media->bytes);
+	media_hold = bbq_share(iface, in->media.qlen, in->media.bytes);
 	if (user == BBQ_MEDIA) {
 		media_hold -= arriving;
 	} else {

@@ -45,6 +45,7 @@
 #define BBQ_WORK_STEP 30 /* a place is passed by in search of another one ... */
 #define BBQ_WORK_FIND 700 /* ... for which so much is there besides */
 #define BBQ_WORK_TURN 150 /* a session or user has its turn */
+#define BBQ_WORK_LINE_UP 600 /* a packet that was alone gets its place */
 #define BBQ_WORK_WAKE 350 /* a session is released from the wheel */
 #define BBQ_WORK_DEPART 400 /* a packet may depart, and gets its place */
 /* Who waits for packets that are held back looks again after this, if work was left undone, too. */
@@ -95,10 +96,12 @@ struct bbq_slot {
 };
 
 #define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
-#define BBQ_F_SOCK 0x02 /* counts in bb_sock_stats, too */
-#define BBQ_F_BEGUN 0x04 /* first packet of an ADU only: others of it were sent before */
-#define BBQ_F_REPAIR 0x08 /* a retransmission */
-#define BBQ_F_TCP 0x10 /* of a TCP socket of this host */
+#define BBQ_F_BEGUN 0x02 /* first packet of an ADU only: others of it were sent before */
+/* The others are the control block's. */
+#define BBQ_F_SOCK BB_CB_SOCK /* counts in bb_sock_stats, too */
+#define BBQ_F_REPAIR BB_CB_REPAIR /* a retransmission */
+#define BBQ_F_TCP BB_CB_TCP /* of a TCP socket of this host */
+#define BBQ_F_CB (BBQ_F_SOCK | BBQ_F_REPAIR | BBQ_F_TCP)
 
 /* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
 enum bbq_turn {
@@ -179,10 +182,10 @@ struct bbq_queue {
 
 /* ---- one user of one transmit queue, and all media as if they were one ---- */
 
-/* Indices: 0 is none, index n of bb_users is 1 + n, media come last. */
+/* Numbers: 0 is none, index n of bb_users is 1 + n. Media's place is in the instance. */
 #define BBQ_USER(n) ((n) + 1)
-#define BBQ_MEDIA (BB_MAX_USERS + 1)
-#define BBQ_USERS (BB_MAX_USERS + 2)
+#define BBQ_USERS (BB_MAX_USERS + 1)
+#define BBQ_MEDIA BBQ_USERS
 
 struct bbq_user {
 	struct bbq_member m; /* first; not used by media */
@@ -227,7 +230,8 @@ struct bbq_instance {
 	__u32 free; /* list of slots that were used before */
 	__u32 fresh; /* slots never used yet start here; 0 = not initialised ... */
 	__u32 slots_end; /* ... and end before this one */
-	struct bbq_ring users; /* all but media */
+	struct bbq_user media;
+	struct bbq_ring users; /* all others */
 	__u32 plain_qlen; /* what users hold together */
 	__u64 plain_bytes; /* on the wire */
 	__u64 plain_from_ns; /* since when users have had something queued */
@@ -238,7 +242,8 @@ struct bbq_instance {
 	__u64 hold_ns; /* when a packet that was held back may go; 0 = none was */
 	__u32 event_credit; /* BBQ_EVENT for each drop notice that may be sent */
 	__u32 suppressed;
-	__u32 dropped; /* since the last operation that told the Qdisc */
+	__u32 dropped; /* by this operation, and not told the Qdisc yet ... */
+	__u32 dropped_bytes; /* ... and their bytes */
 	__u32 largest; /* a user who held more than any that a packet came for since; 0 = none */
 	__u64 owner; /* address of the Qdisc in charge; 0 = none */
 	__u64 before; /* the one before it, while that exists: in charge again if it is gone first */
@@ -251,6 +256,12 @@ struct bbq_instance {
 	__s32 work; /* what is left of BBQ_WORK, or BBQ_WORK_ENQUEUE */
 	__u8 noticed; /* this operation has sent a drop notice */
 	__u8 more; /* something was left undone: come back at once */
+	/*
+	 * A packet that came when nothing was queued and nobody had a turn. It is in no list,
+	 * its session has no turn, and neither it nor its user holds anything: all that is
+	 * made up for if another one comes, or it may not go at once. 0 = none.
+	 */
+	__u32 alone;
 	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
 };
 
@@ -322,11 +333,12 @@ bb_inline struct bbq_queue *bbq_queue_at(__u32 inst, __u32 session)
 	return bpf_map_lookup_elem(&bbq_queues, &key);
 }
 
-bb_inline struct bbq_user *bbq_user_at(__u32 inst, __u32 user)
+/* A user, or media. */
+bb_inline struct bbq_user *bbq_user_at(struct bbq_instance *in, __u32 inst, __u32 user)
 {
 	__u32 key = inst * BBQ_USERS + user;
 
-	return bpf_map_lookup_elem(&bbq_users, &key);
+	return user == BBQ_MEDIA ? &in->media : bpf_map_lookup_elem(&bbq_users, &key);
 }
 
 bb_inline struct bb_session *bbq_session(__u32 session)
@@ -435,7 +447,7 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 	bbq_use(&ses->next_ns, now, bytes, rate);
 }
 
-/* A packet comes to an active queue: what that and its user hold (the instance counts before). */
+/* A packet comes to an active queue: what that and its user hold. */
 bb_inline void bbq_held_more(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
 			     struct bbq_slot *s, __u64 now)
 {
@@ -452,7 +464,7 @@ bb_inline void bbq_held_more(struct bbq_instance *in, struct bbq_queue *q, struc
 	u->bytes += s->len;
 }
 
-/* A packet is sent or freed. */
+/* A packet of an active queue is sent or freed. */
 bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
 			     struct bbq_slot *s)
 {
@@ -464,8 +476,6 @@ bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struc
 		in->plain_qlen--;
 		in->plain_bytes -= s->len;
 	}
-	in->qlen--;
-	in->bytes -= s->pkt_len;
 }
 
 /* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */

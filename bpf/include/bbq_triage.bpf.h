@@ -108,11 +108,9 @@ bb_inline void bbq_plan_others(struct bbq_plan *plan, struct bbq_instance *in,
 		plan->group_part = (share << BBQ_PART_SHIFT) / rest;
 		from = in->plain_from_ns;
 	} else {
-		struct bbq_user *media = bbq_user_at(plan->inst, BBQ_MEDIA);
-
 		sessions *= in->users.members ?: 1;
 		plan->other_bytes = in->plain_bytes - q->bytes;
-		plan->group_bytes = media ? media->bytes : 0;
+		plan->group_bytes = in->media.bytes;
 		plan->group_part = (rest << BBQ_PART_SHIFT) / (share ?: 1);
 		from = in->media_from_ns;
 	}
@@ -347,7 +345,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 
 	if (!q || !ses || !in || !iface)
 		return 0;
-	u = bbq_user_at(inst, q->user);
+	u = bbq_user_at(in, inst, q->user);
 	if (!u)
 		return 0;
 	plan = &in->plan;
@@ -404,12 +402,16 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 }
 
 /* A packet came that what is less important must not stand in the way of. */
-bb_inline void bbq_expect(struct bbq_queue *q, struct bbq_slot *s, __u64 owd, __u64 now)
+bb_inline void bbq_expect(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s,
+			  struct bb_session *ses, __u64 now)
 {
-	__u64 gap = now - q->ahead_ns, slack = s->deadline - owd - now, period, load;
+	/* Signed: below 2^62 is what anybody may say (bb_read_txtime). */
+	__s64 slack = s->deadline - ses->owd_ns - now;
+	__u64 gap = now - q->ahead_ns, period, load;
 	__u32 priority = s->priority;
 
-	if (bb_stale(now, owd, s->deadline) || (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
+	if (iface->method != BB_TRIAGE || !bbq_rate(iface, ses) || !s->deadline || slack < 0 ||
+	    (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
 		return;
 	period = now - q->ahead_from_ns;
 	if (priority != q->ahead_priority || gap >= BBQ_AHEAD_NS) {
@@ -441,12 +443,14 @@ bb_inline void bbq_expect(struct bbq_queue *q, struct bbq_slot *s, __u64 owd, __
  * a slow link that takes longer than audio of a short lifetime has left. What
  * never expires does not wait: beside steady audio it would do so for ever.
  */
-bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_slot *s, __u64 rate, __u64 now)
+bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_slot *s, struct bb_iface *iface,
+			 struct bb_session *ses, __u64 now)
 {
-	__u64 busy, next = q->ahead_ns + q->ahead_gap;
+	__u64 busy, next = q->ahead_ns + q->ahead_gap, rate;
 
 	if (s->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS)
 		return 0;
+	rate = bbq_rate(iface, ses);
 	/* Both products are below 2^64: factors below 2^32, and packets below 2^34 bytes. */
 	if (q->ahead_slack * (rate < ~0U ? rate : ~0U) >= s->len * BB_NSEC_PER_SEC ||
 	    now >= next + BBQ_OVERDUE_NS)

@@ -99,7 +99,7 @@ bb_inline void bbq_user_append(__u32 inst, struct bbq_instance *in, struct bbq_u
 {
 	__u32 head = turn == BBQ_NEW ? in->users.new_head : in->users.old_head;
 	__u32 tail = turn == BBQ_NEW ? in->users.new_tail : in->users.old_tail;
-	struct bbq_user *last = head ? bbq_user_at(inst, tail) : 0;
+	struct bbq_user *last = head ? bbq_user_at(in, inst, tail) : 0;
 
 	bbq_ring_append(&in->users, &u->m, user, last ? &last->m : 0, turn);
 }
@@ -150,17 +150,16 @@ bb_inline void bbq_user_over(__u32 inst, struct bbq_instance *in, struct bbq_use
 
 /* A packet of so many bytes leaves: what it means for the turns of its group and user. */
 bb_inline void bbq_turn_sent(struct bbq_instance *in, struct bb_iface *iface, struct bbq_user *u,
-			     __u32 user, struct bbq_user *media, struct bbq_queue *q, __u32 bytes)
+			     __u32 user, struct bbq_queue *q, __u32 bytes)
 {
-	__u32 share = iface->plain_share < 99 ? iface->plain_share : 99;
-
 	bbq_ring_sent(&u->sessions, &q->m, bytes);
 	if (user != BBQ_MEDIA) {
 		bbq_ring_sent(&in->users, &u->m, bytes);
 		/* What media leave costs nothing. */
-		if (in->plain_credit > 0 && media->sessions.members)
+		if (in->plain_credit > 0 && in->media.sessions.members)
 			in->plain_credit -= bytes;
-	} else if (in->plain_qlen && share) {
+	} else if (in->plain_qlen && iface->plain_share) {
+		__u32 share = iface->plain_share < 99 ? iface->plain_share : 99;
 		__s64 credit = in->plain_credit + (__u64)bytes * share / (100 - share);
 
 		in->plain_credit = credit < BBQ_QUANTUM ? credit : BBQ_QUANTUM;
@@ -266,7 +265,7 @@ bb_inline void bbq_wheel_emptied(struct bbq_wheel *w, __u32 b)
 bb_inline void bbq_wake(__u32 inst, struct bbq_instance *in, struct bbq_queue *q, __u32 session)
 {
 	__u32 user = q->user;
-	struct bbq_user *u = bbq_user_at(inst, user);
+	struct bbq_user *u = bbq_user_at(in, inst, user);
 
 	in->throttled--;
 	if (!u)

@@ -22,8 +22,8 @@ pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 5] {
             slots_per_instance(limit).saturating_mul(instances),
         ),
         ("bbq_queues", BB_MAX_SESSIONS.saturating_mul(instances)),
-        // One is "none", one is media.
-        ("bbq_users", (BB_MAX_USERS + 2).saturating_mul(instances)),
+        // One is "none".
+        ("bbq_users", (BB_MAX_USERS + 1).saturating_mul(instances)),
         ("bbq_instances", instances),
         ("bbq_wheels", instances),
     ]

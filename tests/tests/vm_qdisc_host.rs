@@ -290,6 +290,40 @@ fn create_with_unknown_estimator(device: &str, kind: &str) -> io::Error {
 }
 
 #[test]
+fn a_packet_that_is_alone_is_queued_like_others() {
+    // It is in no list. It is counted, kept, freed, and gets its place when another one comes.
+    let mut lab = lab("one", BB_TRIAGE);
+    lab.shut_link();
+    let alone = Packet {
+        deadline: now_ns() + 100 * SECOND,
+        ..Packet::default()
+    };
+    lab.send(&alone);
+    assert_eq!(lab.instance(0).queued, 1);
+    assert!(lab.out.held() > 0);
+    shell("tc qdisc del dev one0 root");
+    assert_eq!(lab.out.held(), 0);
+    let c = lab.instance(0);
+    assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (0, 1));
+    assert_conserved("interface", &c);
+
+    shell("tc qdisc replace dev one0 root bbone");
+    let later = lab.send(&alone);
+    let earlier = lab.send(&Packet {
+        deadline: now_ns() + 50 * SECOND,
+        ..Packet::default()
+    });
+    let last = lab.open_link(&Packet {
+        priority: 7,
+        ..Packet::default()
+    });
+    assert_eq!(lab.drain(), [earlier, later, last]);
+    let c = lab.instance(0);
+    assert_eq!((c.packets_sent, c.queued), (3, 0));
+    assert_conserved("interface", &c);
+}
+
+#[test]
 fn a_qdisc_whose_creation_fails_leaves_the_one_that_runs_in_charge() {
     let mut lab = lab("fai", BB_TRIAGE);
     lab.shut_link();

@@ -177,6 +177,14 @@ bb_inline void bb_copy_address(void *to, const void *from)
 	((bb_hash_word *)to)[1] = ((const bb_hash_word *)from)[1];
 }
 
+/* Where bb_known tells whether anything may be known of an address. Nothing depends on it but time. */
+bb_inline __u32 bb_known_index(const void *addr)
+{
+	const bb_hash_word *word = addr;
+
+	return (word[0] + word[1]) * 0x9E3779B97F4A7C15ULL >> (64 - BB_KNOWN_BITS);
+}
+
 /*
  * Hash of a key of whole 64-bit words, for tables whose keys others choose: who
  * does not know the seed (bb_config.seed) cannot choose keys that meet. Each word

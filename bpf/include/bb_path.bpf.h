@@ -35,11 +35,13 @@ __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u
 
 	if (!to || !path)
 		return 0;
-	bb_copy_address(&addr, to); /* v6.2: before it a key had to be on the stack or in a map */
 	path->owd_ns = 0;
 	path->rate = 0;
 	path->user = 0;
 	path->measured = 0;
+	if (!bb_is_known(to))
+		goto rule;
+	bb_copy_address(&addr, to); /* v6.2: before it a key had to be on the stack or in a map */
 	peer = bpf_map_lookup_elem(&bb_peers, &addr);
 	if (!peer && skb->sk) {
 		bb_copy_address(key.addr, &addr);
@@ -65,6 +67,7 @@ __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u
 		path->measured = 1;
 		return 0;
 	}
+rule:
 	settings = bpf_map_lookup_elem(&bb_rules, &rule);
 	if (settings)
 		path->owd_ns = settings->owd_default_ns;

@@ -247,6 +247,9 @@ fn owd_and_rate_come_from_the_best_source() {
     lab.rules(&[Rule::new().dport(PORT).lifetime(SECOND)]);
     assert_eq!(session(6).owd_ns, 0);
     assert_eq!(lab.global(BB_G_NO_RTT), 1);
+    // Where `bb_known` says that nothing is, nobody looks.
+    lab.put("bb_peers", &addr(7), &peer(BB_PEER_OWD | BB_PEER_OPERATOR));
+    assert_eq!(session(7).owd_ns, 0);
     // A change reaches the session within 10 ms.
     lab.tell("bb_peers", &addr(6), &peer(BB_PEER_OWD | BB_PEER_RATE));
     std::thread::sleep(std::time::Duration::from_millis(11));

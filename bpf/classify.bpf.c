@@ -48,7 +48,7 @@
 static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_work *w)
 {
 	__u64 deadline = w->meta.deadline;
-	__u8 flags = 0;
+	__u8 flags = w->meta.flags & BB_M_IN_CB;
 	union {
 		struct bb_cb cb;
 		__u32 words[5];
@@ -70,12 +70,8 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 		if (w->packet.flags & BB_P_MARKER)
 			flags |= BB_CB_ADU_LAST;
 	}
-	if (w->meta.flags & BB_M_COUNTED)
-		flags |= BB_CB_SOCK;
 	if (w->packet.key.proto == BB_PROTO_TCP && !(w->packet.flags & BB_P_MALFORMED) && skb->sk)
 		flags |= BB_CB_TCP;
-	if (w->meta.flags & BB_M_REPAIR)
-		flags |= BB_CB_REPAIR;
 	out.cb.flags = flags;
 	out.words[4] |= deadline >> 32 & 0xFFFFFF;
 	out.cb.check = bb_cb_check(out.words);
@@ -143,6 +139,22 @@ static __always_inline __u32 bb_rule_of(struct __sk_buff *skb, struct bb_work *w
 	flow->refreshed_ns = 0;
 	flow->plain_refreshed_ns = 0;
 	return found;
+}
+
+/* Rules match the marks of others; ours differ with every packet. */
+static __always_inline void bb_take_mark(struct __sk_buff *skb, struct bb_work *w,
+					 const struct bb_config *config)
+{
+	int ours = bb_is_ours(config, skb->mark);
+
+	if (ours && bb_mark_counts(skb, config)) {
+		bb_read_mark(&w->meta, config, skb->mark, w->now);
+		w->media = 1;
+		return;
+	}
+	w->packet.key.mark = skb->mark & config->flow_mark_mask;
+	if (config->mark_magic_mask && !ours)
+		bb_global_inc(BB_G_FOREIGN_MARK);
 }
 
 /*
@@ -252,7 +264,6 @@ int bb_classify(struct __sk_buff *skb)
 	w->meta.priority = BB_PRIORITY_NONE;
 	w->stream = BB_STREAM_NONE;
 	w->slot = slot;
-	w->packet.key.ifindex = skb->ifindex;
 	if (hint & BB_HINT_ETHERNET && bb_parse_usual(skb, &w->packet))
 		goto parsed;
 	ethernet = !!(hint & BB_HINT_ETHERNET);
@@ -280,15 +291,8 @@ int bb_classify(struct __sk_buff *skb)
 		joined = bb_join_fragment(&w->packet, 0);
 
 parsed:
-	if (bb_is_ours(config, skb->mark) && bb_mark_counts(skb, config)) {
-		bb_read_mark(&w->meta, config, skb->mark, w->now);
-		w->media = 1;
-	} else {
-		/* Rules match the marks of others; ours differ with every packet. */
-		w->packet.key.mark = skb->mark & config->flow_mark_mask;
-		if (skb->mark && config->mark_magic_mask && !bb_is_ours(config, skb->mark))
-			bb_global_inc(BB_G_FOREIGN_MARK);
-	}
+	if (skb->mark)
+		bb_take_mark(skb, w, config);
 
 	flow = bb_last_flow(cpu);
 	if (!flow) {
@@ -304,7 +308,8 @@ parsed:
 		if (w->rule)
 			flow->media_gen = config->rule_gen + 1;
 	}
-	w->media |= !!w->rule;
+	if (w->rule)
+		w->media = 1;
 
 	if (skb->tstamp && w->packet.key.proto != BB_PROTO_TCP)
 		if (bb_read_txtime(skb, &w->meta) && w->meta.priority == BB_PRIORITY_NONE)

@@ -84,6 +84,7 @@ static __always_inline void bb_add_sample(struct bpf_sock_ops *ops)
 
 	rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
 	if (!rtt) {
+		bb_make_known(&addr);
 		__builtin_memset(&fresh, 0, sizeof(fresh));
 		bb_rtt_init(&fresh);
 		bpf_map_update_elem(&bb_rtts, &addr, &fresh, BPF_NOEXIST);

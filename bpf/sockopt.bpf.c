@@ -87,6 +87,7 @@ static __always_inline int bb_set_peer(struct bpf_sockopt *ctx)
 		peer.flags |= BB_PEER_OWD;
 	if (peer.rate)
 		peer.flags |= BB_PEER_RATE;
+	bb_make_known(&addr);
 	if (!peer.flags)
 		bpf_map_delete_elem(&bb_sock_peers, &key);
 	else if (bpf_map_update_elem(&bb_sock_peers, &key, &peer, BPF_ANY))

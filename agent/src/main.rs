@@ -130,7 +130,7 @@ fn run(args: Args) -> Result<()> {
 
 /// Reads TCP_INFO for ever, on a thread of its own: a dump of many sockets takes its time.
 fn feed_rtts(bpffs: &std::path::Path, period: Span) -> Result<()> {
-    let rtts = maps::Map::open(&bpffs.join("bb_rtts"))?;
+    let rtts = maps::ByAddress::open(bpffs, "bb_rtts")?;
     std::thread::Builder::new()
         .name("rtt".into())
         .spawn(move || {

@@ -137,6 +137,42 @@ impl<K: IntoBytes + Immutable + FromBytes, V: IntoBytes + Immutable + FromBytes>
     }
 }
 
+/// What is known by address. `bb_known` is told first: the classifier looks no further without it.
+pub struct ByAddress<V> {
+    map: Map<abi::bb_addr, V>,
+    known: Map<u32, u32>,
+}
+
+impl<V> std::ops::Deref for ByAddress<V> {
+    type Target = Map<abi::bb_addr, V>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.map
+    }
+}
+
+impl<V: FromBytes + IntoBytes + Immutable> ByAddress<V> {
+    /// The map `name` pinned in `dir`.
+    ///
+    /// # Errors
+    /// It, or `bb_known`, is not there, or its entries have other sizes.
+    pub fn open(dir: &Path, name: &str) -> Result<Self> {
+        Ok(Self {
+            map: Map::open(&dir.join(name))?,
+            known: Map::open(&dir.join("bb_known"))?,
+        })
+    }
+
+    /// Sets the value of an address.
+    ///
+    /// # Errors
+    /// The map is full, or the kernel's refusal.
+    pub fn set(&self, addr: &abi::bb_addr, value: &V) -> Result<()> {
+        self.known.set(&bestby_bpf::known_index(addr), &1)?;
+        self.map.set(addr, value)
+    }
+}
+
 fn layout(path: &Path, why: &str) -> Error {
     let dir = path.parent().unwrap_or(path);
     let text = format!(
@@ -196,9 +232,9 @@ pub struct Shared {
     pub rtp_stats: Map<u32, abi::bb_counters>,
     pub sessions: Map<u32, abi::bb_session>,
     pub users: Map<u32, abi::bb_user>,
-    pub peers: Map<abi::bb_addr, abi::bb_peer>,
+    pub peers: ByAddress<abi::bb_peer>,
     pub sock_peers: Map<abi::bb_sock_peer_key, abi::bb_peer>,
-    pub rtts: Map<abi::bb_addr, abi::bb_rtt>,
+    pub rtts: ByAddress<abi::bb_rtt>,
     pub global: Map<u32, u64>,
     pub events: MapHandle,
     /// Bytes of kernel memory of all shared maps.
@@ -285,9 +321,9 @@ impl Shared {
             rtp_stats: Map::open(&path("bb_rtp_stats"))?,
             sessions: Map::open(&path("bb_sessions"))?,
             users: Map::open(&path("bb_users"))?,
-            peers: Map::open(&path("bb_peers"))?,
+            peers: ByAddress::open(dir, "bb_peers")?,
             sock_peers: Map::open(&path("bb_sock_peers"))?,
-            rtts: Map::open(&path("bb_rtts"))?,
+            rtts: ByAddress::open(dir, "bb_rtts")?,
             global: Map::open(&path("bb_global"))?,
             events: MapHandle::from_pinned_path(path("bb_events"))
                 .tried(|| "opening bb_events".into())?,

@@ -19,7 +19,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
 
 use crate::attach::monotonic_ns;
 use crate::error::{Error, Result};
-use crate::maps::Map;
+use crate::maps::ByAddress;
 use crate::rules::address_bytes;
 
 /// How often the sockets are looked at.
@@ -156,7 +156,7 @@ fn merged(old: Option<abi::bb_rtt>, new: abi::bb_rtt, now_ns: u64) -> Option<abi
 ///
 /// # Errors
 /// sock_diag does not answer, or the map refuses.
-pub fn feed(rtts: &Map<abi::bb_addr, abi::bb_rtt>) -> Result<usize> {
+pub fn feed(rtts: &ByAddress<abi::bb_rtt>) -> Result<usize> {
     let mut written = 0;
     for family in [AF_INET, AF_INET6] {
         let sockets = dump(family)

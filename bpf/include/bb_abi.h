@@ -445,6 +445,9 @@ struct bb_addr {
 	__u8 addr[16];
 };
 
+#define BB_KNOWN_BITS 15 /* of the index in bb_known (bb_known_index) */
+#define BB_KNOWN (1 << BB_KNOWN_BITS)
+
 #define BB_RTT_WINDOW_SHIFT 32 /* a window is 2^32 ns: two of them and a sample are below 10 s */
 
 /* The RTT of a path (bb_rtt.h says how it is estimated), and what TCP itself reckons with. */

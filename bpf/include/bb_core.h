@@ -132,18 +132,19 @@ bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 /* ---- the control block ---- */
 
 /*
- * What bb_cb.check must be. Each word is turned by another angle, so that no two
- * overwritten words make up for each other. `words` are the block's five.
+ * What bb_cb.check must be. A multiplication lies between any two words, so that no two
+ * overwritten ones make up for each other. `words` are the block's five.
  */
 bb_inline __u16 bb_cb_check(const __u32 *words)
 {
-	__u32 x = words[0] >> 16;
+	const __u64 factor = 0x9E3779B97F4A7C15ULL;
+	__u64 x = words[0] >> 16;
 
-	x ^= words[1] * 0x9E3779B1U;
-	x ^= (words[2] ^ 0x5E55) * 0x85EBCA6BU;
-	x = (x << 7 | x >> 25) ^ words[3] * 0xC2B2AE35U;
-	x = (x << 7 | x >> 25) ^ (words[4] ^ 0xBB5A) * 0x27D4EB2FU;
-	return (x >> 16 ^ x) ^ BB_CB_MAGIC;
+	x = x * factor ^ words[1];
+	x = x * factor ^ words[2];
+	x = x * factor ^ words[3];
+	x = x * factor ^ words[4];
+	return x * factor >> 48 ^ BB_CB_MAGIC;
 }
 
 #define BB_CB_DEADLINE_BITS 56
@@ -175,6 +176,14 @@ bb_inline void bb_copy_address(void *to, const void *from)
 {
 	((bb_hash_word *)to)[0] = ((const bb_hash_word *)from)[0];
 	((bb_hash_word *)to)[1] = ((const bb_hash_word *)from)[1];
+}
+
+/* Where bb_known tells whether anything may be known of an address. Nothing depends on it but time. */
+bb_inline __u32 bb_known_index(const void *addr)
+{
+	const bb_hash_word *word = addr;
+
+	return (word[0] + word[1]) * 0x9E3779B97F4A7C15ULL >> (64 - BB_KNOWN_BITS);
 }
 
 /*

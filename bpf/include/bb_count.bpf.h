@@ -20,6 +20,23 @@ bb_inline void bb_global_inc(__u32 which)
 		bb_add(*counter, 1);
 }
 
+/* May anything be known of the address? */
+bb_inline int bb_is_known(const void *addr)
+{
+	__u32 index = bb_known_index(addr), *known = bpf_map_lookup_elem(&bb_known, &index);
+
+	return known && *known;
+}
+
+/* Before the address gets an entry in bb_sock_peers or bb_rtts. */
+bb_inline void bb_make_known(const void *addr)
+{
+	__u32 index = bb_known_index(addr), *known = bpf_map_lookup_elem(&bb_known, &index);
+
+	if (known)
+		*known = 1;
+}
+
 bb_inline void bb_count_in(struct bb_counters *c, __u32 bytes)
 {
 	bb_add(c->packets_in, 1);

@@ -93,11 +93,9 @@ bb_inline __u16 bb_number_before(__u16 number)
 	return number <= 1 ? 0xFFFF : number - 1;
 }
 
-bb_inline __u32 bb_adu_id(__u32 stream, __u64 head, __u32 slot)
+bb_inline __u32 bb_adu_id(__u32 stream, const struct bb_stream_adu *adu)
 {
-	__u16 number = bb_head_number(head);
-
-	return stream << 16 | (slot == bb_head_slot(head) ? number : bb_number_before(number));
+	return stream << 16 | adu->number;
 }
 
 /* The slot of the ADU with this id; -1 if the stream does not follow it any more. */
@@ -169,7 +167,8 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
 	}
-	if (bb_adu_known(before, bb_number_before(bb_head_number(head)), p)) {
+	if (before->source == p->source &&
+	    bb_adu_known(before, bb_number_before(bb_head_number(head)), p)) {
 		*slot = at ^ 1;
 		if (!p->rtp)
 			return BB_PLACE_ADU;

@@ -34,6 +34,12 @@ BB_MAP(bb_flows, BPF_MAP_TYPE_ARRAY, __u32, struct bb_flow, BB_MAX_FLOWS);
 BB_MAP(bb_streams, BPF_MAP_TYPE_ARRAY, __u32, struct bb_stream, BB_MAX_STREAMS);
 BB_MAP(bb_adus, BPF_MAP_TYPE_ARRAY, __u32, struct bb_adu_set, BB_ADU_SETS);
 BB_MAP(bb_frags, BPF_MAP_TYPE_LRU_HASH, struct bb_frag_key, struct bb_frag, 1024);
+/*
+ * Most destinations are in none of bb_peers, bb_sock_peers and bb_rtts: 1 where one of
+ * those may be whose bb_known_index is the index. Whoever adds to them sets it first;
+ * nobody clears it.
+ */
+BB_MAP(bb_known, BPF_MAP_TYPE_ARRAY, __u32, __u32, BB_KNOWN);
 BB_MAP(bb_rtts, BPF_MAP_TYPE_LRU_HASH, struct bb_addr, struct bb_rtt, BB_MAX_PEERS);
 BB_MAP(bb_sock_stats, BPF_MAP_TYPE_LRU_HASH, __u64, struct bb_counters, BB_MAX_PEERS);
 BB_MAP(bb_global, BPF_MAP_TYPE_ARRAY, __u32, __u64, BB_GLOBALS);

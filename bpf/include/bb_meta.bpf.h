@@ -27,8 +27,9 @@
 #define BB_M_EXPLICIT 0x01 /* mark or SO_TXTIME: said for this very packet */
 #define BB_M_NO_DEADLINE 0x02 /* the mark says there is none */
 #define BB_M_SOCKET 0x04 /* bestby socket options are set */
-#define BB_M_COUNTED 0x08 /* ... and bb_sock_stats has an entry for the socket */
-#define BB_M_REPAIR 0x10 /* it repeats a packet: BB_CB_REPAIR */
+#define BB_M_COUNTED BB_CB_SOCK /* ... and bb_sock_stats has an entry for the socket */
+#define BB_M_REPAIR BB_CB_REPAIR /* it repeats a packet */
+#define BB_M_IN_CB (BB_M_COUNTED | BB_M_REPAIR)
 
 struct bb_meta {
 	__u64 deadline; /* absolute; 0 = none (yet) */

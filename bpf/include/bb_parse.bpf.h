@@ -62,7 +62,7 @@
 #define BB_PULL 1 /* make packet->pull bytes linear and parse again */
 
 struct bb_packet {
-	struct bb_flow_key key; /* ifindex and mark are the caller's */
+	struct bb_flow_key key; /* the mark is the caller's */
 	__u32 flags;
 	__u32 ssrc; /* host order, as rtp_time */
 	__u32 rtp_time;
@@ -330,15 +330,21 @@ __noinline int bb_parse_l4_at_cursor(struct __sk_buff *skb, struct bb_packet *pa
 	return bb_parse_l4(skb, packet, bb_cursor(packet), packet->end);
 }
 
+/* ::ffff:a.b.c.d */
+static __always_inline void bb_map_ipv4(__u8 *to, const __u8 *from)
+{
+	*(__u64 *)to = 0;
+	((__u32 *)to)[2] = bpf_htonl(0xFFFF);
+	((__u32 *)to)[3] = *(const __u32 *)from;
+}
+
 static __always_inline void bb_key_of_ipv4(struct bb_packet *packet, const __u8 *ip)
 {
 	packet->key.family = 4;
 	packet->key.dscp = ip[1] >> 2;
 	packet->key.proto = ip[9];
-	((__u16 *)packet->key.src)[5] = 0xFFFF;
-	((__u16 *)packet->key.dst)[5] = 0xFFFF;
-	bb_copy_words(&packet->key.src[12], ip + 12, 1);
-	bb_copy_words(&packet->key.dst[12], ip + 16, 1);
+	bb_map_ipv4(packet->key.src, ip + 12);
+	bb_map_ipv4(packet->key.dst, ip + 16);
 }
 
 static __always_inline int bb_parse_ipv4(struct __sk_buff *skb, struct bb_packet *packet,
@@ -447,8 +453,7 @@ static __always_inline int bb_parse_ipv6(struct __sk_buff *skb, struct bb_packet
 }
 
 /*
- * Fills *packet (zeroed by the caller, except key.ifindex and key.mark).
- * `ethernet`: the device's frames start with an Ethernet header. A global
+ * Fills *packet. `ethernet`: the device's frames start with an Ethernet header. A global
  * function: verified once, whatever calls it.
  */
 __noinline int bb_parse(struct __sk_buff *skb, struct bb_packet *packet, int ethernet)
@@ -459,8 +464,8 @@ __noinline int bb_parse(struct __sk_buff *skb, struct bb_packet *packet, int eth
 
 	if (!packet)
 		return BB_PARSED;
-	packet->pull = 0;
-	packet->flags = 0;
+	__builtin_memset(packet, 0, sizeof(*packet));
+	packet->key.ifindex = skb->ifindex;
 	/* A tag taken out of band (skb->vlan_present) leaves the inner protocol here. */
 	protocol = bpf_ntohs(skb->protocol);
 	if (ethernet) {
@@ -512,7 +517,11 @@ static __always_inline int bb_parse_usual(struct __sk_buff *skb, struct bb_packe
 	length = bb_be16(ip + 24);
 	if (14 + total > skb->len || length < 8 + 12 || 20 + length > total)
 		return 0;
+	packet->key.ifindex = skb->ifindex;
+	packet->key.mark = 0;
+	packet->key.pad = 0;
 	packet->flags = BB_P_IP;
+	packet->rtp = 0;
 	bb_key_of_ipv4(packet, ip);
 	packet->key.sport = bb_be16(ip + 20);
 	packet->key.dport = bb_be16(ip + 22);

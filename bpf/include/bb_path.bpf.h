@@ -22,13 +22,21 @@ struct bb_path {
 	__u32 measured; /* owd_ns is half of a measured RTT */
 };
 
-__noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now, __u32 rule,
-			    struct bb_path *path)
+static __always_inline void bb_path_of_rule(__u32 rule, struct bb_path *path)
+{
+	struct bb_rule *settings = bpf_map_lookup_elem(&bb_rules, &rule);
+
+	if (settings)
+		path->owd_ns = settings->owd_default_ns;
+}
+
+/* `path` is zeroed. */
+__noinline int bb_search_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now,
+			      __u32 rule, struct bb_path *path)
 {
 	struct bb_sock_peer_key key __attribute__((aligned(8))) = {};
 	struct bb_addr addr __attribute__((aligned(8)));
 	struct bb_config *config;
-	struct bb_rule *settings;
 	struct bb_peer *peer;
 	struct bb_rtt *rtt;
 	__u32 zero = 0;
@@ -36,10 +44,6 @@ __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u
 	if (!to || !path)
 		return 0;
 	bb_copy_address(&addr, to); /* v6.2: before it a key had to be on the stack or in a map */
-	path->owd_ns = 0;
-	path->rate = 0;
-	path->user = 0;
-	path->measured = 0;
 	peer = bpf_map_lookup_elem(&bb_peers, &addr);
 	if (!peer && skb->sk) {
 		bb_copy_address(key.addr, &addr);
@@ -65,10 +69,18 @@ __noinline int bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u
 		path->measured = 1;
 		return 0;
 	}
-	settings = bpf_map_lookup_elem(&bb_rules, &rule);
-	if (settings)
-		path->owd_ns = settings->owd_default_ns;
+	bb_path_of_rule(rule, path);
 	return 0;
+}
+
+static __always_inline void bb_find_path(struct __sk_buff *skb, const struct bb_addr *to, __u64 now,
+					 __u32 rule, struct bb_path *path)
+{
+	__builtin_memset(path, 0, sizeof(*path));
+	if (bb_is_known(to))
+		bb_search_path(skb, to, now, rule, path);
+	else
+		bb_path_of_rule(rule, path);
 }
 
 /*

@@ -162,16 +162,17 @@ static __always_inline __u64 bb_socket_rate(struct __sk_buff *skb, __u8 proto)
  * have a session of that user's own: nobody delays or drops the packets of others
  * by it. What is not media has one of its user anyway. Where one session has many
  * destinations (PREFIX, INTERFACE) its owd stays 0 and the destination's own is
- * left in w->owd_ns.
+ * left in w->owd_ns. `before`: what flow->session was; with w->kept its session is still
+ * the flow's.
  */
 __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
-				const struct bb_iface *iface)
+				const struct bb_iface *iface, __u64 before)
 {
 	struct bb_session_key key __attribute__((aligned(8))) = {};
-	struct bb_session *session;
+	struct bb_session *session = 0;
 	struct bb_user_key user __attribute__((aligned(8)));
 	struct bb_path path;
-	__u64 before, owd;
+	__u64 owd;
 	__u32 gen = 0;
 	int shared;
 	__u8 kind;
@@ -181,9 +182,9 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	kind = iface->session_kind;
 	shared = kind == BB_SESSION_PREFIX || kind == BB_SESSION_INTERFACE;
 
-	before = bb_answer(&flow->session);
 	owd = bb_answer(&flow->owd_ns);
-	session = bb_kept_session(before, w->flow_gen, w->now);
+	if (w->kept)
+		session = bb_session_at(bb_answer_index(before));
 	if (session && session->key.media == w->media && bb_answer_is(owd, w->flow_gen) &&
 	    w->now - flow->refreshed_ns < BB_REFRESH_NS) {
 		w->session = bb_answer_index(before);
@@ -262,7 +263,8 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 	    bb_answer_index(word) > BB_SESSION_SHARED) {
 		w->session = bb_answer_index(word);
 	} else {
-		bb_renew_session(skb, w, flow, iface);
+		w->kept = !!session;
+		bb_renew_session(skb, w, flow, iface, word);
 		session = bb_session_at(w->session);
 		if (w->meta.deadline && !w->owd_ns && session && !session->owd_ns)
 			bb_global_inc(BB_G_NO_RTT);

@@ -89,6 +89,7 @@ static __always_inline struct bb_stream *bb_find_stream(struct bb_work *w, struc
 {
 	__u32 index = flow->stream;
 	struct bb_stream *s = bb_stream_at(index);
+	struct bb_stream_key sought;
 	__u64 owner;
 
 	if (s) {
@@ -99,7 +100,9 @@ static __always_inline struct bb_stream *bb_find_stream(struct bb_work *w, struc
 			return s;
 		}
 	}
-	index = bb_search_stream(key, w->now);
+	/* A copy: with its address taken, a key would be in memory for all packets. */
+	sought = *key;
+	index = bb_search_stream(&sought, w->now);
 	flow->stream = index;
 	*at = index;
 	if (index == BB_STREAM_NONE && !w->no_stream) {
@@ -163,38 +166,62 @@ static __always_inline __u64 bb_adu_hash(__u64 flow, __u32 source)
 #define bb_adu_set_of(hash_) ((__u32)(hash_) & (BB_ADU_SETS - 1))
 #define bb_adu_tag(hash_, rtp_) ((__u32)((hash_) >> 32) << 8 | (__u8)(rtp_))
 
-/* What bb_scan_adus returns: the way that a new ADU of the stream takes, and: */
-#define BB_SCAN_OWN 0x10 /* that way has this ADU, of this stream */
+/* BPF has no conditional move: without a branch clang needs several for each choice. */
+#define bb_keep_branch() asm volatile("")
+
+/*
+ * For each new ADU: may a way have one of its timestamp? Nearly always none does. The
+ * way that began longest ago is left in *oldest.
+ */
+static __always_inline int bb_may_know(const struct bb_adu_set *set, __u32 tag, __u64 after,
+				       __u32 *oldest)
+{
+	__u64 since = ~0ULL;
+	int known = 0;
+
+#pragma unroll
+	for (__u32 i = 0; i < BB_ADU_WAYS; i++) {
+		__u64 first = set->way[i].first_ns;
+
+		if (first < since) {
+			since = first;
+			*oldest = i;
+			bb_keep_branch();
+		}
+		if (!((set->way[i].tag ^ tag) >> 8) && (__s64)(first - after) > 0) {
+			known = 1;
+			bb_keep_branch();
+		}
+	}
+	return known;
+}
+
+/* What bb_scan_adus returns: */
+#define BB_SCAN_OWN 0x10 /* and a way, which has this ADU, of this stream */
 #define BB_SCAN_OTHERS 0x20 /* a way has one that may be this ADU, of another stream */
 
 /*
- * The short form of bb_recall, for each new ADU: nearly always nobody knows its
- * timestamp. `tag` of bb_adu_tag; ADUs that did not begin after `after` are forgotten.
+ * The short form of bb_recall. `tag` of bb_adu_tag; ADUs that did not begin after
+ * `after` are forgotten.
  */
 __noinline __u32 bb_scan_adus(const struct bb_adu_set *set, __u32 tag, __u32 stream, __u64 after)
 {
-	__u64 oldest = ~0ULL;
-	__u32 at = 0, own = 0, others = 0;
+	__u32 own = 0, others = 0;
 
 	if (!set)
 		return 0;
 #pragma unroll
 	for (__u32 i = 0; i < BB_ADU_WAYS; i++) {
 		const struct bb_adu *adu = &set->way[i];
-		__u64 first = adu->first_ns;
 
-		if (first < oldest) {
-			oldest = first;
-			at = i;
-		}
-		if ((adu->tag ^ tag) >> 8 || (__s64)(first - after) <= 0)
+		if ((adu->tag ^ tag) >> 8 || (__s64)(adu->first_ns - after) <= 0)
 			continue;
 		if (adu->id >> 16 == stream && adu->tag == tag)
 			own = BB_SCAN_OWN | i;
 		else
 			others = BB_SCAN_OTHERS;
 	}
-	return own ? own : at | others;
+	return own ? own : others;
 }
 
 static __always_inline void bb_remember(struct bb_adu_set *set, __u32 way, __u32 tag, __u32 id,
@@ -340,14 +367,17 @@ static __always_inline int bb_read_older(struct bb_work *w, struct bb_stream *s,
 					 const struct bb_piece *p, __u32 tag,
 					 struct bb_adu_set **set, __u32 *way)
 {
-	__u32 found = bb_scan_adus(*set, tag, w->stream, w->now - bb_adu_max_age(p->lifetime));
-	__u32 at = found & (BB_ADU_WAYS - 1);
+	struct bb_piece piece;
 	const struct bb_adu *adu;
+	__u64 after = w->now - bb_adu_max_age(p->lifetime);
+	__u32 found = 0;
 	int other;
 
-	*way = at;
+	if (bb_may_know(*set, tag, after, way))
+		found = bb_scan_adus(*set, tag, w->stream, after);
 	if (found & BB_SCAN_OWN) {
-		adu = &(*set)->way[at];
+		*way = found & (BB_ADU_WAYS - 1);
+		adu = &(*set)->way[*way];
 		if (p->old) {
 			bb_is_repair(&w->meta, w->now, adu->first_ns);
 			return 1;
@@ -362,7 +392,8 @@ static __always_inline int bb_read_older(struct bb_work *w, struct bb_stream *s,
 	}
 	if (found & BB_SCAN_OTHERS || s->flags & BB_STREAM_REPAIRS ||
 	    s->repairs >= BB_REPAIR_LEARNT) {
-		other = bb_read_others(w, s, p);
+		piece = *p; /* as the key in bb_find_stream */
+		other = bb_read_others(w, s, &piece);
 		if (other == BB_OTHER_REPAIR)
 			return 1;
 		if (other == BB_OTHER_HAS_IT)
@@ -449,7 +480,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		if (!bb_frame_begin(s, &p, &slot))
 			goto alone;
 		if (set)
-			bb_remember(set, way, tag, bb_adu_id(index, s->head, slot), w->now);
+			bb_remember(set, way, tag, bb_adu_id(index, &s->adu[slot & 1]), w->now);
 	}
 	adu = &s->adu[slot & 1];
 	if (place == BB_PLACE_RESENT) {
@@ -461,7 +492,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (place == BB_PLACE_ALONE || s->flags & BB_STREAM_NO_FRAMES)
 		goto alone;
 	w->adu_slot = slot & 1;
-	w->meta.adu = bb_adu_id(index, *(volatile __u64 *)&s->head, slot);
+	w->meta.adu = bb_adu_id(index, adu);
 	w->meta.avg_bytes = s->avg_bytes;
 	if (w->meta.lifetime)
 		w->meta.deadline = adu->first_ns + w->meta.lifetime;

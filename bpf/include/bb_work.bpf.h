@@ -31,7 +31,7 @@ struct bb_work {
 	__u8 rule_flags; /* of the rule: BB_RULE_* */
 	__u8 rtx_n; /* of the rule */
 	__u8 no_stream; /* none was found: it is counted */
-	__u8 pad;
+	__u8 kept; /* the flow's session is still its own */
 };
 
 /* What a CPU keeps between packets. */
@@ -49,14 +49,15 @@ struct {
 	__uint(max_entries, 1);
 } bb_cpus SEC(".maps");
 
-/* Its `work` zeroed. */
+/* Its `work` zeroed, but for the packet, which the parser fills. */
 static __always_inline struct bb_cpu *bb_this_cpu(void)
 {
 	__u32 zero = 0;
 	struct bb_cpu *cpu = bpf_map_lookup_elem(&bb_cpus, &zero);
 
 	if (cpu)
-		__builtin_memset(&cpu->work, 0, sizeof(cpu->work));
+		__builtin_memset(&cpu->work.meta, 0,
+				 sizeof(cpu->work) - offsetof(struct bb_work, meta));
 	return cpu;
 }
 

@@ -54,6 +54,11 @@ __u16 bbn_cb_check(const __u32 *words)
 	return bb_cb_check(words);
 }
 
+__u32 bbn_known_index(const struct bb_addr *addr)
+{
+	return bb_known_index(addr);
+}
+
 __u64 bbn_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
 {
 	return bb_cb_deadline(lo, hi24, now_ns);

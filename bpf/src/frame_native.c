@@ -17,9 +17,9 @@ int bbn_repair_learn(struct bb_stream *stream, int hit, __u32 original, __s64 ag
 	return bb_repair_learn(stream, hit, original, age);
 }
 
-__u32 bbn_adu_id(__u32 stream, __u64 head, __u32 slot)
+__u32 bbn_adu_id(__u32 stream, const struct bb_stream_adu *adu)
 {
-	return bb_adu_id(stream, head, slot);
+	return bb_adu_id(stream, adu);
 }
 
 int bbn_adu_slot(__u64 head, __u32 id)

@@ -3,6 +3,7 @@
 
 use bestby_bpf::abi::*;
 use proptest::prelude::*;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 // Links the archive that holds the functions below.
 use bestby_bpf as _;
@@ -222,6 +223,50 @@ fn no_unit_is_misread_around_a_wrap() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// Addresses side by side have indices of their own: one peer that is known costs its neighbours
+/// no look-ups.
+#[test]
+fn neighbours_are_not_taken_for_known() {
+    let addr = |n: u16| {
+        let mut addr = [0; 16];
+        addr[10..14].copy_from_slice(&[0xff, 0xff, 10, 78]);
+        addr[14..].copy_from_slice(&n.to_be_bytes());
+        bb_addr { addr }
+    };
+    let indices: std::collections::HashSet<u32> = (0..10_000)
+        .map(|n| bestby_bpf::known_index(&addr(n)))
+        .collect();
+    assert!(indices.iter().all(|&index| index < BB_KNOWN));
+    assert!(indices.len() > 8_000, "{} indices", indices.len());
+}
+
+/// A block that was filled with one byte, or had one word written to, is no metadata.
+#[test]
+fn an_overwritten_block_is_not_sealed() {
+    let cb = bb_cb {
+        rule: 7,
+        session: 9,
+        class_: 3,
+        flags: 0x07,
+        adu: 0x1234_5678,
+        rtp: 0x80 | 96,
+        ..Default::default()
+    };
+    let cb = bestby_bpf::seal(cb, 123_456_789_000);
+    assert!(bestby_bpf::sealed(&cb));
+    for byte in 0..=255u8 {
+        assert!(!bestby_bpf::sealed(
+            &bb_cb::read_from_bytes(&[byte; 20]).unwrap()
+        ));
+        for word in 0..5 {
+            let mut bytes: [u8; 20] = cb.as_bytes().try_into().unwrap();
+            bytes[4 * word..4 * word + 4].fill(byte);
+            let other = bb_cb::read_from_bytes(&bytes).unwrap();
+            assert!(other.as_bytes() == cb.as_bytes() || !bestby_bpf::sealed(&other));
         }
     }
 }

@@ -34,7 +34,7 @@ unsafe extern "C" {
     safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, slot: &mut u32) -> u32;
     safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, slot: &mut u32) -> i32;
     safe fn bbn_repair_learn(stream: &mut bb_stream, hit: i32, original: u32, age: i64) -> i32;
-    safe fn bbn_adu_id(stream: u32, head: u64, slot: u32) -> u32;
+    safe fn bbn_adu_id(stream: u32, adu: &bb_stream_adu) -> u32;
     safe fn bbn_adu_slot(head: u64, id: u32) -> i32;
 }
 
@@ -84,7 +84,7 @@ impl Stream {
         let adu = &mut self.state.adu[slot as usize];
         assert_eq!(adu.source, source, "the ADU of another name");
         adu.bytes += bytes;
-        (place, bbn_adu_id(INDEX, self.state.head, slot))
+        (place, bbn_adu_id(INDEX, adu))
     }
 
     /// The next RTP packet.
@@ -118,7 +118,7 @@ fn a_slot_that_another_cpu_fills_is_of_no_adu_yet() {
     let (place, third) = stream.send(now, 7000, 100);
     assert_eq!(place, Place::New);
     assert!(third != first && third != second);
-    assert_eq!(third, bbn_adu_id(INDEX, other.head, slot));
+    assert_eq!(third, bbn_adu_id(INDEX, &other.adu[slot as usize]));
 }
 
 proptest! {

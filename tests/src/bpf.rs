@@ -137,6 +137,12 @@ impl Lab {
             .unwrap();
     }
 
+    /// Writes what is known of one address, as the agent does.
+    pub fn tell<V: IntoBytes + Immutable>(&self, map: &str, addr: &bb_addr, value: &V) {
+        self.put("bb_known", &bestby_bpf::known_index(addr), &1u32);
+        self.put(map, addr, value);
+    }
+
     /// Reads one map entry.
     #[must_use]
     pub fn get<K: IntoBytes + Immutable, V: FromBytes>(&self, map: &str, key: &K) -> Option<V> {

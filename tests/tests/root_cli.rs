@@ -4,6 +4,7 @@
 
 mod cli_lab;
 
+use libbpf_rs::MapCore as _;
 use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -94,6 +95,14 @@ fn a_session_of_an_operator() {
         assert_eq!(audio["saved"], false);
 
         lab.ok("session set 10.9.0.2 --rate 2mbit --owd 40ms");
+        // Else no packet would look for it.
+        let known =
+            libbpf_rs::MapHandle::from_pinned_path(lab.path("bpf").join("bb_known")).unwrap();
+        let index = bestby_bpf::known_index(&bestby_bpf::abi::bb_addr {
+            addr: bestby_tests::bpf::mapped([10, 9, 0, 2]),
+        });
+        let known = known.lookup(&index.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
+        assert_eq!(known.unwrap(), Some(1u32.to_ne_bytes().to_vec()));
         // Of other peers the RTT may be known: the hook sees the TCP of the whole host.
         let set = || {
             let peers = lab.json("session ls")["peers"].take();

@@ -291,7 +291,7 @@ fn refusals_say_which_option_and_why() {
         let address = abi::bb_addr {
             addr: mapped([192, 0, 2, 1]),
         };
-        lab.put("bb_peers", &address, &known);
+        lab.tell("bb_peers", &address, &known);
         let error = options
             .set_peer("192.0.2.1".parse().unwrap(), &peer)
             .unwrap_err();

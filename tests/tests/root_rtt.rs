@@ -141,7 +141,7 @@ fn path_of(lab: &Lab, min_rtt_ns: u64) {
         ..Default::default()
     };
     let addr = mapped([127, 0, 0, 1]);
-    lab.put("bb_rtts", &bb_addr { addr }, &known);
+    lab.tell("bb_rtts", &bb_addr { addr }, &known);
 }
 
 /// And by the operator.
@@ -152,7 +152,7 @@ fn set_owd(lab: &Lab, owd_ns: u64) {
         ..Default::default()
     };
     let addr = mapped([127, 0, 0, 1]);
-    lab.put("bb_peers", &bb_addr { addr }, &set);
+    lab.tell("bb_peers", &bb_addr { addr }, &set);
 }
 
 const LIFETIME: u64 = 200 * MS;
@@ -218,7 +218,7 @@ fn mode_tc_sends_what_only_a_measured_owd_makes_late() {
             set_owd(&lab, 10 * MS);
             assert_eq!(run(), PASS);
             let addr = mapped([127, 0, 0, 1]);
-            lab.put("bb_peers", &bb_addr { addr }, &bb_peer::default());
+            lab.tell("bb_peers", &bb_addr { addr }, &bb_peer::default());
         }
     });
 }

@@ -227,12 +227,12 @@ fn owd_and_rate_come_from_the_best_source() {
         flags,
         pad: 0,
     };
-    lab.put("bb_rtts", &addr(2), &rtt(SECOND));
-    lab.put("bb_rtts", &addr(3), &rtt(11 * SECOND));
-    lab.put("bb_rtts", &addr(4), &rtt(SECOND));
-    lab.put("bb_peers", &addr(4), &peer(BB_PEER_OWD | BB_PEER_OPERATOR));
-    lab.put("bb_rtts", &addr(5), &rtt(SECOND));
-    lab.put("bb_peers", &addr(5), &peer(BB_PEER_RATE));
+    lab.tell("bb_rtts", &addr(2), &rtt(SECOND));
+    lab.tell("bb_rtts", &addr(3), &rtt(11 * SECOND));
+    lab.tell("bb_rtts", &addr(4), &rtt(SECOND));
+    lab.tell("bb_peers", &addr(4), &peer(BB_PEER_OWD | BB_PEER_OPERATOR));
+    lab.tell("bb_rtts", &addr(5), &rtt(SECOND));
+    lab.tell("bb_peers", &addr(5), &peer(BB_PEER_RATE));
     for (what, last, owd, rate) in [
         ("the rule's default", 1, 70 * MS, 0),
         ("half of a fresh RTT", 2, 25 * MS, 0),
@@ -247,8 +247,11 @@ fn owd_and_rate_come_from_the_best_source() {
     lab.rules(&[Rule::new().dport(PORT).lifetime(SECOND)]);
     assert_eq!(session(6).owd_ns, 0);
     assert_eq!(lab.global(BB_G_NO_RTT), 1);
+    // Where `bb_known` says that nothing is, nobody looks.
+    lab.put("bb_peers", &addr(7), &peer(BB_PEER_OWD | BB_PEER_OPERATOR));
+    assert_eq!(session(7).owd_ns, 0);
     // A change reaches the session within 10 ms.
-    lab.put("bb_peers", &addr(6), &peer(BB_PEER_OWD | BB_PEER_RATE));
+    lab.tell("bb_peers", &addr(6), &peer(BB_PEER_OWD | BB_PEER_RATE));
     std::thread::sleep(std::time::Duration::from_millis(11));
     assert_eq!((session(6).owd_ns, session(6).rate), (15 * MS, 12_345));
 

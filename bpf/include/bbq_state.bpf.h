@@ -191,10 +191,11 @@ struct bbq_user {
 	struct bbq_member m; /* first; not used by media */
 	struct bbq_ring sessions;
 	__u64 bytes; /* queued, on the wire */
+	__u64 deep_bytes; /* of them in deep sessions, which need more than one turn */
 	__u32 qlen;
 	__u32 active; /* sessions in the ring or the wheel */
+	__u32 deep; /* sessions that hold more than BBQ_QUANTUM */
 	__u32 largest; /* a session that held more than any that a packet came for since; 0 = none */
-	__u32 pad;
 };
 
 /* ---- what one operation reckons with: no room on the stack ---- */
@@ -203,8 +204,9 @@ struct bbq_user {
 struct bbq_plan {
 	__u64 inv_link; /* of the interface's rate */
 	__u64 inv_session; /* of the session's own, where that is lower */
-	__u64 other_bytes; /* queued in the other sessions of its group (media, or users) */
-	__u64 round; /* bytes that they send while each of them has a turn */
+	__u64 deep_bytes; /* queued in the other sessions of its group (media, or users) ... */
+	__u64 shallow_bytes; /* ... but for these, which all leave with the next turns */
+	__u64 round; /* bytes that the deep ones send while each of them has a turn */
 	__u64 group_bytes; /* queued in the other group; ~0 = more keeps coming */
 	__u64 group_part; /* bytes it sends per byte of this group, << BBQ_PART_SHIFT */
 	__u64 now;
@@ -451,8 +453,14 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 bb_inline void bbq_held_more(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
 			     struct bbq_slot *s, __u64 now)
 {
+	__u64 held = q->bytes;
+
 	q->qlen++;
-	q->bytes += s->len;
+	q->bytes = held + s->len;
+	if (q->bytes > BBQ_QUANTUM) {
+		u->deep += held <= BBQ_QUANTUM;
+		u->deep_bytes += held <= BBQ_QUANTUM ? q->bytes : s->len;
+	}
 	if (q->user != BBQ_MEDIA) {
 		if (!in->plain_qlen++)
 			in->plain_from_ns = now;
@@ -468,8 +476,14 @@ bb_inline void bbq_held_more(struct bbq_instance *in, struct bbq_queue *q, struc
 bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
 			     struct bbq_slot *s)
 {
+	__u64 held = q->bytes;
+
 	q->qlen--;
-	q->bytes -= s->len;
+	q->bytes = held - s->len;
+	if (held > BBQ_QUANTUM) {
+		u->deep -= q->bytes <= BBQ_QUANTUM;
+		u->deep_bytes -= q->bytes <= BBQ_QUANTUM ? held : s->len;
+	}
 	u->qlen--;
 	u->bytes -= s->len;
 	if (q->user != BBQ_MEDIA) {

@@ -39,14 +39,15 @@ bb_inline __u64 bbq_inverse(__u64 rate)
 
 /*
  * ns until `own` bytes of the session whose turn it is have left. Before each of
- * its further turns every other session has one, but all of them together send
- * no more than they hold now (a lone TCP segment must not count as a full share).
+ * its further turns every other session has one, but sends no more than it holds
+ * now: signalling, or a lone TCP segment, must not count as a full share.
  */
 bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
 {
-	__u64 turns = (own + plan->used) / BBQ_QUANTUM * plan->round;
-	__u64 others = turns < plan->other_bytes ? turns : plan->other_bytes;
-	__u64 before = own + others, group = before * plan->group_part >> BBQ_PART_SHIFT;
+	__u64 turns = (own + plan->used) / BBQ_QUANTUM, deep = turns * plan->round;
+	__u64 others = deep < plan->deep_bytes ? deep : plan->deep_bytes;
+	__u64 before = own + others + (turns ? plan->shallow_bytes : 0);
+	__u64 group = before * plan->group_part >> BBQ_PART_SHIFT;
 	__u64 session = own * plan->inv_session, link;
 
 	before += group < plan->group_bytes ? group : plan->group_bytes;
@@ -94,27 +95,33 @@ bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
 /*
  * What the sessions of other groups and users cost. Media leave users their part;
  * users are planned as if media took all the rest, and as if each of the session's
- * turns waited for a turn of every other user.
+ * turns waited for a full turn of every other user.
  */
 bb_inline void bbq_plan_others(struct bbq_plan *plan, struct bbq_instance *in,
 			       struct bb_iface *iface, struct bbq_queue *q, struct bbq_user *u)
 {
 	__u32 share = iface->plain_share < 99 ? iface->plain_share : 99, rest = 100 - share;
-	__u64 sessions = u->active ?: 1, from;
+	__u64 from;
 
 	if (q->user == BBQ_MEDIA) {
-		plan->other_bytes = u->bytes - q->bytes;
+		int deep = q->bytes > BBQ_QUANTUM;
+
+		plan->deep_bytes = u->deep_bytes - (deep ? q->bytes : 0);
+		plan->shallow_bytes = u->bytes - u->deep_bytes - (deep ? 0 : q->bytes);
+		plan->round = (__u64)(u->deep - deep) * BBQ_QUANTUM;
 		plan->group_bytes = in->plain_bytes;
 		plan->group_part = (share << BBQ_PART_SHIFT) / rest;
 		from = in->plain_from_ns;
 	} else {
-		sessions *= in->users.members ?: 1;
-		plan->other_bytes = in->plain_bytes - q->bytes;
+		__u64 sessions = (__u64)(u->active ?: 1) * (in->users.members ?: 1);
+
+		plan->deep_bytes = in->plain_bytes - q->bytes;
+		plan->shallow_bytes = 0;
+		plan->round = (sessions - 1) * BBQ_QUANTUM;
 		plan->group_bytes = in->media.bytes;
 		plan->group_part = (rest << BBQ_PART_SHIFT) / (share ?: 1);
 		from = in->media_from_ns;
 	}
-	plan->round = (sessions - 1) * BBQ_QUANTUM;
 	if (plan->group_bytes && plan->now - from > BBQ_STANDING_NS)
 		plan->group_bytes = ~0ULL;
 }

@@ -502,6 +502,45 @@ fn a_plan_counts_the_turns_of_others_and_no_more() {
     assert_conserved("rule", &lab.rule(1));
 }
 
+/// What leaves of a frame of two turns, whose last packet may begin after so many of
+/// [`HALF_TURN`], beside a session that sends as much as it may and three that hold 100 bytes.
+fn beside_signalling(name: &str, due: f64) -> usize {
+    let lab = free_link(name);
+    for session in 10..15 {
+        lab.change_session(session, |s| s.key.media = 1);
+    }
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let packet = |session, adu, len, deadline| Packet {
+        session,
+        priority: 4,
+        adu,
+        deadline,
+        len,
+        ..Packet::default()
+    };
+    let frame = packet(10, 1, HALF_TURN, after(opens, due));
+    let own: Vec<_> = (0..4).map(|_| lab.send(&frame)).collect();
+    for _ in 0..8 {
+        lab.send(&packet(11, 0, HALF_TURN, opens + 2 * SECOND));
+    }
+    for session in 12..15 {
+        lab.send(&packet(session, 0, 100, opens + 2 * SECOND));
+    }
+    sleep_until(opens);
+    let left = lab.drain();
+    assert_conserved("rule", &lab.rule(1));
+    own.iter().filter(|number| left.contains(number)).count()
+}
+
+#[test]
+fn a_plan_counts_what_others_hold_that_need_no_full_turn() {
+    // Before the last packet leave three of the frame, the two of a turn of the deep session, and
+    // a fifth of one of the shallow sessions.
+    assert_eq!(beside_signalling("shl", 5.5), 4);
+    assert_eq!(beside_signalling("shn", 5.1), 0);
+}
+
 #[test]
 fn a_plan_counts_the_turn_that_others_have_when_the_own_ends() {
     let lab = free_link("trm");

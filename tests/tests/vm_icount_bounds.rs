@@ -267,8 +267,9 @@ fn a_place_is_looked_for_in_bounds() {
 fn departures_are_followed_in_bounds() {
     let lab = lab_with_stats("bed", &Options::default());
     lab.out.say_departure();
-    lab.set_iface(|iface| iface.rate = 100_000_000);
-    let opens = now_ns() + 2 * SECOND;
+    // One leaves in 200 us, so each dequeue is seen by itself.
+    lab.set_iface(|iface| iface.rate = 1_000_000);
+    let opens = now_ns() + 8 * SECOND;
     // They may leave all at once, in no order; and are due in another one.
     let costs: Vec<_> = (0..300u64)
         .map(|n| {

@@ -217,7 +217,7 @@ __noinline int bbq_line_up_alone(__u32 inst)
 	u = bbq_take_in(inst, in, s, q, ses);
 	if (!u)
 		return 0;
-	bbq_place(inst, in, iface, s, idx, q, ses, s->arrived_ns);
+	bbq_place(inst, idx, s->arrived_ns, s->arrived_ns);
 	bbq_grown(inst, in, iface, u, q->user, q, s->session);
 	return 0;
 }
@@ -299,12 +299,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 			bbq_tell(in, sch, 1, len);
 			return NET_XMIT_DROP;
 		}
-		if (departs) {
-			s->key = departs;
-			bbq_insert(inst, session, in, q, s, idx, BBQ_DEPART_LIST, 0);
-		} else {
-			bbq_place(inst, in, iface, s, idx, q, ses, now);
-		}
+		bbq_place(inst, idx, departs ?: now, now);
 		bbq_grown(inst, in, iface, u, q->user, q, session);
 		if (q->m.turn == BBQ_THROTTLED && q->departs &&
 		    (!departs || q->head[BBQ_DEPART_LIST] == idx))

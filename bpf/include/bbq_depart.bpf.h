@@ -28,12 +28,10 @@ bb_inline __u64 bbq_departs(struct sk_buff *skb, __u64 now)
 	return at - now < BBQ_DEPARTS_NS ? at : now + BBQ_DEPARTS_NS;
 }
 
-#define BBQ_DEPARTED 1 /* a packet's time has come: it is among the others now */
-
 /*
- * Gives the next packet of a session whose time has come its place, with half of the
- * operation's work at most. Returns BBQ_DEPARTED; 0 where something may be sent now, or
- * in->more is set; else when the next packet may depart.
+ * The first packet of a session that waits for its departure: when that is. If it has
+ * come, the packet is out of its list, and its place is the caller's (bbq_place), with half
+ * of the operation's work at most. 0: something else may be sent now, or in->more is set.
  */
 __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 {
@@ -67,14 +65,13 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 		if (!(iface->flags & BB_IFACE_OBSERVE)) {
 			in->work -= BBQ_WORK_FREE;
 			bbq_free(inst, idx, BB_DROP_ADU, now);
-			return BBQ_DEPARTED;
+			return 0;
 		}
 		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
 	s->arrived_ns = now;
-	bbq_place(inst, in, iface, s, idx, q, ses, departs);
 	bbq_expect(iface, q, s, ses, now);
-	return BBQ_DEPARTED;
+	return departs;
 }
 
 #endif /* BBQ_DEPART_BPF_H */

@@ -187,24 +187,47 @@ bb_inline void bbq_least(struct bbq_queue *q, __u32 idx)
 		q->least = idx;
 }
 
-/* Gives the filled slot idx its place in the session's queue, as of `since`: it may leave since then. */
-bb_inline void bbq_place(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			 struct bbq_slot *s, __u32 idx, struct bbq_queue *q, struct bb_session *ses,
-			 __u64 since)
+/*
+ * Gives the filled slot idx its place in its session's queue. It may leave since `since`; if
+ * that is later than now, the place is among those that wait for their departure.
+ */
+__noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 {
-	__u32 method = iface->method, list, first;
-	__u64 rate = bbq_rate(iface, ses);
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_slot *s = bbq_slot_at(idx);
+	struct bb_iface *iface = bbq_iface();
+	__u32 method, list, adu, first;
+	struct bb_session *ses;
+	struct bbq_queue *q;
+	__u64 rate;
 
-	s->key = bbq_key(method, s->priority, s->deadline, ses->owd_ns, rate, since);
-	list = bbq_list_of(method, s->priority, s->deadline, rate);
-	if (s->adu && s->adu == q->begun)
-		s->flags |= BBQ_F_BEGUN;
-	if (method == BB_TRIAGE && rate && s->deadline)
-		q->unplanned = 1;
-	first = bbq_insert(inst, s->session, in, q, s, idx, list, method == BB_FIFO ? 0 : s->adu);
+	if (!in || !s || !iface)
+		return 0;
+	q = bbq_queue_at(inst, s->session);
+	ses = bbq_session(s->session);
+	if (!q || !ses)
+		return 0;
+	s->lanes = bbq_lanes_of(q, idx, now);
+	method = iface->method;
+	if (since > now) {
+		s->key = since;
+		list = BBQ_DEPART_LIST;
+		adu = 0;
+	} else {
+		rate = bbq_rate(iface, ses);
+		s->key = bbq_key(method, s->priority, s->deadline, ses->owd_ns, rate, since);
+		list = bbq_list_of(method, s->priority, s->deadline, rate);
+		adu = method == BB_FIFO ? 0 : s->adu;
+		if (s->adu && s->adu == q->begun)
+			s->flags |= BBQ_F_BEGUN;
+		if (method == BB_TRIAGE && rate && s->deadline)
+			q->unplanned = 1;
+	}
+	first = bbq_insert(inst, in, q, s, idx, list, adu);
 	bbq_walk_grown(q, s, idx, first);
-	if (q->qlen > BBQ_VICTIMS && method == BB_TRIAGE && !list)
+	if (q->qlen > BBQ_VICTIMS && !list)
 		bbq_least(q, first);
+	return 0;
 }
 
 /*

@@ -143,11 +143,14 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		departs = 0;
 		waits = ses->rate && bbq_allowed(ses, q, inst) > now && q->nonempty;
 		if (!waits && q->head[BBQ_DEPART_LIST]) {
+			idx = q->head[BBQ_DEPART_LIST];
 			departs = bbq_depart(inst, session, now);
 			if (in->more)
 				return 0;
-			if (departs == BBQ_DEPARTED)
+			if (departs && departs <= now) {
+				bbq_place(inst, idx, departs, now);
 				continue;
+			}
 			waits = departs != 0;
 		}
 		if (waits) {

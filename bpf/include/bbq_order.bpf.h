@@ -30,10 +30,12 @@ bb_inline __u32 *bbq_recent(struct bbq_queue *q, __u32 adu)
 }
 
 /* How many lanes a new ADU is in: slot `idx` at `now`, as by chance. */
-bb_inline __u32 bbq_lanes_of(__u32 idx, __u64 now)
+bb_inline __u32 bbq_lanes_of(const struct bbq_queue *q, __u32 idx, __u64 now)
 {
 	__u32 chance = ((__u32)now ^ idx) * 0x9E3779B1U, lanes = 0;
 
+	if (q->qlen <= BBQ_LANES_FROM)
+		return 0;
 	for (int k = 0; k < BBQ_LANES && !(chance >> 30); k++) {
 		chance <<= 2;
 		lanes++;
@@ -219,9 +221,36 @@ bb_inline void bbq_join(struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u
 	a->last_len = s->len;
 }
 
+/* Puts slot idx into its lanes, at the places that bbq_find left. */
+__noinline int bbq_lanes_in(__u32 inst, __u32 session, __u32 idx)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_slot *s = bbq_slot_at(idx);
+
+	if (!q || !in || !s)
+		return 0;
+	for (int k = 0; k < BBQ_LANES; k++) {
+		struct bbq_slot *p, *n;
+
+		if (k >= s->lanes)
+			break;
+		s->lane[k] = in->place[k];
+		p = bbq_slot_at(s->lane[k].prev);
+		n = bbq_slot_at(s->lane[k].next);
+		if (p)
+			p->lane[k].next = idx;
+		if (n)
+			n->lane[k].prev = idx;
+		else
+			q->lane_tail[k] = idx;
+	}
+	return 0;
+}
+
 /*
- * The ADU of list l behind which slot idx belongs (BBQ_NONE: it is the first); puts the
- * slot into its lanes.
+ * The ADU of list l behind which slot idx belongs (BBQ_NONE: it is the first); leaves its
+ * places in the lanes in in->place.
  */
 __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 {
@@ -280,30 +309,17 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 	in->work = work - BBQ_WORK_FIND;
 	if (!found)
 		s->lanes = 0;
-	for (int n = 0; n < BBQ_LANES; n++) {
-		if (n >= s->lanes)
-			break;
-		s->lane[n] = in->place[n];
-		a = bbq_slot_at(in->place[n].prev);
-		if (a)
-			a->lane[n].next = idx;
-		a = bbq_slot_at(in->place[n].next);
-		if (a)
-			a->lane[n].prev = idx;
-		else
-			q->lane_tail[n] = idx;
-	}
 	return at;
 }
 
 /*
- * Inserts the filled slot idx into list l of the session's queue; `adu` is what it may
- * join. Returns the first packet of its ADU (idx itself, if it is alone).
+ * Inserts the filled slot idx into list l of the session's queue, and into as many lanes as
+ * s->lanes says; `adu` is what it may join. Returns the first packet of its ADU (idx itself, if it is alone).
  */
-bb_inline __u32 bbq_insert(__u32 inst, __u32 session, struct bbq_instance *in, struct bbq_queue *q,
+bb_inline __u32 bbq_insert(__u32 inst, struct bbq_instance *in, struct bbq_queue *q,
 			   struct bbq_slot *s, __u32 idx, __u32 l, __u32 adu)
 {
-	__u32 here, i, *recent = bbq_recent(q, adu);
+	__u32 here, i;
 	struct bbq_slot *at;
 
 	if (l >= BBQ_LISTS)
@@ -312,24 +328,24 @@ bb_inline __u32 bbq_insert(__u32 inst, __u32 session, struct bbq_instance *in, s
 	s->chain_tail = idx;
 	s->adu_bytes = s->len;
 	s->last_len = s->len;
-	s->lanes = 0;
 	if (adu) {
-		i = *recent;
+		i = *bbq_recent(q, adu);
 		at = bbq_slot_at(i);
 		if (at && at->adu == adu && at->priority == s->priority && at->list == l) {
+			s->lanes = 0;
 			bbq_join(at, i, s, idx);
 			return i;
 		}
 	}
 	here = q->tail[l];
 	at = bbq_slot_at(here);
-	if (at) {
-		if (q->qlen > BBQ_LANES_FROM)
-			s->lanes = bbq_lanes_of(idx, s->arrived_ns);
-		if (s->lanes || at->key > s->key) {
-			here = bbq_find(inst, session, idx, l);
-			at = bbq_slot_at(here);
-		}
+	if (!at) {
+		s->lanes = 0;
+	} else if (s->lanes || at->key > s->key) {
+		here = bbq_find(inst, s->session, idx, l);
+		if (s->lanes)
+			bbq_lanes_in(inst, s->session, idx);
+		at = bbq_slot_at(here);
 	}
 	if (adu) {
 		/* Of several ADUs with this very deadline, ours may be any. */
@@ -342,13 +358,13 @@ bb_inline __u32 bbq_insert(__u32 inst, __u32 session, struct bbq_instance *in, s
 				if (s->lanes)
 					bbq_lanes_leave(q, s);
 				bbq_join(step, i, s, idx);
-				*recent = i;
+				*bbq_recent(q, adu) = i;
 				return i;
 			}
 			i = step->prev;
 			step = bbq_slot_at(i);
 		}
-		*recent = idx;
+		*bbq_recent(q, adu) = idx;
 	}
 	bbq_link(q, l, idx, s, here, at);
 	return idx;

@@ -2,8 +2,10 @@
 //!
 //! `bpf/include/bb_segment.bpf.h` explains the device: the classifier sends it what would hold the link for more than
 //! a millisecond. It is one of a pair: a netkit device and its peer, or, before Linux 6.7, a macvlan on a dummy device
-//! (on the interface itself it would make that promiscuous). TCP would still fill a packet beyond that, because it takes the time that such
-//! packets wait for the path's; so the interface's `gso_max_segs` is set to what fits into a millisecond, too.
+//! (on the interface itself it would make that promiscuous).
+//!
+//! TCP would still fill a packet beyond that, because it takes the time that such packets wait for the path's; so the
+//! interface's `gso_max_segs` is set to what fits into a millisecond, too.
 //!
 //! Without the device nothing else changes: super-packets stay whole, and doctor says so.
 
@@ -87,6 +89,11 @@ fn refused(what: &str, e: &NetlinkError) -> Error {
     Error::failed(format!("{what}: {e}"))
 }
 
+/// The kernel has no devices of this kind.
+fn unknown(e: &NetlinkError) -> bool {
+    e.errno() == Some(libc::EOPNOTSUPP)
+}
+
 impl Tc {
     fn set_gso_max_segs(&mut self, link: &Link, segs: u32) -> Result<()> {
         let segs = [(IFLA_GSO_MAX_SEGS, segs.to_ne_bytes().to_vec())];
@@ -105,37 +112,41 @@ impl Tc {
     /// Makes a pair, down, of the kind that this kernel has. What has no program to go on by is dropped: nothing of
     /// it must get out.
     fn make_pair(&mut self, names: &[String; 2]) -> Result<()> {
-        let unknown = |e: &NetlinkError| e.errno() == Some(libc::EOPNOTSUPP);
-        let made = match self.make_netkit(names) {
-            Err(e) if unknown(&e) => self.make_macvlan(names)?,
-            made => made,
-        };
-        made.map_err(|e| {
-            if unknown(&e) {
-                Error::unsupported(NO_DEVICE)
-            } else {
-                refused(&format!("creating {}", names[0]), &e)
-            }
-        })
+        match self.make_netkit(names) {
+            Err(e) if unknown(&e) => self.make_macvlan(names),
+            made => made.map_err(|e| refused(&format!("creating {}", names[0]), &e)),
+        }
     }
 
-    fn make_macvlan(&mut self, [name, below]: &[String; 2]) -> Result<Result<(), NetlinkError>> {
+    fn make_macvlan(&mut self, names: &[String; 2]) -> Result<()> {
+        let [name, below] = names;
+        let not_made = |name: &str, e: &NetlinkError| {
+            if unknown(e) {
+                Error::unsupported(NO_DEVICE)
+            } else {
+                refused(&format!("creating {name}"), e)
+            }
+        };
         let dummy = encode(&[(IFLA_INFO_KIND, c_string("dummy"))]);
-        if let Err(e) = self.make(&[(IFLA_IFNAME, c_string(below)), (IFLA_LINKINFO, dummy)]) {
-            return Ok(Err(e));
-        }
+        self.make(&[(IFLA_IFNAME, c_string(below)), (IFLA_LINKINFO, dummy)])
+            .map_err(|e| not_made(below, &e))?;
         let below = crate::tc::named(&self.links()?, below)?;
         let data = encode(&[(IFLA_MACVLAN_MODE, MACVLAN_PRIVATE.to_ne_bytes().to_vec())]);
         let info = encode(&[
             (IFLA_INFO_KIND, c_string("macvlan")),
             (IFLA_INFO_DATA, data),
         ]);
-        Ok(self.make(&[
+        let made = self.make(&[
             (IFLA_IFNAME, c_string(name)),
             (IFLA_LINK, below.ifindex.to_ne_bytes().to_vec()),
             (IFLA_GSO_MAX_SEGS, 1u32.to_ne_bytes().to_vec()),
             (IFLA_LINKINFO, info),
-        ]))
+        ]);
+        made.map_err(|e| {
+            // Half a pair is of no use to anybody.
+            let _ = self.delete_pair(names);
+            not_made(name, &e)
+        })
     }
 
     fn make_netkit(&mut self, [name, peer]: &[String; 2]) -> Result<(), NetlinkError> {
@@ -332,21 +343,40 @@ impl Datapath {
         problem.is_some_and(|e| e.status == Error::unsupported("").status)
     }
 
+    /// Whether the way back from the device that cuts is there. A netkit's program goes with its link alone; the
+    /// filter below a macvlan can be deleted by anybody with `tc`.
+    fn sends_back(&mut self, links: &[Link], ifindex: u32) -> bool {
+        let Some(below) = ours(links, &names(ifindex)[1]).filter(|l| l.kind == "dummy") else {
+            return true;
+        };
+        // Who cannot ask leaves it alone.
+        self.tc.has_filter(below.ifindex).unwrap_or(true)
+    }
+
     /// Makes devices anew that somebody took down or deleted.
     pub(crate) fn watch_segmenters(&mut self, links: &[Link]) {
         for (slot, attached) in self.attached.clone() {
             let Some(segmenter) = attached.segmenter else {
                 continue;
             };
-            let there = intact(links, attached.ifindex).unwrap_or(0);
-            if segmenter.ifindex != 0 && segmenter.ifindex != there {
-                tracing::warn!(
-                    "interface {}: the device that cuts its super-packets, {}, is down or gone: making it anew",
-                    attached.dev,
-                    names(attached.ifindex)[0]
-                );
-            } else if segmenter.ifindex != 0 || self.never_cut(slot) {
+            let [device, below] = names(attached.ifindex);
+            let lost = if segmenter.ifindex == 0 {
+                if self.never_cut(slot) {
+                    continue;
+                }
+                None
+            } else if intact(links, attached.ifindex) != Some(segmenter.ifindex) {
+                Some(format!("{device} is down or gone"))
+            } else if !self.sends_back(links, attached.ifindex) {
+                Some(format!("{below} has lost its filter"))
+            } else {
                 continue;
+            };
+            if let Some(what) = lost {
+                tracing::warn!(
+                    "interface {}: the device that cuts its super-packets: {what}; making it anew",
+                    attached.dev
+                );
             }
             self.cut(slot);
         }

@@ -8,6 +8,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsRawFd, FromRawFd as _, OwnedFd},
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -278,6 +279,20 @@ pub(crate) fn lab(name: &str, method: u32) -> Lab {
             ..Options::default()
         },
     )
+}
+
+/// bytes/s of [`free_link`]: 1,000 bytes take 20 ms.
+pub(crate) const RATE: u64 = 50_000;
+
+/// A lab with triage on a link of [`RATE`] that is free.
+pub(crate) fn free_link(name: &str) -> Lab {
+    let lab = lab(name, BB_TRIAGE);
+    lab.set_iface(|iface| iface.rate = RATE);
+    lab
+}
+
+pub(crate) fn sleep_until(at: u64) {
+    thread::sleep(Duration::from_nanos(at.saturating_sub(now_ns())));
 }
 
 /// One interface with the queue on it, and the far end of its link.

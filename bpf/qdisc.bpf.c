@@ -17,8 +17,8 @@
  *  1. The classifier (classify.bpf.c, tcx egress) has written a control block
  *     into skb->cb: flow rule, session, priority, treatment, ADU, deadline. A
  *     packet without one is best effort in the shared session.
- *  2. enqueue puts the packet into a slot (bbq_state.bpf.h) and the slot into
- *     its session's lists (bbq_order.bpf.h). What is stale there, what the
+ *  2. enqueue notes the packet in an entry of its own (bbq_state.bpf.h) and puts that
+ *     into its session's lists (bbq_order.bpf.h). What is stale there, what the
  *     method gives up (bbq_method.bpf.h, bbq_triage.bpf.h) and what a limit
  *     costs (bbq_room.bpf.h) is doomed: it leaves its list at once, and its packets
  *     are freed a few in each operation (bbq_drop.bpf.h).
@@ -33,7 +33,7 @@
  *  - packets in = sent + dropped + queued, for every rule, session and
  *    instance: counted here, under the Qdisc's lock, nowhere else.
  *  - A packet without a deadline is dropped for want of room only.
- *  - A slot is in exactly one of: free list, never used, one list or chain, the
+ *  - A packet's entry is in exactly one of: free list, never used, one list or chain, the
  *    doomed ones, alone.
  *  - No enqueue or dequeue runs longer than 5,000 instructions: each step of a loop
  *    is taken off a budget (BBQ_WORK), and the next operation goes on.
@@ -107,8 +107,8 @@ bb_inline __u32 bbq_segments(struct sk_buff *skb)
 	return BPF_CORE_READ(info, gso_segs);
 }
 
-/* Fills slot `s` with what the classifier wrote into the packet's control block. */
-bb_inline void bbq_read_cb(struct bbq_slot *s, struct sk_buff *skb, __u64 now)
+/* Fills `p` with what the classifier wrote into the packet's control block. */
+bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 {
 	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
 	/* It is aligned, which clang does not know of an array of bytes. */
@@ -117,37 +117,37 @@ bb_inline void bbq_read_cb(struct bbq_slot *s, struct sk_buff *skb, __u64 now)
 
 	for (int i = 0; i < 5; i++)
 		words[i] = data[i];
-	s->arrived_ns = now;
-	s->pkt_len = cb->pkt_len;
+	p->arrived_ns = now;
+	p->pkt_len = cb->pkt_len;
 	if ((words[0] & 0xffff) != bb_cb_check(words)) {
 		/* Nothing at all: nobody wrote it. */
 		bb_global_inc(words[0] | words[1] | words[2] | words[3] | words[4] ? BB_G_BAD_CB :
 										     BB_G_NO_CB);
-		s->deadline = 0;
-		s->adu = 0;
-		s->rule = 0;
-		s->session = BB_SESSION_SHARED;
-		s->priority = BB_PRIORITY_DEFAULT;
-		s->treatment = BB_TREAT_DEFAULT;
-		s->flags = 0;
-		s->rtp = 0;
+		p->deadline = 0;
+		p->adu = 0;
+		p->rule = 0;
+		p->session = BB_SESSION_SHARED;
+		p->priority = BB_PRIORITY_DEFAULT;
+		p->treatment = BB_TREAT_DEFAULT;
+		p->flags = 0;
+		p->rtp = 0;
 		return;
 	}
 	flags = words[1] >> 24;
 	session = words[1] & 0xffff;
-	s->deadline = flags & BB_CB_DEADLINE ? bb_cb_deadline(words[3], words[4], now) : 0;
+	p->deadline = flags & BB_CB_DEADLINE ? bb_cb_deadline(words[3], words[4], now) : 0;
 	/* Whatever becomes of a retransmission, its ADU is what the originals are. */
-	s->adu = (flags & (BB_CB_ADU | BB_CB_REPAIR)) == BB_CB_ADU ? words[2] : 0;
-	s->rule = words[0] >> 16;
-	s->session = session - 1 < BB_MAX_SESSIONS - 1 ? session : BB_SESSION_SHARED;
-	s->priority = words[1] >> 16 & (BB_PRIORITIES - 1);
-	s->treatment = words[1] >> 20 & 3;
-	s->flags = flags & BBQ_F_CB;
-	s->rtp = words[4] >> 24;
+	p->adu = (flags & (BB_CB_ADU | BB_CB_REPAIR)) == BB_CB_ADU ? words[2] : 0;
+	p->rule = words[0] >> 16;
+	p->session = session - 1 < BB_MAX_SESSIONS - 1 ? session : BB_SESSION_SHARED;
+	p->priority = words[1] >> 16 & (BB_PRIORITIES - 1);
+	p->treatment = words[1] >> 20 & 3;
+	p->flags = flags & BBQ_F_CB;
+	p->rtp = words[4] >> 24;
 }
 
-/* The packet in slot s is held by its session, which gets its turn, and by the user returned. */
-bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, struct bbq_slot *s,
+/* Packet p is held by its session, which gets its turn, and by the user returned. */
+bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, struct bbq_packet *p,
 				       struct bbq_queue *q, struct bb_session *ses)
 {
 	/* Doomed packets of an idle one are its former user's. */
@@ -157,27 +157,27 @@ bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, stru
 	if (!u)
 		return 0; /* cannot be */
 	if (q->m.turn == BBQ_IDLE)
-		bbq_activate(inst, in, q, s->session, u, user);
-	bbq_held_more(in, q, u, s, s->arrived_ns);
+		bbq_activate(inst, in, q, p->session, u, user);
+	bbq_held_more(in, q, u, p, p->arrived_ns);
 	return u;
 }
 
 /*
- * Why the packet in slot s, which its session holds, is refused; BB_REASONS = it is not. Makes
+ * Why packet p, which its session holds, is refused; BB_REASONS = it is not. Makes
  * room for it.
  */
 bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			    struct bbq_slot *s, __u32 idx, struct bbq_queue *q, __u64 now)
+			    struct bbq_packet *p, __u32 idx, struct bbq_queue *q, __u64 now)
 {
-	if (bbq_dead(inst, q, s, now)) {
+	if (bbq_dead(inst, q, p, now)) {
 		if (!(iface->flags & BB_IFACE_OBSERVE))
 			return BB_DROP_ADU;
 		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
 	if (bbq_full(in, iface, q)) {
-		if (!bbq_make_room(inst, s->session, s->priority, s->len, now))
+		if (!bbq_make_room(inst, p->session, p->priority, p->len, now))
 			return BB_DROP_OVERFLOW;
-		if (bbq_dead(inst, q, s, now) && !(iface->flags & BB_IFACE_OBSERVE))
+		if (bbq_dead(inst, q, p, now) && !(iface->flags & BB_IFACE_OBSERVE))
 			return BB_DROP_ADU; /* the room was that of its own ADU */
 	}
 	return BB_REASONS;
@@ -185,10 +185,10 @@ bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface
 
 /* May the packet that just came, and that is counted, be alone (bbq_instance.alone)? */
 bb_inline int bbq_is_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
-			   struct bbq_slot *s, struct bbq_queue *q, __u64 now)
+			   struct bbq_packet *p, struct bbq_queue *q, __u64 now)
 {
 	return in->qlen == 1 && q->m.turn == BBQ_IDLE && !in->media.sessions.members &&
-	       !in->users.members && !bbq_full(in, iface, q) && !bbq_dead(inst, q, s, now);
+	       !in->users.members && !bbq_full(in, iface, q) && !bbq_dead(inst, q, p, now);
 }
 
 /* The packet that was alone is so no longer, or may not go yet. */
@@ -199,26 +199,26 @@ __noinline int bbq_line_up_alone(__u32 inst)
 	struct bb_session *ses;
 	struct bbq_queue *q;
 	struct bbq_user *u;
-	struct bbq_slot *s;
+	struct bbq_packet *p;
 	__u32 idx;
 
 	if (!in || !iface)
 		return 0;
 	idx = in->alone;
 	in->alone = BBQ_NONE;
-	s = bbq_slot_at(idx);
-	if (!s)
+	p = bbq_packet_at(idx);
+	if (!p)
 		return 0;
-	q = bbq_queue_at(inst, s->session);
-	ses = bbq_session(s->session);
+	q = bbq_queue_at(inst, p->session);
+	ses = bbq_session(p->session);
 	if (!q || !ses)
 		return 0;
 	in->work -= BBQ_WORK_LINE_UP;
-	u = bbq_take_in(inst, in, s, q, ses);
+	u = bbq_take_in(inst, in, p, q, ses);
 	if (!u)
 		return 0;
-	bbq_place(inst, idx, s->arrived_ns, s->arrived_ns);
-	bbq_grown(inst, in, iface, u, q->user, q, s->session);
+	bbq_place(inst, idx, p->arrived_ns, p->arrived_ns);
+	bbq_grown(inst, in, iface, u, q->user, q, p->session);
 	return 0;
 }
 
@@ -233,7 +233,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	struct bb_session *ses;
 	struct bbq_queue *q;
 	struct bbq_user *u;
-	struct bbq_slot *s;
+	struct bbq_packet *p;
 	__u64 now, departs;
 
 	if (!in || !iface)
@@ -246,27 +246,27 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	if (in->alone)
 		bbq_line_up_alone(inst);
 
-	s = bbq_slot_take(in, &idx);
-	if (!s)
+	p = bbq_packet_take(in, &idx);
+	if (!p)
 		goto out;
-	bbq_read_cb(s, skb, now);
-	session = s->session;
+	bbq_read_cb(p, skb, now);
+	session = p->session;
 	ses = bbq_session(session);
 	q = bbq_queue_at(inst, session);
 	if (!ses || !q) {
-		bbq_slot_return(in, s, idx);
+		bbq_packet_return(in, p, idx);
 		goto out;
 	}
 
-	len = s->pkt_len;
-	rule = s->rule;
+	len = p->pkt_len;
+	rule = p->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
 		bb_count_in(c, len);
-	c = bbq_rtp_counters(s);
+	c = bbq_rtp_counters(p);
 	if (c)
 		bb_count_in(c, len);
-	if (s->flags & BBQ_F_SOCK) {
+	if (p->flags & BBQ_F_SOCK) {
 		c = bbq_sock_counters(skb);
 		if (c)
 			bb_count_in(c, len);
@@ -277,14 +277,14 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	in->bytes += len;
 
 	departs = bbq_departs(skb, now);
-	s->len = len;
+	p->len = len;
 	if (iface->overhead)
-		s->len = bb_wire_bytes(len, bbq_segments(skb), iface->overhead);
-	skb = bpf_kptr_xchg(&s->skb, skb);
-	if (skb) /* cannot be: a free slot holds none */
+		p->len = bb_wire_bytes(len, bbq_segments(skb), iface->overhead);
+	skb = bpf_kptr_xchg(&p->skb, skb);
+	if (skb) /* cannot be: a free one holds none */
 		bpf_qdisc_skb_drop(skb, to_free);
 
-	if (!departs && bbq_is_alone(inst, in, iface, s, q, now)) {
+	if (!departs && bbq_is_alone(inst, in, iface, p, q, now)) {
 		in->alone = idx;
 	} else {
 		if (q->nonempty && bbq_full(in, iface, q))
@@ -292,8 +292,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 				  BBQ_WORK_ROOM + BBQ_WORK_EVICT);
 		else if (q->nonempty && now - q->purged_ns > BBQ_PURGE_NS)
 			bbq_purge(inst, session, now, bbq_rate(iface, ses), BBQ_WORK_EVICT);
-		u = bbq_take_in(inst, in, s, q, ses);
-		refuse = u ? bbq_refused(inst, in, iface, s, idx, q, now) : BB_DROP_OVERFLOW;
+		u = bbq_take_in(inst, in, p, q, ses);
+		refuse = u ? bbq_refused(inst, in, iface, p, idx, q, now) : BB_DROP_OVERFLOW;
 		if (!u || refuse != BB_REASONS) {
 			bbq_free(inst, idx, refuse, now);
 			bbq_tell(in, sch, 1, len);
@@ -306,7 +306,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 			bbq_call_back(inst, session);
 	}
 	if (!departs)
-		bbq_expect(iface, q, s, ses, now);
+		bbq_expect(iface, q, p, ses, now);
 	bbq_tell(in, sch, 1, len);
 	return NET_XMIT_SUCCESS;
 
@@ -346,7 +346,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	struct bb_session *ses;
 	struct bbq_user *u;
 	struct bbq_queue *q;
-	struct bbq_slot *s;
+	struct bbq_packet *p;
 	__u64 now, rate;
 	int stale = 0, alone = 0;
 
@@ -389,20 +389,20 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 			bbq_tell(in, sch, 0, 0);
 			return 0;
 		}
-		stale = bb_stale(now, pick.ses->owd_ns, pick.s->deadline);
+		stale = bb_stale(now, pick.ses->owd_ns, pick.p->deadline);
 	}
-	s = pick.s;
+	p = pick.p;
 	q = pick.q;
 	u = pick.u;
 	ses = pick.ses;
 
 	if (alone) {
 		in->alone = BBQ_NONE;
-		q->begun = s->adu;
+		q->begun = p->adu;
 	} else {
-		bbq_pop(q, s, pick.idx);
-		bbq_held_less(in, q, u, s);
-		bbq_turn_sent(in, iface, u, q->user, q, s->len);
+		bbq_pop(q, p, pick.idx);
+		bbq_held_less(in, q, u, p);
+		bbq_turn_sent(in, iface, u, q->user, q, p->len);
 		if (!q->nonempty) {
 			bbq_turn_over(inst, u, q, pick.session);
 			if (q->user != BBQ_MEDIA && !u->sessions.members)
@@ -410,30 +410,30 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 		}
 	}
 	in->qlen--;
-	in->bytes -= s->pkt_len;
-	skb = bpf_kptr_xchg(&s->skb, 0);
+	in->bytes -= p->pkt_len;
+	skb = bpf_kptr_xchg(&p->skb, 0);
 	if (ses->rate)
-		bbq_take_turn(ses, pick.session, inst, now, s->len);
+		bbq_take_turn(ses, pick.session, inst, now, p->len);
 	if (rate)
-		bbq_use(&iface->link_next, now, s->len, rate);
+		bbq_use(&iface->link_next, now, p->len, rate);
 
-	bbq_note_sojourn(ses, s, now);
-	len = s->pkt_len;
-	rule = s->rule;
+	bbq_note_sojourn(ses, p, now);
+	len = p->pkt_len;
+	rule = p->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
 		bb_count_sent(c, len, stale);
-	c = bbq_rtp_counters(s);
+	c = bbq_rtp_counters(p);
 	if (c)
 		bb_count_sent(c, len, stale);
 	bb_count_sent(&ses->counters, len, stale);
 	bb_count_sent(&in->counters, len, stale);
-	if (skb && s->flags & BBQ_F_SOCK) {
+	if (skb && p->flags & BBQ_F_SOCK) {
 		c = bbq_sock_counters(skb);
 		if (c)
 			bb_count_sent(c, len, stale);
 	}
-	bbq_slot_return(in, s, pick.idx);
+	bbq_packet_return(in, p, pick.idx);
 	bbq_tell(in, sch, -1, -len);
 	if (skb)
 		bpf_qdisc_bstats_update(sch, skb);
@@ -461,8 +461,8 @@ int BPF_PROG(bestby_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_
 	if (!in || !iface || !bbq_is_ours(sch))
 		return -22; /* EINVAL */
 	if (!in->fresh) {
-		in->fresh = inst * bbq_slots_n + 1; /* slot 0 is "none" */
-		in->slots_end = (inst + 1) * bbq_slots_n;
+		in->fresh = inst * bbq_packets_n + 1; /* index 0 is "none" */
+		in->fresh_end = (inst + 1) * bbq_packets_n;
 	}
 	in->before = in->owner;
 	in->owner = (__u64)sch;
@@ -480,10 +480,10 @@ __noinline int bbq_clear(__u32 inst)
 
 	if (!in || !w)
 		return 0;
-	bpf_for(i, inst * bbq_slots_n + 1, in->fresh) {
-		struct bbq_slot *s = bbq_slot_at(i);
+	bpf_for(i, inst * bbq_packets_n + 1, in->fresh) {
+		struct bbq_packet *p = bbq_packet_at(i);
 
-		if (s && s->skb)
+		if (p && p->skb)
 			bbq_free(inst, i, BB_DROP_EVICTED, now);
 	}
 	bpf_for(i, 0, BB_MAX_SESSIONS) {
@@ -510,7 +510,7 @@ __noinline int bbq_clear(__u32 inst)
 	in->largest = BBQ_NONE;
 	in->doomed = BBQ_NONE;
 	in->free = BBQ_NONE;
-	in->fresh = inst * bbq_slots_n + 1;
+	in->fresh = inst * bbq_packets_n + 1;
 	return 0;
 }
 

@@ -103,7 +103,7 @@ impl Queue<'_> {
         rodata.bbq_ifindex = link.ifindex;
         rodata.bbq_netns = attach::netns_cookie()?;
         rodata.bbq_instances_n = self.instances;
-        rodata.bbq_slots_n = bestby_bpf::slots_per_instance(self.limit);
+        rodata.bbq_packets_n = bestby_bpf::packets_per_instance(self.limit);
         let ops = open.struct_ops.bestby_ops_mut();
         ops.id = Default::default();
         for (to, from) in ops.id.iter_mut().zip(self.kind().bytes()) {
@@ -253,7 +253,7 @@ pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
 /// Kernel memory of the pinned maps of an attached interface, bytes.
 pub fn memory(pins: &Path) -> u64 {
     [
-        "bbq_slots",
+        "bbq_packets",
         "bbq_queues",
         "bbq_users",
         "bbq_instances",

@@ -386,10 +386,10 @@ struct bb_stream_key {
 };
 
 struct bb_stream_adu {
-	__u64 first_ns; /* when its first packet was seen; 0 = slot free */
+	__u64 first_ns; /* when its first packet was seen; 0 = none was */
 	__u32 source; /* RTP timestamp, the mark's adu bits, fragment id or explicit deadline */
 	__u32 bytes; /* so far */
-	__u16 number; /* as in bb_stream.head: a slot with another number is about to change */
+	__u16 number; /* as in bb_stream.head: one with another number is about to begin */
 	__u8 dead; /* mode tc: a packet of it was refused */
 	__u8 pad[5];
 };
@@ -408,7 +408,7 @@ struct bb_stream {
 	struct bb_way way; /* the least recently used one makes room */
 	struct bb_stream_key key;
 	__u64 last_ns; /* last packet of the current ADU */
-	__u64 head; /* bb_head of the current ADU: source, number, slot */
+	__u64 head; /* bb_head of the current ADU: source, number, which of adu */
 	struct bb_stream_adu adu[2]; /* the current one and the one before */
 	__u64 verdict; /* rule, if rules compare payload types or SSRCs: bb_verdict */
 	__u32 avg_bytes; /* running mean of its ADUs; 0 = not known */
@@ -543,7 +543,8 @@ enum bb_global_counter {
 	BB_G_USERS_FULL =
 		11, /* no free way for a user: its traffic shares with the others of that kind */
 	BB_G_FORWARDED_MARK = 12, /* our magic in the mark of a forwarded packet: not believed */
-	BB_G_REFUSED = 13, /* the queue took a packet not even to count it: no slot, no interface */
+	BB_G_REFUSED =
+		13, /* the queue took a packet not even to count it: it had no room, or no interface */
 	BB_G_SEGMENTER_LOST = 14, /* a GSO packet did not come back from the segmenting device */
 	BB_GLOBALS = 32,
 };

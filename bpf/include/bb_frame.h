@@ -69,18 +69,18 @@ struct bb_piece {
 
 enum bb_place {
 	BB_PLACE_NEW, /* of an ADU that the stream does not follow: an older one, or it begins */
-	BB_PLACE_ADU, /* of the ADU in the slot */
-	BB_PLACE_RESENT, /* a resend of the ADU in the slot */
+	BB_PLACE_ADU, /* of one of the two ADUs */
+	BB_PLACE_RESENT, /* a resend of one of them */
 	BB_PLACE_ALONE, /* of no ADU */
 };
 
-/* ---- the head: source, number and slot of the current ADU ---- */
+/* ---- the head: source, number and place of the current ADU ---- */
 
-#define bb_head(source_, number_, slot_) \
-	((__u32)(source_) | (__u64)(__u16)(number_) << 32 | (__u64)((slot_) & 1) << 48)
+#define bb_head(source_, number_, which_) \
+	((__u32)(source_) | (__u64)(__u16)(number_) << 32 | (__u64)((which_) & 1) << 48)
 #define bb_head_source(head_) ((__u32)(head_))
 #define bb_head_number(head_) ((__u16)((head_) >> 32))
-#define bb_head_slot(head_) ((__u32)((head_) >> 48) & 1)
+#define bb_head_which(head_) ((__u32)((head_) >> 48) & 1)
 
 /* Numbers are 1 to 65535, so that no ADU has the id 0. */
 bb_inline __u16 bb_number_after(__u16 number)
@@ -98,14 +98,14 @@ bb_inline __u32 bb_adu_id(__u32 stream, const struct bb_stream_adu *adu)
 	return stream << 16 | adu->number;
 }
 
-/* The slot of the ADU with this id; -1 if the stream does not follow it any more. */
-bb_inline int bb_adu_slot(__u64 head, __u32 id)
+/* Which of the two has this id; -1 if the stream does not follow it any more. */
+bb_inline int bb_adu_which(__u64 head, __u32 id)
 {
 	__u16 number = bb_head_number(head);
 
 	if ((__u16)id == number)
-		return bb_head_slot(head);
-	return (__u16)id == bb_number_before(number) ? (int)(bb_head_slot(head) ^ 1) : -1;
+		return bb_head_which(head);
+	return (__u16)id == bb_number_before(number) ? (int)(bb_head_which(head) ^ 1) : -1;
 }
 
 /* ---- place ---- */
@@ -117,10 +117,10 @@ bb_inline __u64 bb_adu_max_age(__u64 lifetime)
 }
 
 /*
- * Is the packet of the ADU in this slot, which has this number? A CPU that begins
- * an ADU fills the slot before it swaps the head: until then the number is of no
+ * Is the packet of this ADU, which should have this number? A CPU that begins
+ * an ADU fills it in before it swaps the head: until then the number is of no
  * ADU yet. Signed ages: another CPU may have begun the ADU just after `now` was
- * read. An age that does not fit is that of an empty slot.
+ * read. An age that does not fit is that of an ADU which never began.
  */
 bb_inline int bb_adu_known(const struct bb_stream_adu *adu, __u16 number, const struct bb_piece *p)
 {
@@ -142,17 +142,17 @@ bb_inline int bb_seq_is_old(struct bb_stream *s, __u16 seq)
 	return 0;
 }
 
-/* Where the packet belongs; its slot of s->adu in *slot. */
-bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, __u32 *slot)
+/* Where the packet belongs; to which of s->adu in *which. */
+bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, __u32 *which)
 {
 	__u64 head = *(volatile __u64 *)&s->head, limit;
-	__u32 at = bb_head_slot(head);
+	__u32 at = bb_head_which(head);
 	struct bb_stream_adu *current = &s->adu[at & 1], *before = &s->adu[(at ^ 1) & 1];
 	__s64 pause = p->now - s->last_ns, age;
 
 	p->old = p->rtp && bb_seq_is_old(s, p->seq);
 	if (bb_head_source(head) == p->source && bb_adu_known(current, bb_head_number(head), p)) {
-		*slot = at;
+		*which = at;
 		if (!p->rtp)
 			return BB_PLACE_ADU;
 		/* last_ns stays: what is resent with it follows at once. */
@@ -169,7 +169,7 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 	}
 	if (before->source == p->source &&
 	    bb_adu_known(before, bb_number_before(bb_head_number(head)), p)) {
-		*slot = at ^ 1;
+		*which = at ^ 1;
 		if (!p->rtp)
 			return BB_PLACE_ADU;
 		if (p->old && (__s64)(p->now - current->first_ns) >= (__s64)BB_PAUSE_NS)
@@ -181,19 +181,19 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 }
 
 /*
- * Begins an ADU, or joins the one that another CPU has just begun. Its slot in
- * *slot; 0 where another CPU has begun one of another name.
+ * Begins an ADU, or joins the one that another CPU has just begun: which of s->adu
+ * in *which. 0 where another CPU has begun one of another name.
  */
-bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u32 *slot)
+bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u32 *which)
 {
 	__u64 head = *(volatile __u64 *)&s->head;
-	__u32 at = bb_head_slot(head), bytes;
+	__u32 at = bb_head_which(head), bytes;
 	struct bb_stream_adu *last = &s->adu[at & 1], *adu = &s->adu[(at ^ 1) & 1];
 	__u64 next = bb_head(p->source, bb_number_after(bb_head_number(head)), at ^ 1);
 
 	/* Another CPU was faster, since the place was looked for. */
 	if (bb_head_source(head) == p->source && bb_adu_known(last, bb_head_number(head), p)) {
-		*slot = at;
+		*which = at;
 		return 1;
 	}
 	bytes = last->first_ns && !(s->flags & BB_STREAM_ALONE) ? last->bytes : 0;
@@ -204,7 +204,7 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	adu->dead = 0;
 	if (!__sync_bool_compare_and_swap(&s->head, head, next)) {
 		head = *(volatile __u64 *)&s->head;
-		*slot = bb_head_slot(head);
+		*which = bb_head_which(head);
 		return bb_head_source(head) == p->source;
 	}
 	if (bytes)
@@ -213,7 +213,7 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	s->pauses = 0;
 	s->last_ns = p->now;
 	s->seq = p->seq;
-	*slot = at ^ 1;
+	*which = at ^ 1;
 	return 1;
 }
 

@@ -41,7 +41,7 @@ static __always_inline struct bb_stream *bb_stream_at(__u32 index)
 static __always_inline void bb_stream_wipe(struct bb_stream *s)
 {
 	s->last_ns = 0;
-	s->head = bb_head(0, bb_head_number(s->head), bb_head_slot(s->head));
+	s->head = bb_head(0, bb_head_number(s->head), bb_head_which(s->head));
 	__builtin_memset(s->adu, 0, sizeof(s->adu));
 	s->verdict = 0;
 	s->avg_bytes = 0;
@@ -350,7 +350,7 @@ __noinline int bb_read_others(struct bb_work *w, struct bb_stream *s, const stru
 		bb_repair_learn(s, r.id != 0, r.id >> 16, w->now - r.first_ns);
 	if (s->flags & BB_STREAM_REPAIRS || s->repairs >= BB_REPAIR_LEARNT) {
 		/* So that the next packet tells whether the timestamp has changed. */
-		s->head = bb_head(p->source, bb_head_number(s->head), bb_head_slot(s->head));
+		s->head = bb_head(p->source, bb_head_number(s->head), bb_head_which(s->head));
 		bb_is_repair(&w->meta, w->now, r.first_ns);
 		return BB_OTHER_REPAIR;
 	}
@@ -435,7 +435,7 @@ static __always_inline int bb_name_adu(const struct bb_work *w, struct bb_stream
 }
 
 /*
- * Names the packet's ADU (meta->adu, w->stream, w->adu_slot) and turns its
+ * Names the packet's ADU (meta->adu, w->stream, w->adu_which) and turns its
  * lifetime into a deadline.
  */
 __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow)
@@ -446,7 +446,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	struct bb_adu_set *set = 0;
 	enum bb_place place = BB_PLACE_NEW;
 	struct bb_stream *s;
-	__u32 slot = 0, index, way = 0, tag = 0;
+	__u32 which = 0, index, way = 0, tag = 0;
 
 	if (!w || !flow)
 		return 0;
@@ -463,7 +463,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		goto alone;
 	w->stream = index;
 	if (!(s->flags & BB_STREAM_REPAIRS) && s->repairs < BB_REPAIR_LEARNT)
-		place = bb_frame_place(s, &p, &slot);
+		place = bb_frame_place(s, &p, &which);
 	if (place == BB_PLACE_NEW) {
 		if (p.rtp) {
 			__u64 hash = bb_adu_hash(key.flow, p.source);
@@ -477,12 +477,12 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 				return 0;
 			}
 		}
-		if (!bb_frame_begin(s, &p, &slot))
+		if (!bb_frame_begin(s, &p, &which))
 			goto alone;
 		if (set)
-			bb_remember(set, way, tag, bb_adu_id(index, &s->adu[slot & 1]), w->now);
+			bb_remember(set, way, tag, bb_adu_id(index, &s->adu[which & 1]), w->now);
 	}
-	adu = &s->adu[slot & 1];
+	adu = &s->adu[which & 1];
 	if (place == BB_PLACE_RESENT) {
 		bb_is_repair(&w->meta, w->now, adu->first_ns);
 		w->stream = BB_STREAM_NONE;
@@ -491,7 +491,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	adu->bytes += p.bytes;
 	if (place == BB_PLACE_ALONE || s->flags & BB_STREAM_NO_FRAMES)
 		goto alone;
-	w->adu_slot = slot & 1;
+	w->adu_which = which & 1;
 	w->meta.adu = bb_adu_id(index, adu);
 	w->meta.avg_bytes = s->avg_bytes;
 	if (w->meta.lifetime)
@@ -508,16 +508,16 @@ alone:
 static __always_inline void bb_rejoin_adu(struct bb_work *w, __u32 bytes)
 {
 	struct bb_stream *s = bb_stream_at(w->meta.adu >> 16);
-	int slot;
+	int which;
 
 	if (!w->meta.adu || !s)
 		return;
-	slot = bb_adu_slot(s->head, w->meta.adu);
-	if (slot < 0)
+	which = bb_adu_which(s->head, w->meta.adu);
+	if (which < 0)
 		return;
 	w->stream = w->meta.adu >> 16;
-	w->adu_slot = slot & 1;
-	s->adu[slot & 1].bytes += bytes;
+	w->adu_which = which & 1;
+	s->adu[which & 1].bytes += bytes;
 }
 
 /* What is known of the packet's ADU; NULL without one. */
@@ -525,7 +525,7 @@ static __always_inline struct bb_stream_adu *bb_adu_of(const struct bb_work *w)
 {
 	struct bb_stream *s = w->stream == BB_STREAM_NONE ? 0 : bb_stream_at(w->stream);
 
-	return s ? &s->adu[w->adu_slot & 1] : 0;
+	return s ? &s->adu[w->adu_which & 1] : 0;
 }
 
 #endif /* BB_STREAM_BPF_H */

@@ -20,7 +20,7 @@ struct bb_work {
 	__u64 flow_hash; /* all 64 bits */
 	__u32 flow_gen; /* of the flow's way, when it was found */
 	__u32 stream; /* of its ADU: index into bb_streams; ~0 = no ADU */
-	__u32 adu_slot; /* in stream->adu */
+	__u32 adu_which; /* which of stream->adu */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;

@@ -39,17 +39,17 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 	struct bb_session *ses = bbq_session(session);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	struct bbq_slot *s;
+	struct bbq_packet *p;
 	__u64 departs;
 	__u32 idx, alone;
 
 	if (!q || !ses || !in || !iface)
 		return 0;
 	idx = q->head[BBQ_DEPART_LIST];
-	s = bbq_slot_at(idx);
-	if (!s)
+	p = bbq_packet_at(idx);
+	if (!p)
 		return 0;
-	departs = s->key;
+	departs = p->key;
 	alone = q->nonempty == 1U << BBQ_DEPART_LIST;
 	if (departs > now)
 		return alone ? departs : 0;
@@ -59,9 +59,9 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 		return 0;
 	}
 	in->work -= BBQ_WORK_DEPART;
-	bbq_unlink(q, s, idx);
+	bbq_unlink(q, p, idx);
 	/* Its ADU may have lost a packet meanwhile. */
-	if (bbq_dead(inst, q, s, now)) {
+	if (bbq_dead(inst, q, p, now)) {
 		if (!(iface->flags & BB_IFACE_OBSERVE)) {
 			in->work -= BBQ_WORK_FREE;
 			bbq_free(inst, idx, BB_DROP_ADU, now);
@@ -69,8 +69,8 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 		}
 		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
-	s->arrived_ns = now;
-	bbq_expect(iface, q, s, ses, now);
+	p->arrived_ns = now;
+	bbq_expect(iface, q, p, ses, now);
 	return departs;
 }
 

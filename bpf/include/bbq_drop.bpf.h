@@ -26,9 +26,9 @@ bb_inline struct bb_counters *bbq_sock_counters(struct sk_buff *skb)
 }
 
 /* Of its payload type; 0 = it is not RTP. */
-bb_inline struct bb_counters *bbq_rtp_counters(struct bbq_slot *s)
+bb_inline struct bb_counters *bbq_rtp_counters(struct bbq_packet *p)
 {
-	__u32 rtp = s->rtp;
+	__u32 rtp = p->rtp;
 
 	return rtp ? bpf_map_lookup_elem(&bb_rtp_stats, &rtp) : 0;
 }
@@ -37,7 +37,7 @@ bb_inline struct bb_counters *bbq_rtp_counters(struct bbq_slot *s)
  * A drop notice, unless this instance sent all that it may: a step's, or one, at once; and
  * one in each operation, as telling takes as long as dropping.
  */
-bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 reason, __u64 now,
+bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 reason, __u64 now,
 			  __u32 observe)
 {
 	struct bb_config *cfg;
@@ -63,21 +63,21 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_slot *s, __u32 rea
 	e = bpf_ringbuf_reserve(&bb_events, sizeof(*e), 0);
 	if (!e)
 		goto suppressed;
-	ses = bbq_session(s->session);
+	ses = bbq_session(p->session);
 	if (ses)
 		owd = ses->owd_ns;
 	in->event_credit -= BBQ_EVENT;
 	in->noticed = 1;
 	e->time_ns = now;
-	e->age_ns = now - s->arrived_ns;
-	e->late_ns = s->deadline ? bb_lateness(now, owd, s->deadline) : 0;
-	e->adu = s->adu;
+	e->age_ns = now - p->arrived_ns;
+	e->late_ns = p->deadline ? bb_lateness(now, owd, p->deadline) : 0;
+	e->adu = p->adu;
 	e->ifindex = bbq_ifindex;
-	e->len = s->pkt_len;
-	e->rule = s->rule;
-	e->session = s->session;
+	e->len = p->pkt_len;
+	e->rule = p->rule;
+	e->session = p->session;
 	e->reason = reason;
-	e->priority = s->priority;
+	e->priority = p->priority;
 	e->observe = observe;
 	e->pad = 0;
 	e->suppressed = in->suppressed;
@@ -93,35 +93,34 @@ suppressed:
 __noinline int bbq_would_drop(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(idx);
+	struct bbq_packet *p = bbq_packet_at(idx);
 	struct bb_counters *c;
 	struct bb_session *ses;
 	__u32 rule;
 
-	if (!in || !s || s->flags & BBQ_F_OBSERVED)
+	if (!in || !p || p->flags & BBQ_F_OBSERVED)
 		return 0;
-	s->flags |= BBQ_F_OBSERVED;
-	rule = s->rule;
+	p->flags |= BBQ_F_OBSERVED;
+	rule = p->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
 		bb_count_would_drop(c, reason);
-	ses = bbq_session(s->session);
+	ses = bbq_session(p->session);
 	if (ses)
 		bb_count_would_drop(&ses->counters, reason);
 	bb_count_would_drop(&in->counters, reason);
-	bbq_notice(in, s, reason, now, 1);
+	bbq_notice(in, p, reason, now, 1);
 	return 0;
 }
 
 /*
- * Frees the packet in slot idx, which is out of every list already, and the
- * slot. The skb is ours alone: nothing else holds the reference that the slot
- * gives up here.
+ * Frees packet idx, which is out of every list already. The skb is ours alone: nothing
+ * else holds the reference that is given up here.
  */
 __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(idx);
+	struct bbq_packet *p = bbq_packet_at(idx);
 	struct bb_counters *c, *sc = 0;
 	struct bb_session *ses;
 	struct bbq_queue *q;
@@ -129,39 +128,39 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	struct sk_buff *skb;
 	__u32 rule;
 
-	if (!in || !s)
+	if (!in || !p)
 		return 0;
-	bbq_notice(in, s, reason, now, 0);
-	rule = s->rule;
+	bbq_notice(in, p, reason, now, 0);
+	rule = p->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)
 		bb_count_drop(c, reason);
-	c = bbq_rtp_counters(s);
+	c = bbq_rtp_counters(p);
 	if (c)
 		bb_count_drop(c, reason);
-	ses = bbq_session(s->session);
+	ses = bbq_session(p->session);
 	if (ses)
 		bb_count_drop(&ses->counters, reason);
 	bb_count_drop(&in->counters, reason);
 	in->dropped++;
-	in->dropped_bytes += s->pkt_len;
+	in->dropped_bytes += p->pkt_len;
 	in->qlen--;
-	in->bytes -= s->pkt_len;
-	q = bbq_queue_at(inst, s->session);
+	in->bytes -= p->pkt_len;
+	q = bbq_queue_at(inst, p->session);
 	u = q ? bbq_user_at(in, inst, q->user) : 0;
 	if (idx == in->alone)
 		in->alone = BBQ_NONE;
 	else if (q && u)
-		bbq_held_less(in, q, u, s);
-	skb = bpf_kptr_xchg(&s->skb, 0);
+		bbq_held_less(in, q, u, p);
+	skb = bpf_kptr_xchg(&p->skb, 0);
 	if (skb) {
-		if (s->flags & BBQ_F_SOCK)
+		if (p->flags & BBQ_F_SOCK)
 			sc = bbq_sock_counters(skb);
 		if (sc)
 			bb_count_drop(sc, reason);
 		bpf_kfree_skb(skb);
 	}
-	bbq_slot_return(in, s, idx);
+	bbq_packet_return(in, p, idx);
 	return 0;
 }
 
@@ -191,10 +190,10 @@ __noinline int bbq_lost_one(__u32 inst, __u32 session, __u32 adu, __u64 now)
 }
 
 /* The ADU of this packet lost one, so that it is worth nothing; what is forwarded does not count on the rest. */
-bb_inline int bbq_dead(__u32 inst, struct bbq_queue *q, struct bbq_slot *s, __u64 now)
+bb_inline int bbq_dead(__u32 inst, struct bbq_queue *q, struct bbq_packet *p, __u64 now)
 {
-	return q->dead_any && s->adu && s->treatment != BB_TREAT_FORWARD &&
-	       bbq_lost_one(inst, s->session, s->adu, now);
+	return q->dead_any && p->adu && p->treatment != BB_TREAT_FORWARD &&
+	       bbq_lost_one(inst, p->session, p->adu, now);
 }
 
 /*
@@ -207,19 +206,19 @@ bb_inline int bbq_free_some(__u32 inst, struct bbq_instance *in, __s32 left, __u
 
 	while (bb_can_loop) {
 		__u32 idx = in->doomed, chain, reason;
-		struct bbq_slot *s = bbq_slot_at(idx), *h;
+		struct bbq_packet *p = bbq_packet_at(idx), *h;
 
-		if (!s)
+		if (!p)
 			break;
-		reason = s->reason;
-		chain = s->chain;
-		h = bbq_slot_at(chain);
+		reason = p->reason;
+		chain = p->chain;
+		h = bbq_packet_at(chain);
 		if (h) {
-			h->next = s->next;
+			h->next = p->next;
 			h->reason = reason == BB_DROP_STALE ? BB_DROP_ADU : reason;
 			in->doomed = chain;
 		} else {
-			in->doomed = s->next;
+			in->doomed = p->next;
 		}
 		bbq_free(inst, idx, reason, now);
 		freed++;
@@ -246,19 +245,19 @@ __noinline int bbq_free_doomed(__u32 inst, __s32 left, __u64 now)
 __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(idx);
+	struct bbq_packet *p = bbq_packet_at(idx);
 	struct bbq_queue *q;
 
-	if (!in || !s)
+	if (!in || !p)
 		return 0;
-	q = bbq_queue_at(inst, s->session);
+	q = bbq_queue_at(inst, p->session);
 	if (!q)
 		return 0;
-	bbq_adu_kill(q, s->adu, now);
-	bbq_unlink(q, s, idx);
+	bbq_adu_kill(q, p->adu, now);
+	bbq_unlink(q, p, idx);
 	q->walk.at = BBQ_NONE;
-	s->reason = reason;
-	s->next = in->doomed;
+	p->reason = reason;
+	p->next = in->doomed;
 	in->doomed = idx;
 	in->work -= BBQ_WORK_DROP;
 	return bbq_free_some(inst, in, 0, now);

@@ -54,14 +54,14 @@ bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd,
 #define BBQ_REPAIR_NS BB_NSEC_PER_SEC
 
 /* May this packet be dropped because it is stale? */
-bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s,
+bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct bbq_packet *p,
 			   __u64 rate, __u64 now)
 {
 	__u32 method = iface->method;
 
-	if (s->flags & BBQ_F_REPAIR)
-		return now - s->arrived_ns > BBQ_REPAIR_NS;
-	if (s->treatment == BB_TREAT_FORWARD || method == BB_FIFO || method == BB_RING ||
+	if (p->flags & BBQ_F_REPAIR)
+		return now - p->arrived_ns > BBQ_REPAIR_NS;
+	if (p->treatment == BB_TREAT_FORWARD || method == BB_FIFO || method == BB_RING ||
 	    method == BB_LAZY)
 		return 0;
 	if (q->qlen == 1 &&
@@ -71,9 +71,9 @@ bb_inline int bbq_may_drop(struct bb_iface *iface, struct bbq_queue *q, struct b
 }
 
 /* A stale retransmission goes only while no other media wait, those of other sessions included. */
-bb_inline int bbq_in_the_way(struct bbq_instance *in, struct bbq_queue *q, struct bbq_slot *s)
+bb_inline int bbq_in_the_way(struct bbq_instance *in, struct bbq_queue *q, struct bbq_packet *p)
 {
-	return s->flags & BBQ_F_REPAIR && in->qlen - in->plain_qlen > q->qlen;
+	return p->flags & BBQ_F_REPAIR && in->qlen - in->plain_qlen > q->qlen;
 }
 
 /* The packet this session sends next (0 = none, or in->more); frees what is stale before it. */
@@ -88,28 +88,28 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		return BBQ_NONE;
 	while (q->nonempty && bb_can_loop) {
 		__u32 l = bbq_lowest(q->nonempty), idx;
-		struct bbq_slot *s;
+		struct bbq_packet *p;
 
 		if (l >= BBQ_DEPART_LIST)
 			break;
 		idx = q->head[l];
-		s = bbq_slot_at(idx);
-		if (!s)
+		p = bbq_packet_at(idx);
+		if (!p)
 			break;
-		if (!bb_stale(now, ses->owd_ns, s->deadline))
+		if (!bb_stale(now, ses->owd_ns, p->deadline))
 			return idx;
 		if (bbq_spent(in, BBQ_WORK_EVICT))
 			break;
-		if ((iface->method == BB_LAZY || s->flags & BBQ_F_REPAIR) && l != BBQ_STALE_LIST) {
+		if ((iface->method == BB_LAZY || p->flags & BBQ_F_REPAIR) && l != BBQ_STALE_LIST) {
 			__u32 last = q->tail[BBQ_STALE_LIST];
 
 			in->work -= BBQ_WORK_PLAN;
 			q->walk.at = BBQ_NONE;
-			bbq_unlink(q, s, idx);
-			bbq_link(q, BBQ_STALE_LIST, idx, s, last, bbq_slot_at(last));
+			bbq_unlink(q, p, idx);
+			bbq_link(q, BBQ_STALE_LIST, idx, p, last, bbq_packet_at(last));
 			continue;
 		}
-		if (!bbq_may_drop(iface, q, s, rate, now) && !bbq_in_the_way(in, q, s))
+		if (!bbq_may_drop(iface, q, p, rate, now) && !bbq_in_the_way(in, q, p))
 			return idx;
 		if (iface->flags & BB_IFACE_OBSERVE) {
 			bbq_would_drop(inst, idx, BB_DROP_STALE, now);
@@ -137,15 +137,15 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 	lists = iface->flags & BB_IFACE_OBSERVE ? 0 : q->nonempty;
 	while (lists && in->work > left && bb_can_loop) {
 		__u32 l = bbq_lowest(lists);
-		struct bbq_slot *s;
+		struct bbq_packet *p;
 		__u32 idx;
 
 		if (l >= BBQ_LISTS)
 			break;
 		idx = q->head[l];
-		s = bbq_slot_at(idx);
-		if (s && bb_stale(now, ses->owd_ns, s->deadline) &&
-		    bbq_may_drop(iface, q, s, rate, now))
+		p = bbq_packet_at(idx);
+		if (p && bb_stale(now, ses->owd_ns, p->deadline) &&
+		    bbq_may_drop(iface, q, p, rate, now))
 			bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
 		else
 			lists &= lists - 1;
@@ -161,17 +161,17 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 #define BBQ_REPAIR_WEIGHT (1ULL << 40)
 
 /* The ADU with most of it makes room: above 2^32 unless it is local TCP's. */
-bb_inline __u64 bbq_weight(__u32 method, const struct bbq_slot *s)
+bb_inline __u64 bbq_weight(__u32 method, const struct bbq_packet *p)
 {
-	__u64 weight = (__u64)(s->priority + 1) << 32;
+	__u64 weight = (__u64)(p->priority + 1) << 32;
 
-	if (s->flags & BBQ_F_TCP)
-		return s->priority + 1;
+	if (p->flags & BBQ_F_TCP)
+		return p->priority + 1;
 	if (method == BB_FIFO)
 		return 1ULL << 32;
 	if (method == BB_TRIAGE)
-		weight |= s->adu_bytes;
-	return s->flags & BBQ_F_REPAIR ? weight | BBQ_REPAIR_WEIGHT : weight;
+		weight |= p->adu_bytes;
+	return p->flags & BBQ_F_REPAIR ? weight | BBQ_REPAIR_WEIGHT : weight;
 }
 
 /*
@@ -181,50 +181,50 @@ bb_inline __u64 bbq_weight(__u32 method, const struct bbq_slot *s)
  */
 bb_inline void bbq_least(struct bbq_queue *q, __u32 idx)
 {
-	struct bbq_slot *s = bbq_slot_at(idx), *least = bbq_slot_at(q->least);
+	struct bbq_packet *p = bbq_packet_at(idx), *least = bbq_packet_at(q->least);
 
-	if (s && (!least || bbq_weight(BB_TRIAGE, s) > bbq_weight(BB_TRIAGE, least)))
+	if (p && (!least || bbq_weight(BB_TRIAGE, p) > bbq_weight(BB_TRIAGE, least)))
 		q->least = idx;
 }
 
 /*
- * Gives the filled slot idx its place in its session's queue. It may leave since `since`; if
+ * Gives packet idx its place in its session's queue. It may leave since `since`; if
  * that is later than now, the place is among those that wait for their departure.
  */
 __noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 {
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(idx);
+	struct bbq_packet *p = bbq_packet_at(idx);
 	struct bb_iface *iface = bbq_iface();
 	__u32 method, list, adu, first;
 	struct bb_session *ses;
 	struct bbq_queue *q;
 	__u64 rate;
 
-	if (!in || !s || !iface)
+	if (!in || !p || !iface)
 		return 0;
-	q = bbq_queue_at(inst, s->session);
-	ses = bbq_session(s->session);
+	q = bbq_queue_at(inst, p->session);
+	ses = bbq_session(p->session);
 	if (!q || !ses)
 		return 0;
-	s->lanes = bbq_lanes_of(q, idx, now);
+	p->lanes = bbq_lanes_of(q, idx, now);
 	method = iface->method;
 	if (since > now) {
-		s->key = since;
+		p->key = since;
 		list = BBQ_DEPART_LIST;
 		adu = 0;
 	} else {
 		rate = bbq_rate(iface, ses);
-		s->key = bbq_key(method, s->priority, s->deadline, ses->owd_ns, rate, since);
-		list = bbq_list_of(method, s->priority, s->deadline, rate);
-		adu = method == BB_FIFO ? 0 : s->adu;
-		if (s->adu && s->adu == q->begun)
-			s->flags |= BBQ_F_BEGUN;
-		if (method == BB_TRIAGE && rate && s->deadline)
+		p->key = bbq_key(method, p->priority, p->deadline, ses->owd_ns, rate, since);
+		list = bbq_list_of(method, p->priority, p->deadline, rate);
+		adu = method == BB_FIFO ? 0 : p->adu;
+		if (p->adu && p->adu == q->begun)
+			p->flags |= BBQ_F_BEGUN;
+		if (method == BB_TRIAGE && rate && p->deadline)
 			q->unplanned = 1;
 	}
-	first = bbq_insert(inst, in, q, s, idx, list, adu);
-	bbq_walk_grown(q, s, idx, first);
+	first = bbq_insert(inst, in, q, p, idx, list, adu);
+	bbq_walk_grown(q, p, idx, first);
 	if (q->qlen > BBQ_VICTIMS && !list)
 		bbq_least(q, first);
 	return 0;
@@ -246,7 +246,7 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 	struct bb_iface *iface = bbq_iface();
 	__u32 victim = BBQ_NONE, method, idx;
 	__s32 enough;
-	struct bbq_slot *s;
+	struct bbq_packet *p;
 	__u64 worst = 0;
 
 	if (!q || !in || !iface)
@@ -258,17 +258,17 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 	if (!others && (method == BB_FIFO || method == BB_SFDPS1 || method == BB_SFDPS2))
 		return BBQ_NONE;
 	victim = q->tail[BBQ_DEPART_LIST];
-	s = bbq_slot_at(victim);
-	if (s)
-		worst = bbq_weight(method, s);
+	p = bbq_packet_at(victim);
+	if (p)
+		worst = bbq_weight(method, p);
 
 	/* Least important list first: priority 0 is the most important one. */
 	for (__s32 l = BB_PRIORITIES - 1; l >= 0; l--) {
 		idx = q->head[l];
 		if (!l && method == BB_TRIAGE) {
-			s = bbq_slot_at(q->least);
-			if (s && bbq_weight(method, s) > worst) {
-				worst = bbq_weight(method, s);
+			p = bbq_packet_at(q->least);
+			if (p && bbq_weight(method, p) > worst) {
+				worst = bbq_weight(method, p);
 				victim = q->least;
 			}
 			if (q->looked)
@@ -277,12 +277,12 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 		while (bb_can_loop) {
 			__u64 weight;
 
-			s = bbq_slot_at(idx);
+			p = bbq_packet_at(idx);
 			/* Further, where there was nothing but local TCP. */
-			if (!s || (worst && in->work <= (worst >> 32 ? enough : BBQ_WORK_EVICT)))
+			if (!p || (worst && in->work <= (worst >> 32 ? enough : BBQ_WORK_EVICT)))
 				break;
 			in->work -= BBQ_WORK_LOOK;
-			weight = bbq_weight(method, s);
+			weight = bbq_weight(method, p);
 			if (weight > worst) {
 				worst = weight;
 				victim = idx;
@@ -290,7 +290,7 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 			/* The others of its list are as important, and younger. */
 			if ((l || method != BB_TRIAGE) && worst >> 32)
 				break;
-			idx = s->next;
+			idx = p->next;
 		}
 		if (!l && method == BB_TRIAGE)
 			q->looked = idx;

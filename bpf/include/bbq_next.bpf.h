@@ -8,9 +8,9 @@
 #include "bbq_depart.bpf.h"
 #include "bbq_turns.bpf.h"
 
-/* What goes next: a packet, its session and that session's queue and user. s = 0: nothing. */
+/* What goes next: a packet, its session and that session's queue and user. p = 0: nothing. */
 struct bbq_pick {
-	struct bbq_slot *s;
+	struct bbq_packet *p;
 	struct bbq_queue *q;
 	struct bbq_user *u;
 	struct bb_session *ses;
@@ -21,19 +21,19 @@ struct bbq_pick {
 /* The rest of what pick->idx and pick->session name; 0 = they name nothing. */
 bb_inline int bbq_look_up(__u32 inst, struct bbq_instance *in, struct bbq_pick *pick)
 {
-	pick->s = bbq_slot_at(pick->idx);
+	pick->p = bbq_packet_at(pick->idx);
 	pick->q = bbq_queue_at(inst, pick->session);
 	pick->ses = bbq_session(pick->session);
 	pick->u = pick->q ? bbq_user_at(in, inst, pick->q->user) : 0;
-	return pick->s && pick->ses && pick->u;
+	return pick->p && pick->ses && pick->u;
 }
 
 /* Is the picked packet fresh, and may it leave now, for its session's rate and for what is expected? */
 bb_inline int bbq_may_go(__u32 inst, struct bb_iface *iface, __u64 now, struct bbq_pick *pick)
 {
 	return !(pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now) &&
-	       !bb_stale(now, pick->ses->owd_ns, pick->s->deadline) &&
-	       !bbq_hold(pick->q, pick->s, iface, pick->ses, now);
+	       !bb_stale(now, pick->ses->owd_ns, pick->p->deadline) &&
+	       !bbq_hold(pick->q, pick->p, iface, pick->ses, now);
 }
 
 /* Picks the packet that is alone; 0 = it may not go. */
@@ -41,10 +41,10 @@ bb_inline int bbq_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *if
 			struct bbq_pick *pick)
 {
 	pick->idx = in->alone;
-	pick->s = bbq_slot_at(pick->idx);
-	if (!pick->s)
+	pick->p = bbq_packet_at(pick->idx);
+	if (!pick->p)
 		return 0;
-	pick->session = pick->s->session;
+	pick->session = pick->p->session;
 	pick->q = bbq_queue_at(inst, pick->session);
 	pick->ses = bbq_session(pick->session);
 	return pick->q && pick->ses && bbq_may_go(inst, iface, now, pick);
@@ -84,8 +84,8 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 			return 0;
 		pick->idx = pick->q->head[l];
 	}
-	pick->s = bbq_slot_at(pick->idx);
-	if (!pick->s || !bbq_may_go(inst, iface, now, pick))
+	pick->p = bbq_packet_at(pick->idx);
+	if (!pick->p || !bbq_may_go(inst, iface, now, pick))
 		return 0;
 	if (pick->q->unplanned) {
 		if (pick->q->qlen > 1)
@@ -99,7 +99,7 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 #define BBQ_HOLDS 16
 
 /*
- * The session and packet to send now of one user, or of media: session << 32 | slot,
+ * The session and packet to send now of one user, or of media: session << 32 | index,
  * or 0: there is none, or in->more. in->hold_ns is then when a packet that is held back
  * may go, if it was not 0 and earlier already.
  */
@@ -119,7 +119,7 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		__u32 session = bbq_ring_head(&u->sessions), idx;
 		struct bb_session *ses;
 		struct bbq_queue *q;
-		struct bbq_slot *s;
+		struct bbq_packet *p;
 		__u64 rate, hold, departs;
 		int waits;
 
@@ -162,15 +162,15 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		if (q->unplanned && bbq_plans(iface, rate) && bbq_triage(inst, session, now))
 			return 0;
 		idx = bbq_select(inst, session, now, rate);
-		s = bbq_slot_at(idx);
-		if (!s && in->more)
+		p = bbq_packet_at(idx);
+		if (!p && in->more)
 			return 0;
-		if (!s) {
+		if (!p) {
 			if (!q->nonempty)
 				bbq_turn_over(inst, u, q, session);
 			continue;
 		}
-		hold = bbq_plans(iface, rate) ? bbq_hold(q, s, iface, ses, now) : 0;
+		hold = bbq_plans(iface, rate) ? bbq_hold(q, p, iface, ses, now) : 0;
 		if (!hold)
 			return (__u64)session << 32 | idx;
 		if (!in->hold_ns || hold < in->hold_ns)

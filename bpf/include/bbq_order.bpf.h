@@ -29,7 +29,7 @@ bb_inline __u32 *bbq_recent(struct bbq_queue *q, __u32 adu)
 	return &q->recent[adu * 0x9E3779B1U >> (32 - BBQ_RECENT_SHIFT)];
 }
 
-/* How many lanes a new ADU is in: slot `idx` at `now`, as by chance. */
+/* How many lanes a new ADU is in: packet `idx` at `now`, as by chance. */
 bb_inline __u32 bbq_lanes_of(const struct bbq_queue *q, __u32 idx, __u64 now)
 {
 	__u32 chance = ((__u32)now ^ idx) * 0x9E3779B1U, lanes = 0;
@@ -43,35 +43,35 @@ bb_inline __u32 bbq_lanes_of(const struct bbq_queue *q, __u32 idx, __u64 now)
 	return lanes;
 }
 
-/* Takes s out of its lanes. */
-bb_inline void bbq_lanes_out(struct bbq_queue *q, struct bbq_slot *s)
+/* Takes p out of its lanes. */
+bb_inline void bbq_lanes_out(struct bbq_queue *q, struct bbq_packet *p)
 {
 	for (int k = 0; k < BBQ_LANES; k++) {
-		struct bbq_slot *p, *n;
+		struct bbq_packet *before, *n;
 
-		if (k >= s->lanes)
+		if (k >= p->lanes)
 			break;
-		p = bbq_slot_at(s->lane[k].prev);
-		n = bbq_slot_at(s->lane[k].next);
-		if (p)
-			p->lane[k].next = s->lane[k].next;
+		before = bbq_packet_at(p->lane[k].prev);
+		n = bbq_packet_at(p->lane[k].next);
+		if (before)
+			before->lane[k].next = p->lane[k].next;
 		if (n)
-			n->lane[k].prev = s->lane[k].prev;
+			n->lane[k].prev = p->lane[k].prev;
 		else
-			q->lane_tail[k] = s->lane[k].prev;
+			q->lane_tail[k] = p->lane[k].prev;
 	}
-	s->lanes = 0;
+	p->lanes = 0;
 }
 
 /* The same, as a call: few ADUs are in any. */
-static __noinline int bbq_lanes_leave(struct bbq_queue *q, struct bbq_slot *s)
+static __noinline int bbq_lanes_leave(struct bbq_queue *q, struct bbq_packet *p)
 {
-	bbq_lanes_out(q, s);
+	bbq_lanes_out(q, p);
 	return 0;
 }
 
 /* The ADU behind a, or the first one of list l where there is no a. */
-bb_inline __u32 bbq_behind(struct bbq_queue *q, __u32 l, struct bbq_slot *a)
+bb_inline __u32 bbq_behind(struct bbq_queue *q, __u32 l, struct bbq_packet *a)
 {
 	__u32 next = q->head[l];
 
@@ -83,20 +83,20 @@ bb_inline __u32 bbq_behind(struct bbq_queue *q, __u32 l, struct bbq_slot *a)
 }
 
 /* Puts ADU `idx` behind `after` (BBQ_NONE: in front) of list l. */
-bb_inline void bbq_link(struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_slot *s, __u32 after,
-			struct bbq_slot *a)
+bb_inline void bbq_link(struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_packet *p, __u32 after,
+			struct bbq_packet *a)
 {
-	struct bbq_slot *n;
+	struct bbq_packet *n;
 	__u32 next = bbq_behind(q, l, a);
 
-	s->prev = after;
-	s->next = next;
-	s->list = l;
+	p->prev = after;
+	p->next = next;
+	p->list = l;
 	if (a)
 		a->next = idx;
 	else
 		q->head[l] = idx;
-	n = bbq_slot_at(next);
+	n = bbq_packet_at(next);
 	if (n)
 		n->prev = idx;
 	else
@@ -104,86 +104,87 @@ bb_inline void bbq_link(struct bbq_queue *q, __u32 l, __u32 idx, struct bbq_slot
 	q->nonempty |= 1U << l;
 }
 
-/* Takes ADU s, slot idx, out of its list; its chain is the caller's. */
-static __noinline int bbq_unlink(struct bbq_queue *q, struct bbq_slot *s, __u32 idx)
+/* Takes ADU p, whose first packet is idx, out of its list; its chain is the caller's. */
+static __noinline int bbq_unlink(struct bbq_queue *q, struct bbq_packet *p, __u32 idx)
 {
-	struct bbq_slot *p = bbq_slot_at(s->prev);
-	struct bbq_slot *n = bbq_slot_at(s->next);
-	__u32 l = s->list;
+	struct bbq_packet *before = bbq_packet_at(p->prev);
+	struct bbq_packet *n = bbq_packet_at(p->next);
+	__u32 l = p->list;
 
 	if (l >= BBQ_LISTS)
 		return 0;
-	bbq_lanes_out(q, s);
-	if (s->adu && *bbq_recent(q, s->adu) == idx)
-		*bbq_recent(q, s->adu) = BBQ_NONE;
+	bbq_lanes_out(q, p);
+	if (p->adu && *bbq_recent(q, p->adu) == idx)
+		*bbq_recent(q, p->adu) = BBQ_NONE;
 	if (q->least == idx)
 		q->least = BBQ_NONE;
 	if (q->looked == idx)
-		q->looked = s->next;
-	if (p)
-		p->next = s->next;
+		q->looked = p->next;
+	if (before)
+		before->next = p->next;
 	else
-		q->head[l] = s->next;
+		q->head[l] = p->next;
 	if (n)
-		n->prev = s->prev;
+		n->prev = p->prev;
 	else
-		q->tail[l] = s->prev;
-	if (!p && !n)
+		q->tail[l] = p->prev;
+	if (!before && !n)
 		q->nonempty &= ~(1U << l);
 	return 0;
 }
 
 /* What it means for the plan that the first packet of the list's first ADU, `idx`, is sent. */
-bb_inline void bbq_walk_sent(struct bbq_queue *q, const struct bbq_slot *s, __u32 idx)
+bb_inline void bbq_walk_sent(struct bbq_queue *q, const struct bbq_packet *p, __u32 idx)
 {
 	struct bbq_walk *walk = &q->walk;
 
-	if (s->list || walk->at == BBQ_NONE)
+	if (p->list || walk->at == BBQ_NONE)
 		return;
 	if (walk->at == idx)
-		walk->at = s->chain ?: s->next;
+		walk->at = p->chain ?: p->next;
 	else
-		walk->bytes -= s->len;
+		walk->bytes -= p->len;
 	if (walk->victim != idx)
 		return;
-	walk->victim = s->chain;
+	walk->victim = p->chain;
 	walk->begun = 1;
-	if (!s->chain)
+	if (!p->chain)
 		walk->at = BBQ_NONE;
 }
 
-/* The same of a packet that came: slot `idx`, of the ADU `first`. What is to be looked at yet may change. */
-bb_inline void bbq_walk_grown(struct bbq_queue *q, const struct bbq_slot *s, __u32 idx, __u32 first)
+/* The same of a packet that came: `idx`, of the ADU `first`. What is to be looked at yet may change. */
+bb_inline void bbq_walk_grown(struct bbq_queue *q, const struct bbq_packet *p, __u32 idx,
+			      __u32 first)
 {
-	struct bbq_slot *at = bbq_slot_at(q->walk.at), *f;
+	struct bbq_packet *at = bbq_packet_at(q->walk.at), *f;
 
 	if (!at || first == q->walk.at)
 		return;
-	f = bbq_slot_at(first);
+	f = bbq_packet_at(first);
 	if (!f || f->key < at->key || (first != idx && f->key == at->key))
 		q->walk.at = BBQ_NONE;
 }
 
 /*
- * Takes the first packet of ADU s, slot `sent`, which is the head of its list, out to be
+ * Takes the first packet of ADU p, `sent`, which is the head of its list, out to be
  * sent; the next packet of the ADU inherits its place.
  */
-bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s, __u32 sent)
+bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_packet *p, __u32 sent)
 {
-	__u32 successor = s->chain, next = s->next, head = next, l = s->list;
-	struct bbq_slot *h = bbq_slot_at(successor), *n;
+	__u32 successor = p->chain, next = p->next, head = next, l = p->list;
+	struct bbq_packet *h = bbq_packet_at(successor), *n;
 
 	if (l >= BBQ_LISTS)
 		return;
-	q->begun = s->adu;
-	bbq_walk_sent(q, s, sent);
-	if (s->lanes)
-		bbq_lanes_leave(q, s);
+	q->begun = p->adu;
+	bbq_walk_sent(q, p, sent);
+	if (p->lanes)
+		bbq_lanes_leave(q, p);
 	if (h) {
-		h->chain_tail = s->chain_tail;
-		h->adu_bytes = s->adu_bytes - s->len;
-		h->last_len = s->last_len;
-		h->key = s->key;
+		h->chain_tail = p->chain_tail;
+		h->adu_bytes = p->adu_bytes - p->len;
+		h->last_len = p->last_len;
+		h->key = p->key;
 		h->flags |= BBQ_F_BEGUN;
 		h->list = l;
 		h->next = next;
@@ -191,14 +192,14 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s, __u32 sent)
 		h->lanes = 0;
 		head = successor;
 	}
-	if (s->adu && *bbq_recent(q, s->adu) == sent)
-		*bbq_recent(q, s->adu) = successor;
+	if (p->adu && *bbq_recent(q, p->adu) == sent)
+		*bbq_recent(q, p->adu) = successor;
 	if (q->least == sent)
 		q->least = successor;
 	if (q->looked == sent)
 		q->looked = head;
 	q->head[l] = head;
-	n = bbq_slot_at(next);
+	n = bbq_packet_at(next);
 	if (n)
 		n->prev = successor;
 	else
@@ -207,39 +208,39 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_slot *s, __u32 sent)
 		q->nonempty &= ~(1U << l);
 }
 
-/* s joins the ADU whose first packet is a. */
-bb_inline void bbq_join(struct bbq_slot *a, __u32 a_idx, struct bbq_slot *s, __u32 idx)
+/* p joins the ADU whose first packet is a. */
+bb_inline void bbq_join(struct bbq_packet *a, __u32 a_idx, struct bbq_packet *p, __u32 idx)
 {
-	struct bbq_slot *last = bbq_slot_at(a->chain_tail);
+	struct bbq_packet *last = bbq_packet_at(a->chain_tail);
 
 	if (last && a->chain_tail != a_idx)
 		last->chain = idx;
 	else
 		a->chain = idx;
 	a->chain_tail = idx;
-	a->adu_bytes += s->len;
-	a->last_len = s->len;
+	a->adu_bytes += p->len;
+	a->last_len = p->len;
 }
 
-/* Puts slot idx into its lanes, at the places that bbq_find left. */
+/* Puts ADU idx into its lanes, at the places that bbq_find left. */
 __noinline int bbq_lanes_in(__u32 inst, __u32 session, __u32 idx)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(idx);
+	struct bbq_packet *p = bbq_packet_at(idx);
 
-	if (!q || !in || !s)
+	if (!q || !in || !p)
 		return 0;
 	for (int k = 0; k < BBQ_LANES; k++) {
-		struct bbq_slot *p, *n;
+		struct bbq_packet *before, *n;
 
-		if (k >= s->lanes)
+		if (k >= p->lanes)
 			break;
-		s->lane[k] = in->place[k];
-		p = bbq_slot_at(s->lane[k].prev);
-		n = bbq_slot_at(s->lane[k].next);
-		if (p)
-			p->lane[k].next = idx;
+		p->lane[k] = in->place[k];
+		before = bbq_packet_at(p->lane[k].prev);
+		n = bbq_packet_at(p->lane[k].next);
+		if (before)
+			before->lane[k].next = idx;
 		if (n)
 			n->lane[k].prev = idx;
 		else
@@ -249,22 +250,22 @@ __noinline int bbq_lanes_in(__u32 inst, __u32 session, __u32 idx)
 }
 
 /*
- * The ADU of list l behind which slot idx belongs (BBQ_NONE: it is the first); leaves its
+ * The ADU of list l behind which packet idx belongs (BBQ_NONE: it is the first); leaves its
  * places in the lanes in in->place.
  */
 __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_slot *s = bbq_slot_at(idx), *a, *beyond = 0;
+	struct bbq_packet *p = bbq_packet_at(idx), *a, *beyond = 0;
 	__u32 at, beyond_idx = BBQ_NONE, k = BBQ_LANES - 1;
 	int found = 0;
 	__s32 work;
 	__u64 key;
 
-	if (!q || !in || !s || l >= BBQ_LISTS)
+	if (!q || !in || !p || l >= BBQ_LISTS)
 		return BBQ_NONE;
-	key = s->key;
+	key = p->key;
 	work = (in->work > 0 ? in->work : 0) + BBQ_WORK_FIND;
 	while (work > 0 && bb_can_loop) {
 		work -= BBQ_WORK_STEP;
@@ -274,7 +275,7 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 		asm volatile("" : "+r"(at));
 		if (beyond)
 			at = beyond->lane[k].prev;
-		a = bbq_slot_at(at);
+		a = bbq_packet_at(at);
 		if (a && (a->list > l || (a->list == l && a->key > key))) {
 			beyond = a;
 			beyond_idx = at;
@@ -296,11 +297,11 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 	if (beyond && beyond->list == l)
 		at = beyond->prev;
 	while (bb_can_loop) {
-		a = bbq_slot_at(at);
+		a = bbq_packet_at(at);
 		if (!a || a->key <= key)
 			break;
 		if (work <= 0) {
-			s->key = a->key;
+			p->key = a->key;
 			break;
 		}
 		work -= BBQ_WORK_STEP;
@@ -308,65 +309,65 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 	}
 	in->work = work - BBQ_WORK_FIND;
 	if (!found)
-		s->lanes = 0;
+		p->lanes = 0;
 	return at;
 }
 
 /*
- * Inserts the filled slot idx into list l of the session's queue, and into as many lanes as
- * s->lanes says; `adu` is what it may join. Returns the first packet of its ADU (idx itself, if it is alone).
+ * Inserts packet idx into list l of the session's queue, and into as many lanes as
+ * p->lanes says; `adu` is what it may join. Returns the first packet of its ADU (idx itself, if it is alone).
  */
 bb_inline __u32 bbq_insert(__u32 inst, struct bbq_instance *in, struct bbq_queue *q,
-			   struct bbq_slot *s, __u32 idx, __u32 l, __u32 adu)
+			   struct bbq_packet *p, __u32 idx, __u32 l, __u32 adu)
 {
 	__u32 here, i;
-	struct bbq_slot *at;
+	struct bbq_packet *at;
 
 	if (l >= BBQ_LISTS)
 		return BBQ_NONE;
-	s->chain = BBQ_NONE;
-	s->chain_tail = idx;
-	s->adu_bytes = s->len;
-	s->last_len = s->len;
+	p->chain = BBQ_NONE;
+	p->chain_tail = idx;
+	p->adu_bytes = p->len;
+	p->last_len = p->len;
 	if (adu) {
 		i = *bbq_recent(q, adu);
-		at = bbq_slot_at(i);
-		if (at && at->adu == adu && at->priority == s->priority && at->list == l) {
-			s->lanes = 0;
-			bbq_join(at, i, s, idx);
+		at = bbq_packet_at(i);
+		if (at && at->adu == adu && at->priority == p->priority && at->list == l) {
+			p->lanes = 0;
+			bbq_join(at, i, p, idx);
 			return i;
 		}
 	}
 	here = q->tail[l];
-	at = bbq_slot_at(here);
+	at = bbq_packet_at(here);
 	if (!at) {
-		s->lanes = 0;
-	} else if (s->lanes || at->key > s->key) {
-		here = bbq_find(inst, s->session, idx, l);
-		if (s->lanes)
-			bbq_lanes_in(inst, s->session, idx);
-		at = bbq_slot_at(here);
+		p->lanes = 0;
+	} else if (p->lanes || at->key > p->key) {
+		here = bbq_find(inst, p->session, idx, l);
+		if (p->lanes)
+			bbq_lanes_in(inst, p->session, idx);
+		at = bbq_packet_at(here);
 	}
 	if (adu) {
 		/* Of several ADUs with this very deadline, ours may be any. */
-		struct bbq_slot *step = at;
+		struct bbq_packet *step = at;
 
 		for (i = here;
-		     step && step->key == s->key && in->work > -BBQ_WORK_FIND && bb_can_loop;) {
+		     step && step->key == p->key && in->work > -BBQ_WORK_FIND && bb_can_loop;) {
 			in->work -= BBQ_WORK_STEP;
-			if (step->adu == adu && step->priority == s->priority) {
-				if (s->lanes)
-					bbq_lanes_leave(q, s);
-				bbq_join(step, i, s, idx);
+			if (step->adu == adu && step->priority == p->priority) {
+				if (p->lanes)
+					bbq_lanes_leave(q, p);
+				bbq_join(step, i, p, idx);
 				*bbq_recent(q, adu) = i;
 				return i;
 			}
 			i = step->prev;
-			step = bbq_slot_at(i);
+			step = bbq_packet_at(i);
 		}
 		*bbq_recent(q, adu) = idx;
 	}
-	bbq_link(q, l, idx, s, here, at);
+	bbq_link(q, l, idx, p, here, at);
 	return idx;
 }
 

@@ -9,10 +9,10 @@
 #include "bb_rtt.h"
 #include "bbq_state.bpf.h"
 
-/* The packet of slot `s` leaves its session. */
-bb_inline void bbq_note_sojourn(struct bb_session *ses, const struct bbq_slot *s, __u64 now)
+/* Packet p leaves its session. */
+bb_inline void bbq_note_sojourn(struct bb_session *ses, const struct bbq_packet *p, __u64 now)
 {
-	bb_wait_add(ses, now - s->arrived_ns, now);
+	bb_wait_add(ses, now - p->arrived_ns, now);
 }
 
 #endif /* BBQ_SOJOURN_BPF_H */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * State of one interface's queue: maps, slots, instances, sessions' queues.
+ * State of one interface's queue: maps, packets, instances, sessions' queues.
  *
  * Everything here is guarded by the root lock of the Qdisc that the instance
  * belongs to: one instance per transmit queue, no sharing between instances.
- * Slot 0 means "none"; instance n uses the slots from n * bbq_slots_n + 1 on.
+ * Packets are entries of an array that is made beforehand. Index 0 means "none";
+ * instance n uses those from n * bbq_packets_n + 1 on.
  *
- * A slot owns its skb (kptr) from enqueue until dequeue or free. Slots, lists
+ * A packet owns its skb (kptr) from enqueue until dequeue or free. Packets, lists
  * and sessions outlive the Qdisc and the programs (the maps are pinned): that
  * is what makes an upgrade without loss possible, see "Handover" in
  * qdisc.bpf.c.
@@ -17,7 +18,7 @@
 #include "bb_compat.bpf.h"
 #include "bb_count.bpf.h"
 
-#define BBQ_NONE 0 /* no slot, no session: both count from 1 */
+#define BBQ_NONE 0 /* no packet, no session: both count from 1 */
 #define BBQ_LISTS 10 /* one per priority (triage uses list 0), and: */
 #define BBQ_STALE_LIST 8 /* stale ones that may go */
 #define BBQ_DEPART_LIST 9 /* packets whose time of departure is ahead, the next one first */
@@ -59,7 +60,7 @@ const volatile __u32 bb_abi_version = BB_ABI_VERSION;
 const volatile __u32 bbq_slot = 0; /* index in bb_ifaces */
 const volatile __u32 bbq_ifindex = 0; /* the interface that this queue is of, in ... */
 const volatile __u64 bbq_netns = 0; /* ... the network namespace with this cookie */
-const volatile __u32 bbq_slots_n = 0; /* slots per instance, slot 0 included */
+const volatile __u32 bbq_packets_n = 0; /* packets per instance, index 0 included */
 const volatile __u32 bbq_instances_n = 1; /* transmit queues served */
 
 /* ---- one queued packet ---- */
@@ -68,12 +69,12 @@ struct bbq_lane {
 	__u32 next;
 };
 
-struct bbq_slot {
+struct bbq_packet {
 	struct sk_buff __kptr *skb;
 	__u64 key; /* place in its list: deadline, arrival for fifo, or its time of departure */
 	__u64 deadline; /* 0 = none */
 	__u64 arrived_ns; /* or since when it may depart */
-	__u32 next; /* next ADU of the list; next free slot while free */
+	__u32 next; /* next ADU of the list; the next free one while free */
 	__u32 prev;
 	__u32 chain; /* next packet of the same ADU */
 	__u32 chain_tail; /* first packet of an ADU only */
@@ -229,9 +230,9 @@ struct bbq_instance {
 	__u64 bytes; /* sum of pkt_len queued */
 	__u64 event_ns; /* when event_credit grew last */
 	__u32 qlen;
-	__u32 free; /* list of slots that were used before */
-	__u32 fresh; /* slots never used yet start here; 0 = not initialised ... */
-	__u32 slots_end; /* ... and end before this one */
+	__u32 free; /* list of packets that were used before */
+	__u32 fresh; /* packets never used yet start here; 0 = not initialised ... */
+	__u32 fresh_end; /* ... and end before this one */
 	struct bbq_user media;
 	struct bbq_ring users; /* all others */
 	__u32 plain_qlen; /* what users hold together */
@@ -287,7 +288,7 @@ struct bbq_wheel {
 		__uint(max_entries, 1);           \
 	} name_ SEC(".maps")
 
-BBQ_MAP(bbq_slots, struct bbq_slot);
+BBQ_MAP(bbq_packets, struct bbq_packet);
 BBQ_MAP(bbq_queues, struct bbq_queue);
 BBQ_MAP(bbq_users, struct bbq_user);
 BBQ_MAP(bbq_instances, struct bbq_instance);
@@ -323,9 +324,9 @@ bb_inline int bbq_spent(struct bbq_instance *in, __s32 step)
 	return 1;
 }
 
-bb_inline struct bbq_slot *bbq_slot_at(__u32 idx)
+bb_inline struct bbq_packet *bbq_packet_at(__u32 idx)
 {
-	return idx == BBQ_NONE ? 0 : bpf_map_lookup_elem(&bbq_slots, &idx);
+	return idx == BBQ_NONE ? 0 : bpf_map_lookup_elem(&bbq_packets, &idx);
 }
 
 bb_inline struct bbq_queue *bbq_queue_at(__u32 inst, __u32 session)
@@ -451,71 +452,71 @@ bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, 
 
 /* A packet comes to an active queue: what that and its user hold. */
 bb_inline void bbq_held_more(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
-			     struct bbq_slot *s, __u64 now)
+			     struct bbq_packet *p, __u64 now)
 {
 	__u64 held = q->bytes;
 
 	q->qlen++;
-	q->bytes = held + s->len;
+	q->bytes = held + p->len;
 	if (q->bytes > BBQ_QUANTUM) {
 		u->deep += held <= BBQ_QUANTUM;
-		u->deep_bytes += held <= BBQ_QUANTUM ? q->bytes : s->len;
+		u->deep_bytes += held <= BBQ_QUANTUM ? q->bytes : p->len;
 	}
 	if (q->user != BBQ_MEDIA) {
 		if (!in->plain_qlen++)
 			in->plain_from_ns = now;
-		in->plain_bytes += s->len;
+		in->plain_bytes += p->len;
 	} else if (!u->qlen) {
 		in->media_from_ns = now;
 	}
 	u->qlen++;
-	u->bytes += s->len;
+	u->bytes += p->len;
 }
 
 /* A packet of an active queue is sent or freed. */
 bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struct bbq_user *u,
-			     struct bbq_slot *s)
+			     struct bbq_packet *p)
 {
 	__u64 held = q->bytes;
 
 	q->qlen--;
-	q->bytes = held - s->len;
+	q->bytes = held - p->len;
 	if (held > BBQ_QUANTUM) {
 		u->deep -= q->bytes <= BBQ_QUANTUM;
-		u->deep_bytes -= q->bytes <= BBQ_QUANTUM ? held : s->len;
+		u->deep_bytes -= q->bytes <= BBQ_QUANTUM ? held : p->len;
 	}
 	u->qlen--;
-	u->bytes -= s->len;
+	u->bytes -= p->len;
 	if (q->user != BBQ_MEDIA) {
 		in->plain_qlen--;
-		in->plain_bytes -= s->len;
+		in->plain_bytes -= p->len;
 	}
 }
 
-/* Takes a free slot: its address, and its index in *idx; 0 = all are in use. */
-bb_inline struct bbq_slot *bbq_slot_take(struct bbq_instance *in, __u32 *idx)
+/* Takes a free packet: its address, and its index in *idx; 0 = all are in use. */
+bb_inline struct bbq_packet *bbq_packet_take(struct bbq_instance *in, __u32 *idx)
 {
-	struct bbq_slot *s;
+	struct bbq_packet *p;
 
 	*idx = in->free;
 	if (*idx == BBQ_NONE) {
-		if (in->fresh >= in->slots_end)
+		if (in->fresh >= in->fresh_end)
 			return 0;
 		*idx = in->fresh;
 	}
-	s = bbq_slot_at(*idx);
-	if (!s)
+	p = bbq_packet_at(*idx);
+	if (!p)
 		return 0;
 	if (in->free)
-		in->free = s->next;
+		in->free = p->next;
 	else
 		in->fresh++;
-	return s;
+	return p;
 }
 
-bb_inline void bbq_slot_return(struct bbq_instance *in, struct bbq_slot *s, __u32 idx)
+bb_inline void bbq_packet_return(struct bbq_instance *in, struct bbq_packet *p, __u32 idx)
 {
-	s->next = in->free;
+	p->next = in->free;
 	in->free = idx;
 }
 

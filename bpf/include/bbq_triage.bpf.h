@@ -154,10 +154,10 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
  */
 bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q, __u64 start)
 {
-	struct bbq_slot *s = bbq_slot_at(q->head[0]);
+	struct bbq_packet *p = bbq_packet_at(q->head[0]);
 
-	return s && s->deadline &&
-	       !bb_stale(start + bbq_until(plan, q->bytes), 2 * plan->owd, s->deadline);
+	return p && p->deadline &&
+	       !bb_stale(start + bbq_until(plan, q->bytes), 2 * plan->owd, p->deadline);
 }
 
 /*
@@ -167,39 +167,39 @@ bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q, 
  * late: what is as important as this one and comes next finds the link's time
  * spent. Whose video has layers loses references to frames that nobody needs.
  */
-bb_inline __u64 bbq_due(struct bbq_slot *s, __u64 owd)
+bb_inline __u64 bbq_due(struct bbq_packet *p, __u64 owd)
 {
-	if (s->priority < BB_PRIORITY_DEFAULT)
-		return s->deadline - bbq_spare(s->priority, s->deadline, owd, s->arrived_ns);
-	if (bb_stale(s->arrived_ns, owd, s->deadline))
-		return s->deadline;
-	return s->deadline - ((s->deadline - owd - s->arrived_ns) >> 2);
+	if (p->priority < BB_PRIORITY_DEFAULT)
+		return p->deadline - bbq_spare(p->priority, p->deadline, owd, p->arrived_ns);
+	if (bb_stale(p->arrived_ns, owd, p->deadline))
+		return p->deadline;
+	return p->deadline - ((p->deadline - owd - p->arrived_ns) >> 2);
 }
 
 /*
  * When the last byte of this ADU must have left, but for the owd. Turns do not
  * count: where in one the last packet will stand is not known.
  */
-bb_inline __u64 bbq_end(const struct bbq_plan *plan, struct bbq_slot *s, __u64 owd)
+bb_inline __u64 bbq_end(const struct bbq_plan *plan, struct bbq_packet *p, __u64 owd)
 {
 	__u64 inv = plan->inv_link > plan->inv_session ? plan->inv_link : plan->inv_session;
 
-	return s->deadline - bbq_early(s->priority, s->deadline, owd, s->arrived_ns) +
-	       (s->last_len * inv >> BBQ_INV_SHIFT);
+	return p->deadline - bbq_early(p->priority, p->deadline, owd, p->arrived_ns) +
+	       (p->last_len * inv >> BBQ_INV_SHIFT);
 }
 
 /*
- * b, which is behind s, must go before it. Deadlines are for the *first* byte of
+ * b, which is behind p, must go before it. Deadlines are for the *first* byte of
  * a last packet, and whoever must end first goes first: behind a frame whose
  * last packet begins at its last moment and takes long, audio that is due a
  * little later would be late. (The keys know no sizes: those change with every
  * packet of an ADU that comes.)
  */
-bb_inline int bbq_before(const struct bbq_plan *plan, struct bbq_slot *b, struct bbq_slot *s,
+bb_inline int bbq_before(const struct bbq_plan *plan, struct bbq_packet *b, struct bbq_packet *p,
 			 __u64 owd)
 {
-	return b->priority < s->priority && b->deadline && s->deadline &&
-	       bbq_end(plan, b, owd) < bbq_end(plan, s, owd);
+	return b->priority < p->priority && b->deadline && p->deadline &&
+	       bbq_end(plan, b, owd) < bbq_end(plan, p, owd);
 }
 
 /*
@@ -207,14 +207,14 @@ bb_inline int bbq_before(const struct bbq_plan *plan, struct bbq_slot *b, struct
  * important keeps coming as it came of late, and all of it is due first that
  * comes before the ADU's last moment by more than its own slack.
  */
-bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_slot *s, __u64 owd, __u64 now)
+bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_packet *p, __u64 owd, __u64 now)
 {
 	__u64 from = now + owd + q->ahead_slack, time;
 
-	if (s->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS ||
-	    s->deadline <= from)
+	if (p->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS ||
+	    p->deadline <= from)
 		return 0;
-	time = s->deadline - from;
+	time = p->deadline - from;
 	return ((time < BBQ_LOAD_NS ? time : BBQ_LOAD_NS) * q->ahead_load) >> BBQ_LOAD_SHIFT;
 }
 
@@ -225,22 +225,22 @@ bb_inline __u64 bbq_expected(struct bbq_queue *q, struct bbq_slot *s, __u64 owd,
 __noinline int bbq_overtake(__u32 inst, __u32 session)
 {
 	struct bbq_queue *q = bbq_queue_at(inst, session);
-	struct bbq_slot *s, *b;
+	struct bbq_packet *p, *b;
 	__u32 behind, before;
 
 	if (!q)
 		return 0;
-	s = bbq_slot_at(q->walk.at);
-	if (!s)
+	p = bbq_packet_at(q->walk.at);
+	if (!p)
 		return 0;
-	behind = s->next;
-	before = s->prev;
-	b = bbq_slot_at(behind);
+	behind = p->next;
+	before = p->prev;
+	b = bbq_packet_at(behind);
 	if (!b)
 		return 0;
 	bbq_unlink(q, b, behind);
-	b->key = s->key;
-	bbq_link(q, 0, behind, b, before, bbq_slot_at(before));
+	b->key = p->key;
+	bbq_link(q, 0, behind, b, before, bbq_packet_at(before));
 	if (b->adu)
 		*bbq_recent(q, b->adu) = behind;
 	q->walk.at = behind;
@@ -263,7 +263,7 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	__u64 worst, weight, due, bytes, begins, owd, now;
 	__u32 at, victim, begun;
 	struct bbq_walk *walk;
-	struct bbq_slot *s, *b;
+	struct bbq_packet *p, *b;
 	struct bbq_queue *q;
 	__s64 slack;
 
@@ -276,34 +276,34 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 		return BBQ_STEP_END;
 	walk = &q->walk;
 	at = walk->at;
-	s = bbq_slot_at(at);
-	if (!s)
+	p = bbq_packet_at(at);
+	if (!p)
 		return BBQ_STEP_END;
-	b = bbq_slot_at(s->next);
-	if (b && bbq_before(plan, b, s, owd))
+	b = bbq_packet_at(p->next);
+	if (b && bbq_before(plan, b, p, owd))
 		return BBQ_STEP_OVERTAKE;
-	bytes = walk->bytes + s->adu_bytes;
+	bytes = walk->bytes + p->adu_bytes;
 	worst = walk->worst;
 	victim = walk->victim;
 	begun = walk->begun;
 	slack = walk->slack;
-	if (!s->deadline)
+	if (!p->deadline)
 		goto next;
-	weight = (__u64)(s->priority + 1) << 32 | s->adu_bytes;
-	if (weight >= worst && s->treatment != BB_TREAT_FORWARD) {
+	weight = (__u64)(p->priority + 1) << 32 | p->adu_bytes;
+	if (weight >= worst && p->treatment != BB_TREAT_FORWARD) {
 		worst = weight;
 		victim = at;
-		begun = s->flags & BBQ_F_BEGUN;
+		begun = p->flags & BBQ_F_BEGUN;
 	}
-	due = s->deadline;
+	due = p->deadline;
 	/* At the cost of what is less important only, and not of link time that is spent already. */
-	if (worst >> 32 > s->priority + 1U && !begun)
-		due = bbq_due(s, owd);
-	begins = bbq_begins(plan, now, bytes - s->last_len + bbq_expected(q, s, owd, now));
+	if (worst >> 32 > p->priority + 1U && !begun)
+		due = bbq_due(p, owd);
+	begins = bbq_begins(plan, now, bytes - p->last_len + bbq_expected(q, p, owd, now));
 	if (bb_stale(begins, owd, due)) {
 		/* Not even alone: nothing else must suffer for it. */
-		if (s->treatment != BB_TREAT_FORWARD &&
-		    bb_stale(bbq_begins(plan, now, s->adu_bytes - s->last_len), owd, s->deadline))
+		if (p->treatment != BB_TREAT_FORWARD &&
+		    bb_stale(bbq_begins(plan, now, p->adu_bytes - p->last_len), owd, p->deadline))
 			victim = at;
 		walk->victim = victim;
 		return BBQ_STEP_LATE;
@@ -311,7 +311,7 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	if (slack > (__s64)(due - owd - begins))
 		slack = due - owd - begins;
 next:
-	if (!s->next)
+	if (!p->next)
 		return BBQ_STEP_END;
 	walk->bytes = bytes;
 	walk->worst = worst;
@@ -319,7 +319,7 @@ next:
 	walk->begun = begun;
 	walk->slack = slack;
 	walk->steps++;
-	walk->at = s->next;
+	walk->at = p->next;
 	return BBQ_STEP_ON;
 }
 
@@ -409,15 +409,15 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 }
 
 /* A packet came that what is less important must not stand in the way of. */
-bb_inline void bbq_expect(struct bb_iface *iface, struct bbq_queue *q, struct bbq_slot *s,
+bb_inline void bbq_expect(struct bb_iface *iface, struct bbq_queue *q, struct bbq_packet *p,
 			  struct bb_session *ses, __u64 now)
 {
 	/* Signed: below 2^62 is what anybody may say (bb_read_txtime). */
-	__s64 slack = s->deadline - ses->owd_ns - now;
+	__s64 slack = p->deadline - ses->owd_ns - now;
 	__u64 gap = now - q->ahead_ns, period, load;
-	__u32 priority = s->priority;
+	__u32 priority = p->priority;
 
-	if (iface->method != BB_TRIAGE || !bbq_rate(iface, ses) || !s->deadline || slack < 0 ||
+	if (iface->method != BB_TRIAGE || !bbq_rate(iface, ses) || !p->deadline || slack < 0 ||
 	    (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
 		return;
 	period = now - q->ahead_from_ns;
@@ -437,34 +437,34 @@ bb_inline void bbq_expect(struct bb_iface *iface, struct bbq_queue *q, struct bb
 			q->ahead_bytes = 0;
 		}
 	}
-	q->ahead_bytes += s->len;
+	q->ahead_bytes += p->len;
 	q->ahead_slack = slack < ~0U ? slack : ~0U;
 	q->ahead_ns = now;
 	q->ahead_priority = priority;
 }
 
 /*
- * Until when s must wait, because it would keep the link busy for longer than a
+ * Until when p must wait, because it would keep the link busy for longer than a
  * more important packet can wait that is to be expected meanwhile, judging by
  * the last two; 0 = it may go. A packet on its way cannot be interrupted, and on
  * a slow link that takes longer than audio of a short lifetime has left. What
  * never expires does not wait: beside steady audio it would do so for ever.
  */
-bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_slot *s, struct bb_iface *iface,
+bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_packet *p, struct bb_iface *iface,
 			 struct bb_session *ses, __u64 now)
 {
 	__u64 busy, next = q->ahead_ns + q->ahead_gap, rate;
 
-	if (s->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS)
+	if (p->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS)
 		return 0;
 	rate = bbq_rate(iface, ses);
 	/* Both products are below 2^64: factors below 2^32, and packets below 2^34 bytes. */
-	if (q->ahead_slack * (rate < ~0U ? rate : ~0U) >= s->len * BB_NSEC_PER_SEC ||
+	if (q->ahead_slack * (rate < ~0U ? rate : ~0U) >= p->len * BB_NSEC_PER_SEC ||
 	    now >= next + BBQ_OVERDUE_NS)
 		return 0;
-	if (!s->deadline || s->treatment == BB_TREAT_FORWARD)
+	if (!p->deadline || p->treatment == BB_TREAT_FORWARD)
 		return 0;
-	busy = bb_tx_time(s->len, rate);
+	busy = bb_tx_time(p->len, rate);
 	if (now + busy + BBQ_TRIAGE_MARGIN_NS <= next + q->ahead_slack)
 		return 0;
 	return next + BBQ_OVERDUE_NS;

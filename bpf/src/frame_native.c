@@ -2,14 +2,14 @@
 /* bb_frame.h for the native property tests. */
 #include "bb_frame.h"
 
-__u32 bbn_frame_place(struct bb_stream *stream, struct bb_piece *piece, __u32 *slot)
+__u32 bbn_frame_place(struct bb_stream *stream, struct bb_piece *piece, __u32 *which)
 {
-	return bb_frame_place(stream, piece, slot);
+	return bb_frame_place(stream, piece, which);
 }
 
-int bbn_frame_begin(struct bb_stream *stream, const struct bb_piece *piece, __u32 *slot)
+int bbn_frame_begin(struct bb_stream *stream, const struct bb_piece *piece, __u32 *which)
 {
-	return bb_frame_begin(stream, piece, slot);
+	return bb_frame_begin(stream, piece, which);
 }
 
 int bbn_repair_learn(struct bb_stream *stream, int hit, __u32 original, __s64 age)
@@ -22,7 +22,7 @@ __u32 bbn_adu_id(__u32 stream, const struct bb_stream_adu *adu)
 	return bb_adu_id(stream, adu);
 }
 
-int bbn_adu_slot(__u64 head, __u32 id)
+int bbn_adu_which(__u64 head, __u32 id)
 {
-	return bb_adu_slot(head, id);
+	return bb_adu_which(head, id);
 }

@@ -31,11 +31,11 @@ enum Place {
 }
 
 unsafe extern "C" {
-    safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, slot: &mut u32) -> u32;
-    safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, slot: &mut u32) -> i32;
+    safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, which: &mut u32) -> u32;
+    safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, which: &mut u32) -> i32;
     safe fn bbn_repair_learn(stream: &mut bb_stream, hit: i32, original: u32, age: i64) -> i32;
     safe fn bbn_adu_id(stream: u32, adu: &bb_stream_adu) -> u32;
-    safe fn bbn_adu_slot(head: u64, id: u32) -> i32;
+    safe fn bbn_adu_which(head: u64, id: u32) -> i32;
 }
 
 const MS: u64 = 1_000_000;
@@ -70,18 +70,18 @@ impl Stream {
             rtp,
             ..Default::default()
         };
-        let mut slot = 2;
-        let place = match bbn_frame_place(&mut self.state, &mut piece, &mut slot) {
+        let mut which = 2;
+        let place = match bbn_frame_place(&mut self.state, &mut piece, &mut which) {
             0 => Place::New,
             1 => Place::Adu,
             2 => Place::Resent,
             _ => Place::Alone,
         };
         if place == Place::New {
-            assert_eq!(bbn_frame_begin(&mut self.state, &piece, &mut slot), 1);
+            assert_eq!(bbn_frame_begin(&mut self.state, &piece, &mut which), 1);
         }
-        assert!(slot < 2);
-        let adu = &mut self.state.adu[slot as usize];
+        assert!(which < 2);
+        let adu = &mut self.state.adu[which as usize];
         assert_eq!(adu.source, source, "the ADU of another name");
         adu.bytes += bytes;
         (place, bbn_adu_id(INDEX, adu))
@@ -94,17 +94,17 @@ impl Stream {
     }
 }
 
-/// A CPU fills the slot of a new ADU before it swaps the head. Another CPU that looks in between
-/// must not take the slot for that of the ADU before: its packet had the name of the one before that.
+/// A CPU fills in a new ADU before it swaps the head. Another CPU that looks in between
+/// must not take it for the ADU before: its packet had the name of the one before that.
 #[test]
-fn a_slot_that_another_cpu_fills_is_of_no_adu_yet() {
+fn what_another_cpu_fills_in_is_no_adu_yet() {
     let mut stream = Stream::default();
     let (_, first) = stream.send(SECOND, 1000, 100);
     let (_, second) = stream.send(SECOND + 33 * MS, 4000, 100);
-    // The other CPU has read the head, and begins 7000 in the slot of 1000.
+    // The other CPU has read the head, and begins 7000 in the place of 1000.
     let head = stream.state.head;
     let mut other = bb_stream { ..stream.state };
-    let (now, mut slot) = (SECOND + 66 * MS, 2);
+    let (now, mut which) = (SECOND + 66 * MS, 2);
     let piece = Piece {
         now,
         lifetime: LIFETIME,
@@ -112,13 +112,13 @@ fn a_slot_that_another_cpu_fills_is_of_no_adu_yet() {
         bytes: 100,
         ..Default::default()
     };
-    assert_eq!(bbn_frame_begin(&mut other, &piece, &mut slot), 1);
+    assert_eq!(bbn_frame_begin(&mut other, &piece, &mut which), 1);
     stream.state.adu = other.adu;
     assert_eq!(stream.state.head, head);
     let (place, third) = stream.send(now, 7000, 100);
     assert_eq!(place, Place::New);
     assert!(third != first && third != second);
-    assert_eq!(third, bbn_adu_id(INDEX, &other.adu[slot as usize]));
+    assert_eq!(third, bbn_adu_id(INDEX, &other.adu[which as usize]));
 }
 
 proptest! {
@@ -309,16 +309,16 @@ fn an_id_comes_again_after_all_others() {
             *seen
         );
         *seen = frame;
-        let slot = bbn_adu_slot(stream.state.head, id);
+        let which = bbn_adu_which(stream.state.head, id);
         assert_eq!(
-            stream.state.adu[usize::try_from(slot).expect("followed")].source,
+            stream.state.adu[usize::try_from(which).expect("followed")].source,
             frame
         );
         if let Some(before) = before {
-            assert_eq!(bbn_adu_slot(stream.state.head, before), slot ^ 1);
+            assert_eq!(bbn_adu_which(stream.state.head, before), which ^ 1);
         }
         if begun > 2 && id & 0xffff > 2 {
-            assert_eq!(bbn_adu_slot(stream.state.head, id - 2), -1);
+            assert_eq!(bbn_adu_which(stream.state.head, id - 2), -1);
         }
         before = Some(id);
         begun += 1;

@@ -300,7 +300,7 @@ fn flows_beyond_the_cache_find_their_rules_and_a_busy_one_keeps_its_place() {
 }
 
 #[test]
-fn full_table_overflows_to_plain_and_idle_slots_change_hands() {
+fn full_table_overflows_to_plain_and_idle_ways_change_hands() {
     let lab = lab();
     let frame = |i: u32| {
         let [_, b, c, d] = i.to_be_bytes();

@@ -185,11 +185,11 @@ fn an_upgrade_keeps_what_is_queued() {
     });
 }
 
-/// Puts the slots of a build in which two fields of them, of one size, are swapped in the place of ours.
-fn replace_slots(pins: &Path) {
-    let slots = pins.join("bbq_slots");
-    let entries = MapHandle::from_pinned_path(&slots).unwrap().max_entries();
-    std::fs::rename(&slots, pins.join("ours")).unwrap();
+/// Puts the packets of a build in which two fields of them, of one size, are swapped in the place of ours.
+fn replace_packets(pins: &Path) {
+    let packets = pins.join("bbq_packets");
+    let entries = MapHandle::from_pinned_path(&packets).unwrap().max_entries();
+    std::fs::rename(&packets, pins.join("ours")).unwrap();
     let build = swap_fields(bestby_bpf::QDISC, ["deadline", "arrived_ns"]);
     let mut builder = ObjectBuilder::default();
     let mut open = builder.open_memory(&build).unwrap();
@@ -197,15 +197,18 @@ fn replace_slots(pins: &Path) {
         program.set_autoload(false);
     }
     for mut map in open.maps_mut() {
-        let wanted = map.name() == "bbq_slots";
+        let wanted = map.name() == "bbq_packets";
         map.set_autocreate(wanted).unwrap();
         if wanted {
             map.set_max_entries(entries).unwrap();
         }
     }
     let mut object = open.load().unwrap();
-    let mut made = object.maps_mut().find(|m| m.name() == "bbq_slots").unwrap();
-    made.pin(&slots).unwrap();
+    let mut made = object
+        .maps_mut()
+        .find(|m| m.name() == "bbq_packets")
+        .unwrap();
+    made.pin(&packets).unwrap();
 }
 
 /// As if another build's agent had attached the interfaces.
@@ -232,7 +235,7 @@ fn a_queue_of_another_layout_is_refused_and_what_runs_goes_on() {
         };
         let explained = |said: &str| {
             for part in [
-                "the earlier queue is of another layout: map bbq_slots",
+                "the earlier queue is of another layout: map bbq_packets",
                 "value.arrived_ns (8 bytes at byte",
                 "wants value.deadline",
                 "the earlier queue goes on as it was",
@@ -245,7 +248,7 @@ fn a_queue_of_another_layout_is_refused_and_what_runs_goes_on() {
         let agent = start(lab, attach.clone());
         let pins = std::fs::read_dir(lab.bpffs.join("iface"));
         let pins = pins.unwrap().next().unwrap().unwrap().path();
-        replace_slots(&pins);
+        replace_packets(&pins);
 
         let (status, said) = agent.refused("POST", "/v1/interfaces/v0/upgrade", None);
         assert_eq!(status, 409, "{said}");

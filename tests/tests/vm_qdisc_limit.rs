@@ -8,7 +8,7 @@ mod qdisc_lab;
 
 use std::time::Duration;
 
-use bestby_bpf::{abi::*, slots_per_instance};
+use bestby_bpf::{abi::*, packets_per_instance};
 use bestby_tests::{
     clock::{SECOND, now_ns},
     netns::shell,
@@ -343,14 +343,14 @@ fn a_rate_that_a_socket_said_holds_a_packet_for_a_second_at_most() {
 }
 
 #[test]
-fn packets_beyond_the_slots_are_refused_and_counted() {
+fn packets_beyond_what_was_allocated_are_refused_and_counted() {
     const LIMIT: u32 = 20;
     let mut lab = full("slo", BB_TRIAGE, LIMIT);
-    // More packets than the slots were made for.
+    // More packets than the queue was made for.
     lab.set_iface(|iface| (iface.limit, iface.session_limit) = (1000, 1000));
     lab.shut_link();
-    let slots = slots_per_instance(LIMIT) - 1; // slot 0 is none
-    let mut sent: Vec<_> = (0..slots).map(|_| lab.send(&packet(10))).collect();
+    let most = packets_per_instance(LIMIT) - 1; // index 0 is none
+    let mut sent: Vec<_> = (0..most).map(|_| lab.send(&packet(10))).collect();
     assert_eq!(lab.global(BB_G_REFUSED), 0);
     for refused in 1..6 {
         lab.send(&packet(11));
@@ -359,7 +359,7 @@ fn packets_beyond_the_slots_are_refused_and_counted() {
     // Nowhere else: they never came in.
     assert_eq!(lab.session(11).packets_in, 0);
     let c = lab.instance(0);
-    assert_eq!((c.packets_in, c.queued), (slots.into(), slots.into()));
+    assert_eq!((c.packets_in, c.queued), (most.into(), most.into()));
     assert_eq!(dropped(&c), 0);
     let shown = shell("tc -s qdisc show dev slo0");
     assert!(shown.contains("dropped 5,"), "{shown}");

@@ -181,7 +181,7 @@ impl GlobalCounters {
             (
                 "refused",
                 self.refused,
-                "packets that the queue dropped uncounted: no slot, no interface",
+                "packets that the queue dropped uncounted: no room, or no interface",
             ),
             (
                 "segmenter lost",

@@ -19,8 +19,9 @@ use aya::{
 use bestby_bpf::{
     abi::*,
     maps::{MapsSkel, MapsSkelBuilder},
+    packets_per_instance,
     qdisc::{QdiscSkel, QdiscSkelBuilder},
-    qdisc_sizes, slots_per_instance,
+    qdisc_sizes,
 };
 use bestby_tests::{
     clock::now_ns,
@@ -238,12 +239,12 @@ pub(crate) fn load(
         data.bbq_slot = slot;
         data.bbq_ifindex = ifindex(device);
         data.bbq_netns = bestby_bpf::netns_cookie().unwrap();
-        data.bbq_slots_n = slots_per_instance(limit);
+        data.bbq_packets_n = packets_per_instance(limit);
         data.bbq_instances_n = instances;
     }
     let sizes = qdisc_sizes(limit, instances);
     for (map, size) in [
-        &mut open.maps.bbq_slots,
+        &mut open.maps.bbq_packets,
         &mut open.maps.bbq_queues,
         &mut open.maps.bbq_users,
         &mut open.maps.bbq_instances,

@@ -47,40 +47,26 @@
 
 static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_work *w)
 {
-	__u64 deadline = w->meta.deadline;
+	__u64 deadline = w->meta.deadline, first, second;
+	/* The context takes whole words, which clang would not write of its own accord. */
+	volatile __u64 *words = (volatile __u64 *)&skb->cb[0];
 	__u8 flags = w->meta.flags & BB_M_IN_CB;
-	union {
-		struct bb_cb cb;
-		__u32 words[5];
-	} out = {
-		.cb = {
-			.rule = w->rule,
-			.session = w->session,
-			.class_ = w->class_,
-			.adu = w->meta.adu,
-			.deadline_lo = deadline,
-			.rtp = w->packet.rtp,
-		},
-	};
+	__u32 adu = w->meta.adu;
 
 	if (deadline)
 		flags |= BB_CB_DEADLINE;
-	if (w->meta.adu) {
+	if (adu) {
 		flags |= BB_CB_ADU;
 		if (w->packet.flags & BB_P_MARKER)
 			flags |= BB_CB_ADU_LAST;
 	}
 	if (w->packet.key.proto == BB_PROTO_TCP && !(w->packet.flags & BB_P_MALFORMED) && skb->sk)
 		flags |= BB_CB_TCP;
-	out.cb.flags = flags;
-	out.words[4] |= deadline >> 32 & 0xFFFFFF;
-	out.cb.check = bb_cb_check(out.words);
-
-	skb->cb[0] = out.words[0];
-	skb->cb[1] = out.words[1];
-	skb->cb[2] = out.words[2];
-	skb->cb[3] = out.words[3];
-	skb->cb[4] = out.words[4];
+	first = bb_cb_first(w->rule, w->session, w->class_, flags);
+	second = bb_cb_second(deadline, w->packet.rtp);
+	words[0] = first | bb_cb_check(first, second, adu);
+	words[1] = second;
+	skb->cb[4] = adu;
 }
 
 /* ---- the packet's way ---- */
@@ -196,15 +182,20 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 	if (rule) {
 		w->rule_flags = rule->flags;
 		w->rtx_n = rule->rtx_n;
-		if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE) &&
-		    (w->rule_flags & BB_RULE_LIFETIME))
+	}
+	if (rule && !meta->flags) {
+		meta->lifetime = rule->lifetime_ns;
+		meta->priority = rule->priority;
+		meta->treatment = rule->treatment;
+	} else if (rule) {
+		if (!meta->deadline && !meta->lifetime && !(meta->flags & BB_M_NO_DEADLINE))
 			meta->lifetime = rule->lifetime_ns;
-		if (meta->priority == BB_PRIORITY_NONE && (w->rule_flags & BB_RULE_PRIORITY))
+		if (meta->priority == BB_PRIORITY_NONE)
 			meta->priority = rule->priority;
 		if (!meta->treatment)
 			meta->treatment = rule->treatment;
 	}
-	if (meta->priority == BB_PRIORITY_NONE)
+	if (meta->priority >= BB_PRIORITIES)
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	if (meta->priority >= BB_PRIORITIES)
 		meta->priority = BB_PRIORITY_DEFAULT;
@@ -223,12 +214,12 @@ int bb_classify(struct __sk_buff *skb)
 	struct bb_config *config;
 	struct bb_iface *iface;
 	struct bb_flow *flow = 0;
-	__u32 zero = 0, slot;
+	__u32 ifindex = skb->ifindex, zero = 0, slot;
 	__u64 hint;
 	int joined = 0, ethernet;
 
-	hint = *bb_iface_hint(skb->ifindex);
-	if ((__u32)hint != skb->ifindex)
+	hint = *bb_iface_hint(ifindex);
+	if ((__u32)hint != ifindex)
 		hint = bb_find_iface(skb);
 	if (!hint)
 		return TC_ACT_UNSPEC;
@@ -236,14 +227,14 @@ int bb_classify(struct __sk_buff *skb)
 	iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
 	if (!iface)
 		return TC_ACT_UNSPEC;
-	if (iface->ifindex != skb->ifindex) {
+	if (iface->ifindex != ifindex) {
 		/* Attached in another slot since, or not at all. */
 		hint = bb_find_iface(skb);
 		if (!hint)
 			return TC_ACT_UNSPEC;
 		slot = bb_hint_slot(hint);
 		iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
-		if (!iface || iface->ifindex != skb->ifindex)
+		if (!iface || iface->ifindex != ifindex)
 			return TC_ACT_UNSPEC;
 	}
 	config = bpf_map_lookup_elem(&bb_config, &zero);
@@ -264,7 +255,7 @@ int bb_classify(struct __sk_buff *skb)
 	w->meta.priority = BB_PRIORITY_NONE;
 	w->stream = BB_STREAM_NONE;
 	w->slot = slot;
-	if (hint & BB_HINT_ETHERNET && bb_parse_usual(skb, &w->packet))
+	if (hint & BB_HINT_ETHERNET && bb_parse_usual(skb, &w->packet, ifindex))
 		goto parsed;
 	ethernet = !!(hint & BB_HINT_ETHERNET);
 	if (bb_parse(skb, &w->packet, ethernet) == BB_PULL) {

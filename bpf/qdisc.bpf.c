@@ -31,7 +31,8 @@
  *
  * Invariants
  *  - packets in = sent + dropped + queued, for every rule, session and
- *    instance: counted here, under the Qdisc's lock, nowhere else.
+ *    instance: counted here, under the Qdisc's lock, nowhere else. Rule and instance
+ *    learn of a packet that is alone when it leaves, or is so no longer.
  *  - A packet without a deadline is dropped for want of room only.
  *  - A packet's entry is in exactly one of: free list, never used, one list or chain, the
  *    doomed ones, alone.
@@ -112,17 +113,15 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 {
 	struct qdisc_skb_cb *cb = bbq_skb_cb(skb);
 	/* It is aligned, which clang does not know of an array of bytes. */
-	const __u32 *data = (const __u32 *)cb->data;
-	__u32 words[5], session, flags;
+	const __u64 *data = (const __u64 *)cb->data;
+	__u64 first = data[0], second = data[1];
+	__u32 adu = *(const __u32 *)&data[2], session, flags;
 
-	for (int i = 0; i < 5; i++)
-		words[i] = data[i];
 	p->arrived_ns = now;
 	p->pkt_len = cb->pkt_len;
-	if ((words[0] & 0xffff) != bb_cb_check(words)) {
+	if ((__u16)first != bb_cb_check(first, second, adu)) {
 		/* Nothing at all: nobody wrote it. */
-		bb_global_inc(words[0] | words[1] | words[2] | words[3] | words[4] ? BB_G_BAD_CB :
-										     BB_G_NO_CB);
+		bb_global_inc(first | second | adu ? BB_G_BAD_CB : BB_G_NO_CB);
 		p->deadline = 0;
 		p->adu = 0;
 		p->rule = 0;
@@ -133,17 +132,17 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 		p->rtp = 0;
 		return;
 	}
-	flags = words[1] >> 24;
-	session = words[1] & 0xffff;
-	p->deadline = flags & BB_CB_DEADLINE ? bb_cb_deadline(words[3], words[4], now) : 0;
+	flags = first >> 56;
+	session = first >> 32 & 0xffff;
+	p->deadline = flags & BB_CB_DEADLINE ? bb_cb_deadline(second, now) : 0;
 	/* Whatever becomes of a retransmission, its ADU is what the originals are. */
-	p->adu = (flags & (BB_CB_ADU | BB_CB_REPAIR)) == BB_CB_ADU ? words[2] : 0;
-	p->rule = words[0] >> 16;
+	p->adu = (flags & (BB_CB_ADU | BB_CB_REPAIR)) == BB_CB_ADU ? adu : 0;
+	p->rule = first >> 16;
 	p->session = session - 1 < BB_MAX_SESSIONS - 1 ? session : BB_SESSION_SHARED;
-	p->priority = words[1] >> 16 & (BB_PRIORITIES - 1);
-	p->treatment = words[1] >> 20 & 3;
+	p->priority = first >> 48 & (BB_PRIORITIES - 1);
+	p->treatment = first >> 52 & 3;
 	p->flags = flags & BBQ_F_CB;
-	p->rtp = words[4] >> 24;
+	p->rtp = second >> 56;
 }
 
 /* Packet p is held by its session, which gets its turn, and by the user returned. */
@@ -183,12 +182,12 @@ bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface
 	return BB_REASONS;
 }
 
-/* May the packet that just came, and that is counted, be alone (bbq_instance.alone)? */
+/* May the packet that just came, and that qlen and bytes count, be alone (bbq_instance.alone)? */
 bb_inline int bbq_is_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 			   struct bbq_packet *p, struct bbq_queue *q, __u64 now)
 {
 	return in->qlen == 1 && q->m.turn == BBQ_IDLE && !in->media.sessions.members &&
-	       !in->users.members && !bbq_full(in, iface, q) && !bbq_dead(inst, q, p, now);
+	       !in->users.members && in->bytes <= iface->limit_bytes && !bbq_dead(inst, q, p, now);
 }
 
 /* The packet that was alone is so no longer, or may not go yet. */
@@ -214,6 +213,7 @@ __noinline int bbq_line_up_alone(__u32 inst)
 	if (!q || !ses)
 		return 0;
 	in->work -= BBQ_WORK_LINE_UP;
+	bbq_count_in(in, p);
 	u = bbq_take_in(inst, in, p, q, ses);
 	if (!u)
 		return 0;
@@ -226,7 +226,7 @@ SEC("struct_ops/bestby_enqueue")
 int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	     struct bpf_sk_buff_ptr *to_free)
 {
-	__u32 inst = bbq_instance_of(sch), session, rule, idx, len, refuse;
+	__u32 inst = bbq_instance_of(sch), session, idx, len, refuse;
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	struct bb_counters *c;
@@ -259,20 +259,12 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	}
 
 	len = p->pkt_len;
-	rule = p->rule;
-	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
-	if (c)
-		bb_count_in(c, len);
-	c = bbq_rtp_counters(p);
-	if (c)
-		bb_count_in(c, len);
 	if (p->flags & BBQ_F_SOCK) {
 		c = bbq_sock_counters(skb);
 		if (c)
 			bb_count_in(c, len);
 	}
 	bb_count_in(&ses->counters, len);
-	bb_count_in(&in->counters, len);
 	in->qlen++;
 	in->bytes += len;
 
@@ -287,6 +279,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	if (!departs && bbq_is_alone(inst, in, iface, p, q, now)) {
 		in->alone = idx;
 	} else {
+		bbq_count_in(in, p);
 		if (q->nonempty && bbq_full(in, iface, q))
 			bbq_purge(inst, session, now, bbq_rate(iface, ses),
 				  BBQ_WORK_ROOM + BBQ_WORK_EVICT);
@@ -337,7 +330,7 @@ bb_inline void bbq_wait(struct bbq_instance *in, struct Qdisc *sch, __u64 now)
 SEC("struct_ops/bestby_dequeue")
 struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 {
-	__u32 inst, rule, len;
+	__u32 inst, len;
 	struct bbq_instance *in;
 	struct bbq_pick pick = {};
 	struct bb_iface *iface;
@@ -419,15 +412,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 
 	bbq_note_sojourn(ses, p, now);
 	len = p->pkt_len;
-	rule = p->rule;
-	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
-	if (c)
-		bb_count_sent(c, len, stale);
-	c = bbq_rtp_counters(p);
-	if (c)
-		bb_count_sent(c, len, stale);
+	bbq_count_sent(in, p, stale, alone);
 	bb_count_sent(&ses->counters, len, stale);
-	bb_count_sent(&in->counters, len, stale);
 	if (skb && p->flags & BBQ_F_SOCK) {
 		c = bbq_sock_counters(skb);
 		if (c)

@@ -296,9 +296,9 @@ impl Datapath {
                     .unwrap_or_default();
                 rule_owd = (kernel.owd_default_ns > 0).then_some(kernel.owd_default_ns);
                 let given = Given {
-                    lifetime: (u32::from(kernel.flags) & abi::BB_RULE_LIFETIME != 0)
+                    lifetime: (kernel.lifetime_ns > 0)
                         .then(|| i64::try_from(kernel.lifetime_ns).ok()),
-                    priority: (u32::from(kernel.flags) & abi::BB_RULE_PRIORITY != 0)
+                    priority: (u32::from(kernel.priority) < abi::BB_PRIORITIES)
                         .then_some(kernel.priority),
                     treatment: match u32::from(kernel.treatment) {
                         abi::BB_TREAT_FORWARD => Some("forward"),
@@ -326,9 +326,9 @@ impl Datapath {
         };
         let has_metadata = ours || winner.is_some();
         if has_metadata && all.priority.is_none() {
-            let by_socket = p
-                .priority
-                .map_or(255, |n| config.prio_table[usize::from(n.get())]);
+            let by_socket = p.priority.map_or(abi::BB_PRIORITY_NONE as u8, |n| {
+                config.prio_table[usize::from(n.get())]
+            });
             let by_dscp = config.dscp_table[usize::from(p.dscp.get() & 63)];
             let (priority, says) = match (by_socket, by_dscp) {
                 (n @ 0..=7, _) => (n, "SO_PRIORITY, through the table of the configuration"),

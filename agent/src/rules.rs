@@ -151,12 +151,6 @@ fn masked(
 /// What a rule says, as the kernel reads it.
 pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
     let mut flags = 0;
-    if rule.lifetime.is_some() {
-        flags |= abi::BB_RULE_LIFETIME;
-    }
-    if rule.priority.is_some() {
-        flags |= abi::BB_RULE_PRIORITY;
-    }
     if rule.frames == Some(Frames::None) {
         flags |= abi::BB_RULE_NO_FRAMES;
     }
@@ -176,7 +170,7 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
         owd_default_ns: rule.owd.map_or(0, |o| o.as_ns()),
         priority: rule
             .priority
-            .map_or(abi::BB_PRIORITY_DEFAULT as u8, |p| p.get()),
+            .map_or(abi::BB_PRIORITY_NONE as u8, |p| p.get()),
         treatment: treatment as u8,
         flags: flags as u8,
         rtx_n: pairs.len().min(rtx.len()) as u8,

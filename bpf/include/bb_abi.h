@@ -18,12 +18,13 @@
 
 #include <linux/types.h>
 
-#define BB_ABI_VERSION 4
+#define BB_ABI_VERSION 5
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
 #define BB_PRIORITIES 8 /* 0 is sent first */
 #define BB_PRIORITY_DEFAULT 3 /* RFC 9218 urgency */
+#define BB_PRIORITY_NONE 255 /* nothing is said of it */
 
 /* What happens to a stale packet (LPD's two stale-treatment bits). */
 enum bb_treatment {
@@ -113,15 +114,18 @@ struct bb_so_peer {
  * no metadata.
  */
 struct bb_cb {
+	/* The first of the words as which it is written and read (bb_core.h). */
 	__u16 check; /* BB_CB_MAGIC, folded with all that follows */
 	__u16 rule; /* index into bb_rule_stats; 0 = no rule */
 	__u16 session; /* index into bb_sessions */
 	__u8 class_; /* priority | treatment << 4 */
 	__u8 flags; /* BB_CB_* */
-	__u32 adu; /* streams: index into bb_streams << 16 | number of the ADU */
+	/* The second word. */
 	__u32 deadline_lo; /* 56 bits of the deadline: the one nearest to now (bb_cb_deadline) */
 	__u8 deadline_hi[3];
 	__u8 rtp; /* BB_RTP | payload type; 0 = not RTP */
+	/* The third, of 32 bits. */
+	__u32 adu; /* streams: index into bb_streams << 16 | number of the ADU */
 };
 
 #define BB_RTP 0x80
@@ -209,11 +213,8 @@ struct bb_rule_ref {
 	__u32 rule; /* index into bb_rules */
 };
 
-#define BB_RULE_LIFETIME 0x01
-#define BB_RULE_PRIORITY 0x02
-
-#define BB_RULE_NO_FRAMES \
-	0x04 /* no ADU is found in RTP timestamps: each packet has a lifetime of its own */
+/* No ADU is found in RTP timestamps: each packet has a lifetime of its own. */
+#define BB_RULE_NO_FRAMES 0x01
 
 #define BB_RULE_RTX 4
 
@@ -224,9 +225,9 @@ struct bb_rtx {
 };
 
 struct bb_rule {
-	__u64 lifetime_ns;
+	__u64 lifetime_ns; /* 0 = nothing is said of it */
 	__u64 owd_default_ns; /* used when no RTT is known */
-	__u8 priority;
+	__u8 priority; /* or BB_PRIORITY_NONE */
 	__u8 treatment;
 	__u8 flags; /* BB_RULE_* */
 	__u8 rtx_n; /* entries of rtx */

@@ -131,29 +131,32 @@ bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 
 /* ---- the control block ---- */
 
+/* The words of struct bb_cb: two of 64 bits, and bb_cb.adu. */
+#define bb_cb_first(rule_, session_, class_, flags_)                    \
+	((__u64)(__u16)(rule_) << 16 | (__u64)(__u16)(session_) << 32 | \
+	 (__u64)(__u8)(class_) << 48 | (__u64)(__u8)(flags_) << 56)
+#define bb_cb_second(deadline_, rtp_) \
+	((deadline_) & ((1ULL << BB_CB_DEADLINE_BITS) - 1) | (__u64)(rtp_) << BB_CB_DEADLINE_BITS)
+#define BB_CB_DEADLINE_BITS 56
+
 /*
- * What bb_cb.check must be. A multiplication lies between any two words, so that no two
- * overwritten ones make up for each other. `words` are the block's five.
+ * What the lowest 16 bits of the first word must be. A multiplication lies between any
+ * two words, so that no two overwritten ones make up for each other.
  */
-bb_inline __u16 bb_cb_check(const __u32 *words)
+bb_inline __u16 bb_cb_check(__u64 first, __u64 second, __u32 adu)
 {
 	const __u64 factor = 0x9E3779B97F4A7C15ULL;
-	__u64 x = words[0] >> 16;
+	__u64 x = first >> 16;
 
-	x = x * factor ^ words[1];
-	x = x * factor ^ words[2];
-	x = x * factor ^ words[3];
-	x = x * factor ^ words[4];
+	x = x * factor ^ second;
+	x = x * factor ^ adu;
 	return x * factor >> 48 ^ BB_CB_MAGIC;
 }
 
-#define BB_CB_DEADLINE_BITS 56
-
-/* The one time whose lowest 56 bits are these that lies nearest to now: within 416 days. */
-bb_inline __u64 bb_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
+/* The one time whose lowest 56 bits are the second word's that lies nearest to now: within 416 days. */
+bb_inline __u64 bb_cb_deadline(__u64 second, __u64 now_ns)
 {
-	__u64 bits = lo | (__u64)(hi24 & 0xFFFFFF) << 32;
-	__s64 ahead = (__s64)((bits - now_ns) << (64 - BB_CB_DEADLINE_BITS)) >>
+	__s64 ahead = (__s64)((second - now_ns) << (64 - BB_CB_DEADLINE_BITS)) >>
 		      (64 - BB_CB_DEADLINE_BITS);
 
 	return now_ns + ahead;

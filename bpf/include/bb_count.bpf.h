@@ -53,6 +53,15 @@ bb_inline void bb_count_sent(struct bb_counters *c, __u32 bytes, int stale)
 		bb_add(c->sent_stale, 1);
 }
 
+/* It came, and went at once: what was alone all the time. */
+bb_inline void bb_count_passed(struct bb_counters *c, __u32 bytes)
+{
+	bb_add(c->packets_in, 1);
+	bb_add(c->bytes_in, bytes);
+	bb_add(c->packets_sent, 1);
+	bb_add(c->bytes_sent, bytes);
+}
+
 /* clang would check a reason once and keep it on the stack, where the verifier forgets its bound. */
 #define bb_keep_check(value) asm volatile("" : "+r"(value))
 

@@ -22,8 +22,6 @@
 #include "bb_kernel.bpf.h"
 #include "bb_parse.bpf.h"
 
-#define BB_PRIORITY_NONE 255
-
 #define BB_M_EXPLICIT 0x01 /* mark or SO_TXTIME: said for this very packet */
 #define BB_M_NO_DEADLINE 0x02 /* the mark says there is none */
 #define BB_M_SOCKET 0x04 /* bestby socket options are set */
@@ -36,12 +34,10 @@ struct bb_meta {
 	__u64 lifetime; /* relative, from the ADU's first packet; 0 = none */
 	__u64 cookie; /* of the socket, with BB_M_COUNTED */
 	__u32 adu; /* 0 = none */
-	__u32 avg_bytes; /* mean size of this stream's ADUs; 0 = not known */
 	__u8 priority; /* BB_PRIORITY_NONE = not said */
 	__u8 treatment; /* enum bb_treatment */
 	__u8 adu_bits; /* of the mark */
 	__u8 flags; /* BB_M_* */
-	__u32 pad;
 };
 
 /* ---- 1. the mark ---- */

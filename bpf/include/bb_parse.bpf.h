@@ -503,7 +503,8 @@ __noinline int bb_parse(struct __sk_buff *skb, struct bb_packet *packet, int eth
  * 12 bytes or more, its headers linear and its lengths in order. Returns 0, and
  * has done nothing, for all else.
  */
-static __always_inline int bb_parse_usual(struct __sk_buff *skb, struct bb_packet *packet)
+static __always_inline int bb_parse_usual(struct __sk_buff *skb, struct bb_packet *packet,
+					  __u32 ifindex)
 {
 	__u8 *ip = (__u8 *)(long)skb->data + 14, *end = (__u8 *)(long)skb->data_end;
 	__u32 total, length;
@@ -517,7 +518,7 @@ static __always_inline int bb_parse_usual(struct __sk_buff *skb, struct bb_packe
 	length = bb_be16(ip + 24);
 	if (14 + total > skb->len || length < 8 + 12 || 20 + length > total)
 		return 0;
-	packet->key.ifindex = skb->ifindex;
+	packet->key.ifindex = ifindex;
 	packet->key.mark = 0;
 	packet->key.pad = 0;
 	packet->flags = BB_P_IP;

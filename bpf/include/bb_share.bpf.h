@@ -254,7 +254,7 @@ known:
 static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				     const struct bb_iface *iface)
 {
-	__u64 word = bb_answer(&flow->session), own, from = w->now, excess = 0;
+	__u64 word = bb_answer(&flow->session), own = 0, from = w->now, excess = 0;
 	struct bb_session *session = bb_kept_session(word, w->flow_gen, w->now);
 
 	/* Nothing to ask, and a session of one destination, which knows its owd. */
@@ -262,16 +262,17 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 	    w->now - flow->refreshed_ns < BB_REFRESH_NS && iface->session_kind <= BB_SESSION_FLOW &&
 	    bb_answer_index(word) > BB_SESSION_SHARED) {
 		w->session = bb_answer_index(word);
+		w->owd_ns = session->owd_ns;
 	} else {
 		w->kept = !!session;
 		bb_renew_session(skb, w, flow, iface, word);
 		session = bb_session_at(w->session);
 		if (w->meta.deadline && !w->owd_ns && session && !session->owd_ns)
 			bb_global_inc(BB_G_NO_RTT);
+		own = w->owd_ns;
+		if (!own && session)
+			w->owd_ns = session->owd_ns;
 	}
-	own = w->owd_ns;
-	if (!own && session)
-		w->owd_ns = session->owd_ns;
 	if (!w->meta.deadline)
 		return;
 	if (flow->measured) {
@@ -289,7 +290,7 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 	if (own) {
 		w->meta.deadline = bb_latest_departure(w->owd_ns, w->meta.deadline);
 		w->owd_ns = 0;
-	} else if (iface->mode == BB_MODE_QDISC) {
+	} else if (excess && iface->mode == BB_MODE_QDISC) {
 		/* The queue will take the session's whole owd off. */
 		w->meta.deadline += excess;
 	}

@@ -446,7 +446,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	struct bb_adu_set *set = 0;
 	enum bb_place place = BB_PLACE_NEW;
 	struct bb_stream *s;
-	__u32 which = 0, index, way = 0, tag = 0;
+	__u32 which = 0, index, id, way = 0, tag = 0;
 
 	if (!w || !flow)
 		return 0;
@@ -479,10 +479,11 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		}
 		if (!bb_frame_begin(s, &p, &which))
 			goto alone;
-		if (set)
-			bb_remember(set, way, tag, bb_adu_id(index, &s->adu[which & 1]), w->now);
 	}
 	adu = &s->adu[which & 1];
+	id = bb_adu_id(index, adu);
+	if (set)
+		bb_remember(set, way, tag, id, w->now);
 	if (place == BB_PLACE_RESENT) {
 		bb_is_repair(&w->meta, w->now, adu->first_ns);
 		w->stream = BB_STREAM_NONE;
@@ -492,8 +493,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (place == BB_PLACE_ALONE || s->flags & BB_STREAM_NO_FRAMES)
 		goto alone;
 	w->adu_which = which & 1;
-	w->meta.adu = bb_adu_id(index, adu);
-	w->meta.avg_bytes = s->avg_bytes;
+	w->meta.adu = id;
 	if (w->meta.lifetime)
 		w->meta.deadline = adu->first_ns + w->meta.lifetime;
 	return 0;
@@ -526,6 +526,14 @@ static __always_inline struct bb_stream_adu *bb_adu_of(const struct bb_work *w)
 	struct bb_stream *s = w->stream == BB_STREAM_NONE ? 0 : bb_stream_at(w->stream);
 
 	return s ? &s->adu[w->adu_which & 1] : 0;
+}
+
+/* Mean size of the ADUs of the packet's stream; 0 = not known. */
+static __always_inline __u32 bb_avg_bytes(const struct bb_work *w)
+{
+	struct bb_stream *s = w->stream == BB_STREAM_NONE ? 0 : bb_stream_at(w->stream);
+
+	return s ? s->avg_bytes : 0;
 }
 
 #endif /* BB_STREAM_BPF_H */

@@ -112,7 +112,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		r->latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
 		r->begins = 1;
 		if (adu)
-			bb_tc_frame(r, adu->first_ns, w->meta.avg_bytes,
+			bb_tc_frame(r, adu->first_ns, bb_avg_bytes(w),
 				    adu->bytes > skb->len ? adu->bytes - skb->len : 0,
 				    w->packet.flags & BB_P_MARKER);
 		r->tcp = forward && w->packet.key.proto == BB_PROTO_TCP;

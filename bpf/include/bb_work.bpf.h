@@ -11,16 +11,19 @@
 
 /* Everything the steps hand on, times in ns. */
 struct bb_work {
+	/* Each is written before it is read. */
 	struct bb_packet packet;
-	struct bb_meta meta;
 	__u64 now;
-	__u64 owd_ns; /* of the destination, where its session has many; else of the session */
-	__u32 session;
-	__u32 slot; /* of the interface */
 	__u64 flow_hash; /* all 64 bits */
 	__u32 flow_gen; /* of the flow's way, when it was found */
+	__u32 session;
+	__u32 slot; /* of the interface */
 	__u32 stream; /* of its ADU: index into bb_streams; ~0 = no ADU */
 	__u32 adu_which; /* which of stream->adu */
+	__u32 pad;
+	/* From here on 0 where nothing was found. */
+	struct bb_meta meta;
+	__u64 owd_ns; /* of the destination, where its session has many; else of the session */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;
@@ -49,7 +52,7 @@ struct {
 	__uint(max_entries, 1);
 } bb_cpus SEC(".maps");
 
-/* Its `work` zeroed, but for the packet, which the parser fills. */
+/* Its `work` zeroed, but for what is written first. */
 static __always_inline struct bb_cpu *bb_this_cpu(void)
 {
 	__u32 zero = 0;

@@ -34,6 +34,46 @@ bb_inline struct bb_counters *bbq_rtp_counters(struct bbq_packet *p)
 }
 
 /*
+ * Packet p is queued, and not alone: its rule, its payload type and this instance count it.
+ * Its session and its socket do so at once: a session that has something queued is nobody
+ * else's.
+ */
+bb_inline void bbq_count_in(struct bbq_instance *in, struct bbq_packet *p)
+{
+	__u32 rule = p->rule, bytes = p->pkt_len;
+	struct bb_counters *c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+
+	if (c)
+		bb_count_in(c, bytes);
+	c = bbq_rtp_counters(p);
+	if (c)
+		bb_count_in(c, bytes);
+	bb_count_in(&in->counters, bytes);
+}
+
+/* Packet p is sent; `alone`: it was not counted before. */
+bb_inline void bbq_count_sent(struct bbq_instance *in, struct bbq_packet *p, int stale, int alone)
+{
+	__u32 rule = p->rule, bytes = p->pkt_len;
+	struct bb_counters *c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	struct bb_counters *of_rtp = bbq_rtp_counters(p);
+
+	if (alone) {
+		if (c)
+			bb_count_passed(c, bytes);
+		if (of_rtp)
+			bb_count_passed(of_rtp, bytes);
+		bb_count_passed(&in->counters, bytes);
+	} else {
+		if (c)
+			bb_count_sent(c, bytes, stale);
+		if (of_rtp)
+			bb_count_sent(of_rtp, bytes, stale);
+		bb_count_sent(&in->counters, bytes, stale);
+	}
+}
+
+/*
  * A drop notice, unless this instance sent all that it may: a step's, or one, at once; and
  * one in each operation, as telling takes as long as dropping.
  */
@@ -131,6 +171,8 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	if (!in || !p)
 		return 0;
 	bbq_notice(in, p, reason, now, 0);
+	if (idx == in->alone)
+		bbq_count_in(in, p);
 	rule = p->rule;
 	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
 	if (c)

@@ -496,21 +496,20 @@ bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struc
 /* Takes a free packet: its address, and its index in *idx; 0 = all are in use. */
 bb_inline struct bbq_packet *bbq_packet_take(struct bbq_instance *in, __u32 *idx)
 {
+	__u32 at = in->free;
 	struct bbq_packet *p;
 
-	*idx = in->free;
-	if (*idx == BBQ_NONE) {
-		if (in->fresh >= in->fresh_end)
-			return 0;
-		*idx = in->fresh;
+	if (at != BBQ_NONE) {
+		p = bpf_map_lookup_elem(&bbq_packets, &at);
+		if (p)
+			in->free = p->next;
+	} else {
+		at = in->fresh;
+		p = at < in->fresh_end ? bbq_packet_at(at) : 0;
+		if (p)
+			in->fresh++;
 	}
-	p = bbq_packet_at(*idx);
-	if (!p)
-		return 0;
-	if (in->free)
-		in->free = p->next;
-	else
-		in->fresh++;
+	*idx = at;
 	return p;
 }
 

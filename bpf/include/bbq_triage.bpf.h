@@ -417,7 +417,7 @@ bb_inline void bbq_expect(struct bb_iface *iface, struct bbq_queue *q, struct bb
 	__u64 gap = now - q->ahead_ns, period, load;
 	__u32 priority = p->priority;
 
-	if (iface->method != BB_TRIAGE || !bbq_rate(iface, ses) || !p->deadline || slack < 0 ||
+	if (iface->method != BB_TRIAGE || !(iface->rate | ses->rate) || !p->deadline || slack < 0 ||
 	    (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
 		return;
 	period = now - q->ahead_from_ns;

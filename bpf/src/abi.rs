@@ -1,9 +1,10 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
-pub const BB_ABI_VERSION: u32 = 4;
+pub const BB_ABI_VERSION: u32 = 5;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
+pub const BB_PRIORITY_NONE: u32 = 255;
 pub const BB_MARK_TIME_BITS: u32 = 19;
 pub const BB_MARK_UNIT_NS: u32 = 250000;
 pub const BB_MARK_TIME_MASK: u32 = 524287;
@@ -38,9 +39,7 @@ pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
 pub const BB_CONFIG_RTP_RULES: u32 = 2;
-pub const BB_RULE_LIFETIME: u32 = 1;
-pub const BB_RULE_PRIORITY: u32 = 2;
-pub const BB_RULE_NO_FRAMES: u32 = 4;
+pub const BB_RULE_NO_FRAMES: u32 = 1;
 pub const BB_RULE_RTX: u32 = 4;
 pub const BB_MODE_NONE: u32 = 0;
 pub const BB_MODE_QDISC: u32 = 1;
@@ -154,10 +153,10 @@ pub struct bb_cb {
     pub session: __u16,
     pub class_: __u8,
     pub flags: __u8,
-    pub adu: __u32,
     pub deadline_lo: __u32,
     pub deadline_hi: [__u8; 3usize],
     pub rtp: __u8,
+    pub adu: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -168,10 +167,10 @@ const _: () = {
     ["Offset of field: bb_cb::session"][::std::mem::offset_of!(bb_cb, session) - 4usize];
     ["Offset of field: bb_cb::class_"][::std::mem::offset_of!(bb_cb, class_) - 6usize];
     ["Offset of field: bb_cb::flags"][::std::mem::offset_of!(bb_cb, flags) - 7usize];
-    ["Offset of field: bb_cb::adu"][::std::mem::offset_of!(bb_cb, adu) - 8usize];
-    ["Offset of field: bb_cb::deadline_lo"][::std::mem::offset_of!(bb_cb, deadline_lo) - 12usize];
-    ["Offset of field: bb_cb::deadline_hi"][::std::mem::offset_of!(bb_cb, deadline_hi) - 16usize];
-    ["Offset of field: bb_cb::rtp"][::std::mem::offset_of!(bb_cb, rtp) - 19usize];
+    ["Offset of field: bb_cb::deadline_lo"][::std::mem::offset_of!(bb_cb, deadline_lo) - 8usize];
+    ["Offset of field: bb_cb::deadline_hi"][::std::mem::offset_of!(bb_cb, deadline_hi) - 12usize];
+    ["Offset of field: bb_cb::rtp"][::std::mem::offset_of!(bb_cb, rtp) - 15usize];
+    ["Offset of field: bb_cb::adu"][::std::mem::offset_of!(bb_cb, adu) - 16usize];
 };
 #[repr(C)]
 #[derive(

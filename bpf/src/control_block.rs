@@ -4,14 +4,20 @@ use crate::abi::bb_cb;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 unsafe extern "C" {
-    fn bbn_cb_check(words: *const u32) -> u16;
-    safe fn bbn_cb_deadline(lo: u32, hi24: u32, now_ns: u64) -> u64;
+    safe fn bbn_cb_check(first: u64, second: u64, adu: u32) -> u16;
+    safe fn bbn_cb_deadline(second: u64, now_ns: u64) -> u64;
+}
+
+/// The words as which the kernel side reads the block: two of 64 bits, then the ADU.
+fn words(cb: &bb_cb) -> (u64, u64, u32) {
+    let [a, b, c, d, adu] = <[u32; 5]>::read_from_bytes(cb.as_bytes()).unwrap_or_default();
+    let word = |low, high| u64::from(low) | u64::from(high) << 32;
+    (word(a, b), word(c, d), adu)
 }
 
 fn check(cb: &bb_cb) -> u16 {
-    let words = <[u32; 5]>::read_from_bytes(cb.as_bytes()).unwrap_or_default();
-    // SAFETY: the function reads the five words it is given, and nothing else.
-    unsafe { bbn_cb_check(words.as_ptr()) }
+    let (first, second, adu) = words(cb);
+    bbn_cb_check(first, second, adu)
 }
 
 /// A control block with this deadline (0 = none) and the check that fits it.
@@ -34,6 +40,5 @@ pub fn sealed(cb: &bb_cb) -> bool {
 /// The deadline as read at `now_ns`, whatever the flags say of it.
 #[must_use]
 pub fn deadline(cb: &bb_cb, now_ns: u64) -> u64 {
-    let [e, f, g] = cb.deadline_hi;
-    bbn_cb_deadline(cb.deadline_lo, u32::from_le_bytes([e, f, g, 0]), now_ns)
+    bbn_cb_deadline(words(cb).1, now_ns)
 }

@@ -49,9 +49,9 @@ __u32 bbn_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 	return bb_wire_bytes(len, segments, overhead);
 }
 
-__u16 bbn_cb_check(const __u32 *words)
+__u16 bbn_cb_check(__u64 first, __u64 second, __u32 adu)
 {
-	return bb_cb_check(words);
+	return bb_cb_check(first, second, adu);
 }
 
 __u32 bbn_known_index(const struct bb_addr *addr)
@@ -59,9 +59,9 @@ __u32 bbn_known_index(const struct bb_addr *addr)
 	return bb_known_index(addr);
 }
 
-__u64 bbn_cb_deadline(__u32 lo, __u32 hi24, __u64 now_ns)
+__u64 bbn_cb_deadline(__u64 second, __u64 now_ns)
 {
-	return bb_cb_deadline(lo, hi24, now_ns);
+	return bb_cb_deadline(second, now_ns);
 }
 
 void bbn_rtt_init(struct bb_rtt *rtt)

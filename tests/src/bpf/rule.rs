@@ -4,7 +4,7 @@
 use bestby_bpf::abi::*;
 
 /// One rule: what it matches, in terms of the ABI, and what it says.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// Fields to compare (all ones where compared).
     pub mask: bb_rule_key,
@@ -16,11 +16,25 @@ pub struct Rule {
     pub says: bb_rule,
 }
 
+impl Default for Rule {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Rule {
     /// Matches everything, says nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            mask: bb_rule_key::default(),
+            key: bb_rule_key::default(),
+            cgroup_level: 0,
+            says: bb_rule {
+                priority: u8::try_from(BB_PRIORITY_NONE).unwrap(),
+                ..Default::default()
+            },
+        }
     }
 
     /// Matches a destination port.
@@ -78,7 +92,6 @@ impl Rule {
     #[must_use]
     pub fn lifetime(mut self, ns: u64) -> Self {
         self.says.lifetime_ns = ns;
-        self.says.flags |= u8::try_from(BB_RULE_LIFETIME).unwrap();
         self
     }
 
@@ -86,7 +99,6 @@ impl Rule {
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.says.priority = priority;
-        self.says.flags |= u8::try_from(BB_RULE_PRIORITY).unwrap();
         self
     }
 

@@ -214,7 +214,6 @@ impl Queue<'_> {
 /// # Errors
 /// The pinned map is gone or of another layout.
 pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
-    use zerocopy::FromBytes as _;
     let path = pins.join("bbq_instances");
     let map = MapHandle::from_pinned_path(&path).tried(|| format!("opening {}", path.display()))?;
     let mut sum = abi::bb_counters::default();
@@ -222,11 +221,7 @@ pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
         let value = map
             .lookup(&instance.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
             .tried(|| format!("reading {}", path.display()))?;
-        // The counters come first (bbq_state.bpf.h).
-        let Some((c, _)) = value
-            .as_deref()
-            .and_then(|v| abi::bb_counters::read_from_prefix(v).ok())
-        else {
+        let Some(c) = value.as_deref().and_then(bestby_bpf::instance_counters) else {
             return Err(Error::failed(format!(
                 "{} is of another layout",
                 path.display()

@@ -226,10 +226,18 @@ struct bbq_search {
 
 /* ---- one transmit queue ---- */
 struct bbq_instance {
-	struct bb_counters counters; /* first: the agent reads these */
+	/* First, with `alone`: the agent reads these (bpf/src/instance.rs). */
+	struct bb_counters counters;
+	/*
+	 * A packet that came when nothing was queued and nobody had a turn. It is in no list,
+	 * its session has no turn, and neither it nor its user holds anything; only its session
+	 * and its socket have counted it. All that is made up for if another one comes, or it may
+	 * not go at once. 0 = none.
+	 */
+	__u32 alone;
+	__u32 qlen;
 	__u64 bytes; /* sum of pkt_len queued */
 	__u64 event_ns; /* when event_credit grew last */
-	__u32 qlen;
 	__u32 free; /* list of packets that were used before */
 	__u32 fresh; /* packets never used yet start here; 0 = not initialised ... */
 	__u32 fresh_end; /* ... and end before this one */
@@ -259,12 +267,6 @@ struct bbq_instance {
 	__s32 work; /* what is left of BBQ_WORK, or BBQ_WORK_ENQUEUE */
 	__u8 noticed; /* this operation has sent a drop notice */
 	__u8 more; /* something was left undone: come back at once */
-	/*
-	 * A packet that came when nothing was queued and nobody had a turn. It is in no list,
-	 * its session has no turn, and neither it nor its user holds anything: all that is
-	 * made up for if another one comes, or it may not go at once. 0 = none.
-	 */
-	__u32 alone;
 	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
 };
 

@@ -31,6 +31,9 @@ pub use skeletons::{floor, maps, qdisc};
 mod control_block;
 pub use control_block::{deadline, seal, sealed};
 
+mod instance;
+pub use instance::instance_counters;
+
 mod known;
 pub use known::known_index;
 

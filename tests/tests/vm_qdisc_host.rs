@@ -291,7 +291,8 @@ fn create_with_unknown_estimator(device: &str, kind: &str) -> io::Error {
 
 #[test]
 fn a_packet_that_is_alone_is_queued_like_others() {
-    // It is in no list. It is counted, kept, freed, and gets its place when another one comes.
+    // It is in no list. It is counted, kept, freed, and gets its place when another one comes. Its rule
+    // counts it when it leaves.
     let mut lab = lab("one", BB_TRIAGE);
     lab.shut_link();
     let alone = Packet {
@@ -300,12 +301,16 @@ fn a_packet_that_is_alone_is_queued_like_others() {
     };
     lab.send(&alone);
     assert_eq!(lab.instance(0).queued, 1);
+    assert_eq!(lab.rule(1).packets_in, 0);
     assert!(lab.out.held() > 0);
     shell("tc qdisc del dev one0 root");
     assert_eq!(lab.out.held(), 0);
     let c = lab.instance(0);
     assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (0, 1));
     assert_conserved("interface", &c);
+    let c = lab.rule(1);
+    assert_eq!((c.packets_in, c.dropped[BB_DROP_EVICTED as usize]), (1, 1));
+    assert_conserved("rule", &c);
 
     shell("tc qdisc replace dev one0 root bbone");
     let later = lab.send(&alone);
@@ -321,6 +326,7 @@ fn a_packet_that_is_alone_is_queued_like_others() {
     let c = lab.instance(0);
     assert_eq!((c.packets_sent, c.queued), (3, 0));
     assert_conserved("interface", &c);
+    assert_conserved("rule", &lab.rule(1));
 }
 
 #[test]

@@ -20,10 +20,16 @@ fn a_control_block_that_another_program_wrote_to_is_plain_traffic() {
     let lab = lab("cbk", BB_SFDPS1);
     let stale = Packet {
         deadline: now_ns() - SECOND,
+        adu: 0x5000_0001,
         ..Packet::default()
     };
     // cb[4] = 0, as other tcx programs do it; then the first word; then all of them.
-    for (words, counter) in [(4..5, BB_G_BAD_CB), (0..1, BB_G_BAD_CB), (0..5, BB_G_NO_CB)] {
+    for (words, counter) in [
+        (4..5, BB_G_BAD_CB),
+        (3..4, BB_G_BAD_CB),
+        (0..1, BB_G_BAD_CB),
+        (0..5, BB_G_NO_CB),
+    ] {
         let mut frame = stale.frame(7);
         frame[BLOCK + 4 * words.start..BLOCK + 4 * words.end].fill(0);
         let before = lab.global(counter);
@@ -31,7 +37,7 @@ fn a_control_block_that_another_program_wrote_to_is_plain_traffic() {
         assert_eq!(lab.drain(), [7], "{words:?}");
         assert_eq!(lab.global(counter), before + 1, "{words:?}");
     }
-    assert_eq!(lab.rule(0).packets_sent, 3);
+    assert_eq!(lab.rule(0).packets_sent, 4);
     // One that checks out is believed.
     lab.send(&stale);
     assert_eq!(lab.drain(), [0u32; 0]);

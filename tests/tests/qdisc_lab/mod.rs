@@ -503,7 +503,9 @@ impl Lab {
     }
 
     pub(crate) fn instance(&self, instance: u32) -> bb_counters {
-        self.get_map(&self.queue().skel.maps.bbq_instances, instance)
+        let map = &self.queue().skel.maps.bbq_instances;
+        let value = map.lookup(&instance.to_ne_bytes(), MapFlags::ANY).unwrap();
+        bestby_bpf::instance_counters(&value.unwrap()).unwrap()
     }
 
     /// Sends one packet; returns its sequence number.

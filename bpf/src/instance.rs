@@ -1,0 +1,19 @@
+//! What an instance of the queue (`struct bbq_instance`) says to the outside.
+
+use crate::abi::bb_counters;
+use zerocopy::FromBytes as _;
+
+/// Counters of an instance from its value in `bbq_instances`; `None`: the value is too short.
+///
+/// A packet that is alone in the queue is counted when it leaves, or is so no longer. Here it counts
+/// as queued already, but for its bytes.
+#[must_use]
+pub fn instance_counters(value: &[u8]) -> Option<bb_counters> {
+    let (mut counters, rest) = bb_counters::read_from_prefix(value).ok()?;
+    let (alone, _) = u32::read_from_prefix(rest).ok()?;
+    if alone != 0 {
+        counters.packets_in = counters.packets_in.wrapping_add(1);
+        counters.queued = counters.queued.wrapping_add(1);
+    }
+    Some(counters)
+}

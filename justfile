@@ -34,7 +34,7 @@ fmt:
 lint:
     cargo fmt --all --check
     "$CLANG_FORMAT" --dry-run -Werror $({{c_files}})
-    shellcheck dev .ci/run tests/vm/run tests/vm/kernel tests/vm/suite tests/vm/selftest
+    shellcheck dev .ci/run bench/two-cpus tests/vm/run tests/vm/kernel tests/vm/suite tests/vm/selftest
     '{{just_executable()}}' _gen
     diff -u bpf/src/abi.rs target/abi.rs || { echo "bpf/src/abi.rs is not what 'just gen' makes of bb_abi.h" >&2; exit 1; }
     cargo clippy --quiet --workspace --all-targets -- -D warnings

@@ -184,7 +184,7 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		w->rtx_n = rule->rtx_n;
 	}
 	if (rule && !meta->flags) {
-		/* Nobody said anything before. */
+		/* Neither mark nor SO_TXTIME nor socket said anything. */
 		meta->lifetime = rule->lifetime_ns;
 		meta->priority = rule->priority;
 		meta->treatment = rule->treatment;

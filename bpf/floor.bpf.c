@@ -3,7 +3,7 @@
  * The floor: what any BPF qdisc with any classifier costs. `bestby-lab core
  * --only cost` shows it beside bestby's queue. Nothing of bestby loads it.
  *
- * The classifier looks at nothing. The Qdisc is a FIFO of FLOOR_SLOTS packets:
+ * The classifier looks at nothing. The Qdisc is a FIFO of FLOOR_PACKETS packets:
  * the least that can hold an skb between enqueue and dequeue.
  */
 #include "bb_compat.bpf.h"
@@ -11,9 +11,9 @@
 
 char _license[] SEC("license") = "GPL";
 
-#define FLOOR_SLOTS 1024 /* power of two */
+#define FLOOR_PACKETS 1024 /* power of two */
 
-struct floor_slot {
+struct floor_packet {
 	struct sk_buff __kptr *skb;
 	__u32 len;
 };
@@ -21,9 +21,9 @@ struct floor_slot {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
-	__type(value, struct floor_slot);
-	__uint(max_entries, FLOOR_SLOTS);
-} floor_slots SEC(".maps");
+	__type(value, struct floor_packet);
+	__uint(max_entries, FLOOR_PACKETS);
+} floor_packets SEC(".maps");
 
 /* Under the Qdisc's lock; one Qdisc at a time. */
 __u32 floor_in, floor_out;
@@ -37,17 +37,17 @@ int floor_classify(struct __sk_buff *skb)
 SEC("struct_ops/floor_enqueue")
 int BPF_PROG(floor_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
 {
-	__u32 key = floor_in & (FLOOR_SLOTS - 1);
-	struct floor_slot *slot = bpf_map_lookup_elem(&floor_slots, &key);
+	__u32 key = floor_in & (FLOOR_PACKETS - 1);
+	struct floor_packet *p = bpf_map_lookup_elem(&floor_packets, &key);
 
-	if (!slot || floor_in - floor_out == FLOOR_SLOTS) {
+	if (!p || floor_in - floor_out == FLOOR_PACKETS) {
 		bpf_qdisc_skb_drop(skb, to_free);
 		return 1; /* NET_XMIT_DROP */
 	}
-	slot->len = ((struct qdisc_skb_cb *)skb->cb)->pkt_len;
-	sch->qstats.backlog += slot->len;
+	p->len = ((struct qdisc_skb_cb *)skb->cb)->pkt_len;
+	sch->qstats.backlog += p->len;
 	sch->q.qlen++;
-	skb = bpf_kptr_xchg(&slot->skb, skb);
+	skb = bpf_kptr_xchg(&p->skb, skb);
 	if (skb) /* cannot be: the ring is not full */
 		bpf_qdisc_skb_drop(skb, to_free);
 	floor_in++;
@@ -57,16 +57,16 @@ int BPF_PROG(floor_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_s
 SEC("struct_ops/floor_dequeue")
 struct sk_buff *BPF_PROG(floor_dequeue, struct Qdisc *sch)
 {
-	__u32 key = floor_out & (FLOOR_SLOTS - 1);
-	struct floor_slot *slot = bpf_map_lookup_elem(&floor_slots, &key);
+	__u32 key = floor_out & (FLOOR_PACKETS - 1);
+	struct floor_packet *p = bpf_map_lookup_elem(&floor_packets, &key);
 	struct sk_buff *skb;
 
-	if (!slot || floor_in == floor_out)
+	if (!p || floor_in == floor_out)
 		return 0;
 	floor_out++;
 	sch->q.qlen--;
-	sch->qstats.backlog -= slot->len;
-	skb = bpf_kptr_xchg(&slot->skb, 0);
+	sch->qstats.backlog -= p->len;
+	skb = bpf_kptr_xchg(&p->skb, 0);
 	if (skb)
 		bpf_qdisc_bstats_update(sch, skb);
 	return skb;
@@ -82,9 +82,9 @@ SEC("struct_ops/floor_reset")
 void BPF_PROG(floor_reset, struct Qdisc *sch)
 {
 	while (floor_out != floor_in && bb_can_loop) {
-		__u32 key = floor_out++ & (FLOOR_SLOTS - 1);
-		struct floor_slot *slot = bpf_map_lookup_elem(&floor_slots, &key);
-		struct sk_buff *skb = slot ? bpf_kptr_xchg(&slot->skb, 0) : 0;
+		__u32 key = floor_out++ & (FLOOR_PACKETS - 1);
+		struct floor_packet *p = bpf_map_lookup_elem(&floor_packets, &key);
+		struct sk_buff *skb = p ? bpf_kptr_xchg(&p->skb, 0) : 0;
 
 		if (skb)
 			bpf_kfree_skb(skb);

@@ -31,8 +31,8 @@
  *
  * Invariants
  *  - packets in = sent + dropped + queued, for every rule, session and
- *    instance: counted here, under the Qdisc's lock, nowhere else. Rule and instance
- *    learn of a packet that is alone when it leaves, or is so no longer.
+ *    instance: counted here, under the Qdisc's lock, nowhere else. Rule, payload
+ *    type and instance count a packet that is alone when it leaves, or lines up.
  *  - A packet without a deadline is dropped for want of room only.
  *  - A packet's entry is in exactly one of: free list, never used, one list or chain, the
  *    doomed ones, alone.
@@ -190,7 +190,7 @@ bb_inline int bbq_is_alone(__u32 inst, struct bbq_instance *in, struct bb_iface 
 	       !in->users.members && in->bytes <= iface->limit_bytes && !bbq_dead(inst, q, p, now);
 }
 
-/* The packet that was alone is so no longer, or may not go yet. */
+/* The packet that was alone gets its place: another one came, or it may not go yet. */
 __noinline int bbq_line_up_alone(__u32 inst)
 {
 	struct bbq_instance *in = bbq_instance(inst);
@@ -273,7 +273,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	if (iface->overhead)
 		p->len = bb_wire_bytes(len, bbq_segments(skb), iface->overhead);
 	skb = bpf_kptr_xchg(&p->skb, skb);
-	if (skb) /* cannot be: a free one holds none */
+	if (skb) /* cannot be: an unused entry holds none */
 		bpf_qdisc_skb_drop(skb, to_free);
 
 	if (!departs && bbq_is_alone(inst, in, iface, p, q, now)) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::tc::{Link, MAJOR, Qdisc};
 
-/// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of memory.
+/// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of entries.
 const DEFAULT_LIMIT: u32 = 10_000;
 /// From this rate on (1 Gbit/s, in bytes/s) one CPU may not be enough for a shaped interface.
 const PARALLEL_RATE: u64 = 125_000_000;

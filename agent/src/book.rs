@@ -126,7 +126,8 @@ impl Book {
     }
 
     /// Gives each entry that has none an id, and returns these; `busy` says whether packets with an id are still
-    /// queued.
+    /// queued. One packet of each transmit queue may escape it: what waits alone there is counted when it leaves.
+    /// Should that last longer than a freed id rests, the packet counts for the id's next rule.
     ///
     /// # Errors
     /// All ids are taken.

@@ -227,7 +227,7 @@ struct bb_rtx {
 struct bb_rule {
 	__u64 lifetime_ns; /* 0 = nothing is said of it */
 	__u64 owd_default_ns; /* used when no RTT is known */
-	__u8 priority; /* or BB_PRIORITY_NONE */
+	__u8 priority; /* or BB_PRIORITY_NONE, which an entry never written does not say */
 	__u8 treatment;
 	__u8 flags; /* BB_RULE_* */
 	__u8 rtx_n; /* entries of rtx */

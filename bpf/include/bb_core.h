@@ -131,17 +131,18 @@ bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 
 /* ---- the control block ---- */
 
+#define BB_CB_DEADLINE_BITS 56
+
 /* The words of struct bb_cb: two of 64 bits, and bb_cb.adu. */
 #define bb_cb_first(rule_, session_, class_, flags_)                    \
 	((__u64)(__u16)(rule_) << 16 | (__u64)(__u16)(session_) << 32 | \
 	 (__u64)(__u8)(class_) << 48 | (__u64)(__u8)(flags_) << 56)
 #define bb_cb_second(deadline_, rtp_) \
-	((deadline_) & ((1ULL << BB_CB_DEADLINE_BITS) - 1) | (__u64)(rtp_) << BB_CB_DEADLINE_BITS)
-#define BB_CB_DEADLINE_BITS 56
+	(((deadline_) & ((1ULL << BB_CB_DEADLINE_BITS) - 1)) | (__u64)(rtp_) << BB_CB_DEADLINE_BITS)
 
 /*
  * What the lowest 16 bits of the first word must be. A multiplication lies between any
- * two words, so that no two overwritten ones make up for each other.
+ * two words, so that what overwrites some of them fits by chance only: one in 65,536.
  */
 bb_inline __u16 bb_cb_check(__u64 first, __u64 second, __u32 adu)
 {

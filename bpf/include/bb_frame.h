@@ -142,7 +142,7 @@ bb_inline int bb_seq_is_old(struct bb_stream *s, __u16 seq)
 	return 0;
 }
 
-/* Where the packet belongs; to which of s->adu in *which. */
+/* Where the packet belongs; *which says to which of s->adu. */
 bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, __u32 *which)
 {
 	__u64 head = *(volatile __u64 *)&s->head, limit;
@@ -181,8 +181,8 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 }
 
 /*
- * Begins an ADU, or joins the one that another CPU has just begun: which of s->adu
- * in *which. 0 where another CPU has begun one of another name.
+ * Begins an ADU, or joins the one that another CPU has just begun: *which of s->adu.
+ * 0 where another CPU has begun one of another name.
  */
 bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u32 *which)
 {

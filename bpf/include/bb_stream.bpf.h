@@ -528,12 +528,15 @@ static __always_inline struct bb_stream_adu *bb_adu_of(const struct bb_work *w)
 	return s ? &s->adu[w->adu_which & 1] : 0;
 }
 
-/* Mean size of the ADUs of the packet's stream; 0 = not known. */
+/*
+ * Mean size of the ADUs of the packet's stream; 0 = not known, and of a later fragment,
+ * since nothing here tells whether it is the last.
+ */
 static __always_inline __u32 bb_avg_bytes(const struct bb_work *w)
 {
 	struct bb_stream *s = w->stream == BB_STREAM_NONE ? 0 : bb_stream_at(w->stream);
 
-	return s ? s->avg_bytes : 0;
+	return s && !(w->packet.flags & BB_P_FRAG_LATER) ? s->avg_bytes : 0;
 }
 
 #endif /* BB_STREAM_BPF_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The one place where the qdisc drops, and where it counts. Every packet is
- * counted in once, and out once: sent, or dropped for one reason.
+ * The one place where the qdisc drops. Every packet is counted in once, and out once:
+ * sent, or dropped for one reason.
  */
 #ifndef BBQ_DROP_BPF_H
 #define BBQ_DROP_BPF_H
@@ -34,9 +34,9 @@ bb_inline struct bb_counters *bbq_rtp_counters(struct bbq_packet *p)
 }
 
 /*
- * Packet p is queued, and not alone: its rule, its payload type and this instance count it.
- * Its session and its socket do so at once: a session that has something queued is nobody
- * else's.
+ * Its rule, its payload type and this instance count packet p, when it is not alone or no
+ * longer. Its session and its socket counted it when it came: what a session has queued
+ * keeps its way in the table (BB_T_BUSY).
  */
 bb_inline void bbq_count_in(struct bbq_instance *in, struct bbq_packet *p)
 {

@@ -495,7 +495,7 @@ bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struc
 	}
 }
 
-/* Takes a free packet: its address, and its index in *idx; 0 = all are in use. */
+/* Takes an unused entry: its address, and its index in *idx; 0 = all are in use. */
 bb_inline struct bbq_packet *bbq_packet_take(struct bbq_instance *in, __u32 *idx)
 {
 	__u32 at = in->free;

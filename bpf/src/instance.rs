@@ -5,8 +5,9 @@ use zerocopy::FromBytes as _;
 
 /// Counters of an instance from its value in `bbq_instances`; `None`: the value is too short.
 ///
-/// A packet that is alone in the queue is counted when it leaves, or is so no longer. Here it counts
-/// as queued already, but for its bytes.
+/// A packet that is alone in the queue is counted when it leaves, or lines up with others. Here it counts
+/// as queued already, but for its bytes. The value is read while packets move: for the moment in which
+/// the packet leaves, it may be missing, or be there twice.
 #[must_use]
 pub fn instance_counters(value: &[u8]) -> Option<bb_counters> {
     let (mut counters, rest) = bb_counters::read_from_prefix(value).ok()?;

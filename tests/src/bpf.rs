@@ -172,7 +172,7 @@ impl Lab {
         self.get("bb_global", &which).unwrap()
     }
 
-    /// A session slot.
+    /// A session.
     #[must_use]
     pub fn session(&self, index: u16) -> bb_session {
         self.get("bb_sessions", &u32::from(index)).unwrap()

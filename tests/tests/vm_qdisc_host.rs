@@ -295,22 +295,30 @@ fn a_packet_that_is_alone_is_queued_like_others() {
     // counts it when it leaves.
     let mut lab = lab("one", BB_TRIAGE);
     lab.shut_link();
+    let payload_type = BB_RTP as u8 | 96;
     let alone = Packet {
         deadline: now_ns() + 100 * SECOND,
+        rtp: payload_type,
         ..Packet::default()
     };
     lab.send(&alone);
     assert_eq!(lab.instance(0).queued, 1);
+    assert_eq!(lab.session(10).queued, 1);
     assert_eq!(lab.rule(1).packets_in, 0);
+    assert_eq!(lab.payload_type(payload_type).packets_in, 0);
     assert!(lab.out.held() > 0);
     shell("tc qdisc del dev one0 root");
     assert_eq!(lab.out.held(), 0);
     let c = lab.instance(0);
     assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (0, 1));
     assert_conserved("interface", &c);
-    let c = lab.rule(1);
-    assert_eq!((c.packets_in, c.dropped[BB_DROP_EVICTED as usize]), (1, 1));
-    assert_conserved("rule", &c);
+    for (what, c) in [
+        ("rule", lab.rule(1)),
+        ("payload type", lab.payload_type(payload_type)),
+    ] {
+        assert_eq!((c.packets_in, c.dropped[BB_DROP_EVICTED as usize]), (1, 1));
+        assert_conserved(what, &c);
+    }
 
     shell("tc qdisc replace dev one0 root bbone");
     let later = lab.send(&alone);
@@ -327,6 +335,11 @@ fn a_packet_that_is_alone_is_queued_like_others() {
     assert_eq!((c.packets_sent, c.queued), (3, 0));
     assert_conserved("interface", &c);
     assert_conserved("rule", &lab.rule(1));
+    // Nothing is in its way: it is alone until it leaves.
+    let passed = lab.send(&alone);
+    assert_eq!(lab.drain(), [passed]);
+    let c = lab.payload_type(payload_type);
+    assert_eq!((c.packets_in, c.packets_sent, c.queued), (3, 2, 0));
 }
 
 #[test]
@@ -353,27 +366,38 @@ fn a_qdisc_whose_creation_fails_leaves_the_one_that_runs_in_charge() {
 
 #[test]
 fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
+    upgrade("upg", 500);
+}
+
+#[test]
+fn an_upgrade_keeps_a_packet_that_is_alone() {
+    upgrade("upa", 1);
+}
+
+/// Queues so many packets, grafts the queue of newer programs over the older one's, and has all sent.
+fn upgrade(name: &str, count: u32) {
+    let [older, newer] = ["a", "b"].map(|letter| format!("bb{name}{letter}"));
     let options = Options {
         method: BB_RING_SFDPS2,
         ..Options::default()
     };
-    let mut lab = Lab::bare("upg", &options);
+    let mut lab = Lab::bare(name, &options);
     let pins = lab.pins.join("iface");
     std::fs::create_dir_all(&pins).unwrap();
     let first = load(
         &lab.pins,
         &lab.device,
         lab.slot,
-        "bbupga",
+        &older,
         options.limit,
         1,
         Some(&pins),
     );
-    shell("tc qdisc replace dev upg0 root bbupga");
+    shell(&format!("tc qdisc replace dev {name}0 root {older}"));
     lab.queue = Some(first);
     lab.shut_link();
     let deadline = now_ns() + 50 * SECOND;
-    let mut want: Vec<_> = (0..500)
+    let mut want: Vec<_> = (0..count)
         .map(|_| {
             lab.send(&Packet {
                 deadline,
@@ -381,38 +405,40 @@ fn an_upgrade_keeps_every_queued_packet_and_the_counters() {
             })
         })
         .collect();
-    assert_eq!(lab.instance(0).queued, 500);
+    assert_eq!(lab.instance(0).queued, u64::from(count));
 
     let second = load(
         &lab.pins,
         &lab.device,
         lab.slot,
-        "bbupgb",
+        &newer,
         options.limit,
         1,
         Some(&pins),
     );
     let old = lab.queue.replace(second);
-    shell("tc qdisc replace dev upg0 root bbupgb");
+    shell(&format!("tc qdisc replace dev {name}0 root {newer}"));
     drop(old);
-    assert_eq!(lab.instance(0).queued, 500);
+    assert_eq!(lab.instance(0).queued, u64::from(count));
     // The link is as busy as it was: the newer queue runs, and sends nothing yet.
     let packet = Packet {
         deadline,
         ..Packet::default()
     };
     want.push(lab.send(&packet));
-    assert_eq!(lab.instance(0).queued, 501);
+    assert_eq!(lab.instance(0).queued, u64::from(count) + 1);
     want.push(lab.open_link(&packet));
     assert_eq!(lab.drain(), want);
     let c = lab.instance(0);
     assert_eq!(
         (c.packets_in, c.packets_sent, dropped(&c), c.queued),
-        (502, 502, 0, 0)
+        (u64::from(count) + 2, u64::from(count) + 2, 0, 0)
     );
-    let shown = shell("tc -s qdisc show dev upg0");
+    assert_conserved("rule", &lab.rule(1));
+    assert_eq!(lab.rule(1).packets_in, c.packets_in);
+    let shown = shell(&format!("tc -s qdisc show dev {name}0"));
     assert!(
-        shown.contains("bbupgb") && shown.contains("backlog 0b 0p"),
+        shown.contains(&newer) && shown.contains("backlog 0b 0p"),
         "{shown}"
     );
 }

@@ -21,9 +21,10 @@ fn a_control_block_that_another_program_wrote_to_is_plain_traffic() {
     let stale = Packet {
         deadline: now_ns() - SECOND,
         adu: 0x5000_0001,
+        rtp: BB_RTP as u8 | 96,
         ..Packet::default()
     };
-    // cb[4] = 0, as other tcx programs do it; then the first word; then all of them.
+    // cb[4] = 0, as other tcx programs do it; then half of the second word and of the first; then all.
     for (words, counter) in [
         (4..5, BB_G_BAD_CB),
         (3..4, BB_G_BAD_CB),

@@ -9,6 +9,11 @@ export CLANG_FORMAT := env("CLANG_FORMAT", "clang-format-19")
 # ours; vmlinux.h is not
 c_files := "find bpf tests/vm -name target -prune -o \\( -name '*.c' -o -name 'bb*.h' \\) -print"
 
+# made by ./dev
+python := justfile_directory() / "target/tools/bin/python"
+export PYTHONPATH := justfile_directory() / "bench"
+cog := "from report.docs import against, best, table"
+
 # the recipes
 default:
     @'{{just_executable()}}' --list --unsorted
@@ -38,6 +43,13 @@ lint:
     '{{just_executable()}}' _gen
     diff -u bpf/src/abi.rs target/abi.rs || { echo "bpf/src/abi.rs is not what 'just gen' makes of bb_abi.h" >&2; exit 1; }
     cargo clippy --quiet --workspace --all-targets -- -D warnings
+    '{{python}}' -m ruff check --quiet bench/report
+    '{{python}}' -m ruff format --quiet --check bench/report
+    '{{python}}' -m cogapp --check --check-fail-msg "./dev docs puts the tables there" -p "{{cog}}" docs/results.md
+
+# puts the tables into docs/results.md
+docs:
+    '{{python}}' -m cogapp -r -p "{{cog}}" docs/results.md
 
 # tests that need no privilege; part of a test's name selects
 test-unit *FILTER:
@@ -70,13 +82,18 @@ demo *ARGS: build
     case " $(id -u) $* " in " 0 "* | *" --vm "*) sudo= ;; esac
     exec $sudo target/release/bestby-demo "$@"
 
-# the figures of the conference mix and the cost per packet, in virtual time
+# instructions per packet and memory, in virtual time
 bench-core *ARGS: build
     tests/vm/run --icount --timeout 3000 -- target/release/bestby-lab core "$@"
 
-# the lab's quick profile in virtual time; ends with the report's path
+# the lab's quick profile in virtual time; ends with the page's path
 bench *ARGS: build
     target/release/bestby-lab run --vm --if-changed anew --out target/bench/quick "$@" bench/scenarios/quick.toml
+    '{{python}}' -m report page target/bench/quick
+
+# tables and pages of results: `./dev report --help`
+report *ARGS:
+    '{{python}}' -m report "$@"
 
 # all scenarios with the papers' repetitions: half a day to a day on two cores; interrupted, it goes on
 bench-full *ARGS: build
@@ -85,7 +102,8 @@ bench-full *ARGS: build
     # DCCP left the kernel after 6.15.
     target/release/bestby-lab run --vm --kernel 6.12 --out target/bench/full "$@" bench/scenarios/sfdps-dccp.toml
     set -- "$@" $(ls bench/scenarios/*.toml | grep -v /sfdps-dccp)
-    exec target/release/bestby-lab run --vm --out target/bench/full "$@"
+    target/release/bestby-lab run --vm --out target/bench/full "$@"
+    '{{python}}' -m report page target/bench/full
 
 # what this machine can do
 doctor *ARGS: build

@@ -3,15 +3,13 @@
 
 use std::{
     env, fs,
-    io::{BufRead as _, BufReader},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{cleanup, netns, netns::Netns, run, wait::Wait};
 
@@ -161,41 +159,12 @@ impl Agent {
         let text = self.bestby(&format!("--json {words}"))?;
         serde_json::from_str(&text).with_context(|| format!("`bestby --json {words}`: {text}"))
     }
-}
 
-impl Agent {
     /// Lets the agent stand still until the guard is dropped; packets do not need it.
     pub fn pause(&self) -> Result<Paused> {
         let pid = self.child.id() as libc::pid_t;
         signal(pid, libc::SIGSTOP).context("stopping the agent for a while")?;
         Ok(Paused(pid))
-    }
-
-    /// Collects drop notices from now on.
-    pub fn events(&self) -> Result<Events> {
-        let mut child = Command::new(&self.cli)
-            .arg("--socket")
-            .arg(&self.socket)
-            .args(["--json", "events"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("starting `bestby events`")?;
-        let pipe = child
-            .stdout
-            .take()
-            .context("no pipe from `bestby events`")?;
-        let reader = thread::spawn(move || {
-            BufReader::new(pipe)
-                .lines()
-                .map_while(Result::ok)
-                .collect::<Vec<String>>()
-        });
-        Ok(Events {
-            child,
-            reader: Some(reader),
-        })
     }
 }
 
@@ -217,52 +186,6 @@ fn signal(pid: libc::pid_t, signal: libc::c_int) -> std::io::Result<()> {
         Ok(())
     } else {
         Err(std::io::Error::last_os_error())
-    }
-}
-
-/// `bestby events` at work; ended when dropped.
-#[derive(Debug)]
-pub struct Events {
-    child: Child,
-    reader: Option<thread::JoinHandle<Vec<String>>>,
-}
-
-impl Events {
-    /// Ends the collection: for each drop its time (ns of CLOCK_MONOTONIC) and by how
-    /// many ns the packet was late (negative: it was not). An error if some notices
-    /// were suppressed: then this is not the whole truth.
-    pub fn stop(mut self) -> Result<Vec<(u64, i64)>> {
-        self.child.kill().context("ending `bestby events`")?;
-        self.child.wait()?;
-        let Some(reader) = self.reader.take() else {
-            return Ok(Vec::new());
-        };
-        let lines = reader
-            .join()
-            .map_err(|_| anyhow!("reading `bestby events` panicked"))?;
-        lines.iter().map(|line| notice(line)).collect()
-    }
-}
-
-fn notice(line: &str) -> Result<(u64, i64)> {
-    let event: serde_json::Value = serde_json::from_str(line)
-        .with_context(|| format!("`bestby --json events` printed: {line}"))?;
-    let number = |name: &str| {
-        event[name]
-            .as_i64()
-            .with_context(|| format!("no number `{name}` in the notice {line}"))
-    };
-    if number("suppressed")? != 0 {
-        bail!("drop notices were suppressed: raise events_per_s");
-    }
-    Ok((number("time_ns")? as u64, number("late_ns")?))
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        // Both fail when `stop` came first, as they may.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -311,7 +234,7 @@ fn remove_pins(directory: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::{thread, time::Instant};
 
     use super::*;
 
@@ -332,13 +255,5 @@ mod tests {
         assert!(waiting.join().expect("joined").is_err());
         // A process that is gone.
         assert_eq!(threads(u32::MAX), "");
-    }
-
-    #[test]
-    fn notices_are_read_and_gaps_refused() {
-        let line = r#"{"time_ns":12,"late_ns":-3,"suppressed":0}"#;
-        assert_eq!(notice(line).expect("a notice"), (12, -3));
-        assert!(notice(r#"{"time_ns":12,"late_ns":-3,"suppressed":1}"#).is_err());
-        assert!(notice("{}").is_err());
     }
 }

@@ -14,11 +14,6 @@ const INSTALL: &str = "install it (Debian: apt install ffmpeg)";
 /// first picture that is there would stand where the first of all should.
 const COMMON: &str = "-hide_banner -v fatal -nostdin -copyts";
 
-/// Whether there is an ffmpeg to decode with.
-pub(crate) fn is_here() -> bool {
-    run::sh("ffmpeg -version").is_ok()
-}
-
 /// Fails with what to do unless ffmpeg can encode and decode media.
 pub(crate) fn check() -> Result<()> {
     let encoders = run::sh("ffmpeg -hide_banner -encoders").with_context(|| {

@@ -9,8 +9,8 @@
 //! - [`tfrc`], [`dccp`], [`competing`]: the congestion control that SFDPS worked on, the
 //!   kernel's own, and the TCP flows beside it;
 //! - [`bound`]: what no queue can beat, and schedulers without a kernel;
-//! - [`measure`], [`records`], [`report`]: what came of it;
-//! - [`scenario`], [`series`]: files that say what is run, and all their runs;
+//! - [`measure`], [`records`], [`columns`]: what came of it;
+//! - [`scenario`], [`series`]: files that say what is run, and all their runs, for `bench/report` to judge;
 //! - [`demo`]: the same gain on real media;
 //! - [`core`]: the figures that every change of the data path is held against.
 
@@ -19,6 +19,7 @@ pub mod say;
 
 pub mod bestby;
 pub mod bound;
+pub mod columns;
 pub mod competing;
 pub mod core;
 pub mod dccp;
@@ -26,15 +27,16 @@ mod decoder;
 pub mod demo;
 pub mod measure;
 pub mod pktgen;
+mod provenance;
 pub mod queue;
 pub mod records;
-pub mod report;
 pub mod scenario;
 pub mod series;
 pub mod slip;
 pub mod sniff;
 pub mod srt;
 pub mod sys;
+mod table;
 pub mod tfrc;
 pub mod topology;
 pub mod traffic;

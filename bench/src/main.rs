@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bestby_lab::{bound, cleanup, core, note, report, series, series::archive};
+use bestby_lab::{bound, cleanup, core, note, series};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -16,22 +16,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The figures that every change of the data path is held against: conference
-    /// mix, stall, cost per packet, memory. Run it in virtual time:
+    /// The figures that every change of the data path is held against: cost per packet,
+    /// memory. Run it in virtual time:
     /// `tests/vm/run --icount -- target/release/bestby-lab core`.
     Core(core::Options),
-    /// Runs scenario files (see bench/scenarios) and writes raw records, a summary and a
-    /// report. Interrupted, it goes on where it stopped when it is started again.
+    /// Runs scenario files (see bench/scenarios) and writes one `runs.parquet` for each.
+    /// Interrupted, it goes on where it stopped when it is started again.
     Run(series::Options),
-    /// Makes summary and report anew from the runs in a results' directory, finished or not,
-    /// or prints tables of them.
-    Report(report::Options),
-    /// Writes what is kept of a results' directory, without the per-packet records, to one
-    /// file per scenario.
-    Archive(archive::ArchiveOptions),
-    /// Makes a results' directory of such files: `report` reads it, and `run` adds the runs
-    /// that are missing.
-    Restore(archive::RestoreOptions),
     /// Schedulers against the clairvoyant bound, without a kernel.
     Study(bound::study::Options),
 }
@@ -52,9 +43,6 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Core(options) => core::run(&options),
         Command::Run(options) => series::run(&options),
-        Command::Report(options) => report::run(&options),
-        Command::Archive(options) => archive::archive(&options),
-        Command::Restore(options) => archive::restore(&options),
         Command::Study(options) => bound::study::run(&options),
     }
 }

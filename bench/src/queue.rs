@@ -14,12 +14,8 @@ use crate::{
     bestby,
     netns::Netns,
     sys::{MILLI, SECOND},
-    topology::{self, Path},
     traffic::sender::Marking,
 };
-
-/// The lab counts drop notices: none may be suppressed, however many come at once.
-const EVERY_NOTICE: &str = "[agent]\nevents_per_s = 1000000\n";
 
 /// ns of the link that a shaper may make up for after an idle time: BB_PACE_CREDIT_NS.
 const CREDIT: u64 = MILLI;
@@ -75,33 +71,6 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// All peers in the kernel in the order of the report.
-    pub fn peers() -> Vec<Self> {
-        vec![
-            Self::Pfifo(5),
-            Self::Pfifo(32),
-            Self::Pfifo(1000),
-            Self::FqCodel,
-            Self::Fq,
-            Self::CakeBesteffort,
-            Self::CakeDiffserv4,
-            Self::Prio,
-            Self::EtfDeadline,
-        ]
-    }
-
-    /// bestby in both modes and with every method.
-    pub fn bestby() -> Vec<Self> {
-        METHODS
-            .into_iter()
-            .map(|method| Self::Bestby {
-                method: method.into(),
-                limit: None,
-            })
-            .chain([Self::BestbyTc])
-            .collect()
-    }
-
     /// Its name in tables and scenario files.
     pub fn name(&self) -> String {
         match self {
@@ -157,12 +126,6 @@ impl Queue {
             },
             _ => Marking::default(),
         }
-    }
-
-    /// Puts the queue on the path's device at `rate` bit/s; gone when dropped.
-    pub fn install<'a>(&self, path: &'a Path, rate: u64) -> Result<Installed<'a>> {
-        let far = (topology::RECEIVER, path.owd);
-        Installed::on(self, path.sender(), topology::DEVICE, rate, far)
     }
 }
 
@@ -269,26 +232,7 @@ pub struct Installed<'a> {
 }
 
 impl<'a> Installed<'a> {
-    /// Puts `queue` on `device` inside `ns` at `rate` bit/s. `far` is the receiver and
-    /// its one-way delay in ns: what an RTT feed would tell bestby, as it was measured
-    /// on the idle path.
-    pub fn on(
-        queue: &Queue,
-        ns: &'a Netns,
-        device: &str,
-        rate: u64,
-        (receiver, owd): (Ipv4Addr, u64),
-    ) -> Result<Self> {
-        let told = Told {
-            rate,
-            session_rate: None,
-            owd,
-            receivers: &[receiver],
-        };
-        Self::told(queue, ns, device, &told)
-    }
-
-    /// The same with all that the queue is told.
+    /// Puts `queue` on `device` inside `ns`; gone when dropped.
     pub fn told(queue: &Queue, ns: &'a Netns, device: &str, told: &Told<'_>) -> Result<Self> {
         Self::sharing(queue, ns, device, told, &mut None)
     }
@@ -360,7 +304,7 @@ impl<'a> Installed<'a> {
         let agent = match running {
             Some(agent) => Rc::clone(agent),
             None => {
-                let agent = bestby::Agent::start_with(ns, "lab", EVERY_NOTICE)?;
+                let agent = bestby::Agent::start(ns, "lab")?;
                 Rc::clone(running.insert(Rc::new(agent)))
             }
         };
@@ -388,12 +332,6 @@ impl<'a> Installed<'a> {
     /// bestby's own agent, when this is a queue of bestby.
     pub fn agent(&self) -> Option<&bestby::Agent> {
         self.agent.as_deref()
-    }
-
-    /// What the kernel says of the queue (`tc -s qdisc show`).
-    pub fn statistics(&self) -> Result<String> {
-        self.ns
-            .sh("tc", &format!("-s qdisc show dev {}", self.device))
     }
 }
 
@@ -425,12 +363,24 @@ mod tests {
             method: "sfdps1".into(),
             limit: Some(5),
         };
-        for queue in Queue::bestby()
-            .into_iter()
-            .chain(Queue::peers())
-            .chain([false, true].map(|paced| Queue::Srt { paced }))
-            .chain([limited])
-        {
+        let bestby = METHODS.map(|method| Queue::Bestby {
+            method: method.into(),
+            limit: None,
+        });
+        let others = [
+            limited,
+            Queue::BestbyTc,
+            Queue::Pfifo(5),
+            Queue::FqCodel,
+            Queue::Fq,
+            Queue::CakeBesteffort,
+            Queue::CakeDiffserv4,
+            Queue::Prio,
+            Queue::EtfDeadline,
+            Queue::Srt { paced: false },
+            Queue::Srt { paced: true },
+        ];
+        for queue in bestby.into_iter().chain(others) {
             let name = queue.name();
             assert_eq!(name.parse::<Queue>().expect(&name), queue);
             let json = serde_json::to_string(&queue).expect("JSON");

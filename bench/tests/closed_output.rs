@@ -25,9 +25,4 @@ fn a_closed_output_ends_the_lab_quietly() {
     let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/sweep.toml");
     let scenario = scenario.to_string_lossy();
     ends_quietly(&["run", &scenario, "--list"]);
-    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs/stall.jsonl");
-    let directory = tempfile::tempdir().expect("a directory");
-    let directory = directory.path().to_string_lossy();
-    ends_quietly(&["restore", &archive.to_string_lossy(), "--out", &directory]);
-    ends_quietly(&["report", &directory]);
 }

@@ -57,38 +57,6 @@ fn a_wrong_scenario_is_named_with_file_line_and_what_would_be_right() {
 }
 
 #[test]
-fn a_report_of_chosen_cells_needs_a_table_and_cells() {
-    let lab = |command: &str, directory: &Path, arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_bestby-lab"))
-            .args([command, &directory.to_string_lossy()])
-            .args(arguments)
-            .output()
-            .expect("started");
-        let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code(), words)
-    };
-    let empty = tempfile::tempdir().expect("a directory");
-    // The page has all cells: the words would do nothing.
-    let (status, words) = lab("report", empty.path(), &["--only", "load=2"]);
-    assert_eq!(status, Some(2), "{words}");
-    assert!(words.contains("--table"), "{words}");
-    let runs = tempfile::tempdir().expect("a directory");
-    let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/runs/stall.jsonl");
-    let out = runs.path().to_string_lossy();
-    let (status, words) = lab("restore", Path::new(archive), &["--out", &out]);
-    assert_eq!(status, Some(0), "{words}");
-    for option in ["--best", "--table"] {
-        let (status, words) = lab("report", empty.path(), &[option]);
-        assert_eq!(status, Some(1), "{words}");
-        assert!(words.contains("holds no runs of the lab"), "{words}");
-        let (status, words) = lab("report", runs.path(), &[option, "--only", "load=77"]);
-        assert_eq!(status, Some(1), "{words}");
-        assert!(words.contains("no cell's id"), "{words}");
-    }
-    assert_eq!(fs::read_dir(empty.path()).expect("read").count(), 0);
-}
-
-#[test]
 fn an_out_that_cannot_be_written_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let words = words(directory.path(), SCENARIO, &["--out", "x.toml/out"]);

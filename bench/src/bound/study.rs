@@ -17,8 +17,8 @@ use super::{
     simulate::Errors,
 };
 use crate::{
-    report::Table,
     sys::MILLI,
+    table::Table,
     traffic::{
         Class, Schedule, conference, gop,
         media::{self, Layers},

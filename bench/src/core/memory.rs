@@ -8,10 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use serde::{Deserialize, Serialize};
 
-use super::{Options, Target};
-use crate::{bestby::Agent, netns, netns::Netns, report::Table};
+use super::Target;
+use crate::{bestby::Agent, netns, netns::Netns, table::Table};
 
 const BPF_MAP_GET_NEXT_ID: libc::c_long = 12;
 const BPF_MAP_GET_FD_BY_ID: libc::c_long = 14;
@@ -19,7 +18,7 @@ const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const MIB: f64 = 1048576.0;
 
 /// One map.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Map {
     /// Its name, at most 15 characters.
     pub name: String,
@@ -28,7 +27,7 @@ pub struct Map {
 }
 
 /// What attaching one interface took.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Memory {
     /// Maps that exist once, however many interfaces are attached.
     pub shared: Vec<Map>,
@@ -75,24 +74,23 @@ fn bpf(command: libc::c_long, attr: &mut Attr) -> io::Result<libc::c_long> {
 /// All maps of the kernel by id.
 fn maps() -> Result<BTreeMap<u32, Map>> {
     let mut maps = BTreeMap::new();
+    let words = |id| Attr {
+        words: [id, 0, 0, 0],
+    };
+    let gone = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
     let mut id = 0;
     loop {
-        let mut attr = Attr {
-            words: [id, 0, 0, 0],
-        };
-        match bpf(BPF_MAP_GET_NEXT_ID, &mut attr) {
-            Ok(_) => id = attr.words[1],
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(maps),
+        let mut next = words(id);
+        match bpf(BPF_MAP_GET_NEXT_ID, &mut next) {
+            Ok(_) => id = next.words[1],
+            Err(error) if gone(&error) => return Ok(maps),
             Err(error) => return Err(error).context("listing BPF maps (needs CAP_SYS_ADMIN)"),
         }
-        let mut attr = Attr {
-            words: [id, 0, 0, 0],
-        };
-        let fd = match bpf(BPF_MAP_GET_FD_BY_ID, &mut attr) {
+        let fd = match bpf(BPF_MAP_GET_FD_BY_ID, &mut words(id)) {
             // SAFETY: the call returned a new descriptor that nobody else owns.
             Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd as i32) },
             // Gone since it was listed.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
+            Err(error) if gone(&error) => continue,
             Err(error) => return Err(error).context("opening a BPF map"),
         };
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))
@@ -101,13 +99,8 @@ fn maps() -> Result<BTreeMap<u32, Map>> {
             .lines()
             .find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok())
             .context("no memlock in a map's fdinfo")?;
-        maps.insert(
-            id,
-            Map {
-                name: name(&fd)?,
-                bytes,
-            },
-        );
+        let name = name(&fd)?;
+        maps.insert(id, Map { name, bytes });
     }
 }
 
@@ -134,7 +127,7 @@ fn name(fd: &OwnedFd) -> Result<String> {
 }
 
 /// Starts the agent, attaches one interface, and looks at what is new.
-pub fn run(options: &Options) -> Result<Memory> {
+pub fn run() -> Result<Memory> {
     let (a, b) = (Netns::new("ma")?, Netns::new("mb")?);
     netns::veth((&a, "s0", "10.79.0.1/24"), (&b, "r0", "10.79.0.2/24"))?;
     let before = maps()?;
@@ -143,19 +136,15 @@ pub fn run(options: &Options) -> Result<Memory> {
     agent.bestby("iface attach s0 --mode qdisc --rate 10mbit")?;
     let attached = maps()?;
     agent.bestby("iface detach s0")?;
-    options.progress("one interface attached with default limits");
-    let new = |after: &BTreeMap<u32, Map>, before: &BTreeMap<u32, Map>| {
-        let mut list: Vec<Map> = after
-            .iter()
-            .filter(|(id, _)| !before.contains_key(id))
-            .map(|(_, map)| map.clone())
-            .collect();
+    let new = |mut after: BTreeMap<u32, Map>, before: &BTreeMap<u32, Map>| {
+        after.retain(|id, _| !before.contains_key(id));
+        let mut list: Vec<Map> = after.into_values().collect();
         list.sort_by_key(|map| std::cmp::Reverse(map.bytes));
         list
     };
     Ok(Memory {
-        shared: new(&started, &before),
-        interface: new(&attached, &started),
+        interface: new(attached, &started),
+        shared: new(started, &before),
     })
 }
 
@@ -163,20 +152,15 @@ pub fn run(options: &Options) -> Result<Memory> {
 pub fn render(memory: &Memory) -> String {
     let mut table = Table::new(&["map", "KiB", ""]);
     for (list, what) in [(&memory.shared, "shared"), (&memory.interface, "interface")] {
+        let mut row = |name: String, bytes: u64| {
+            table.row(vec![name, (bytes / 1024).to_string(), what.into()]);
+        };
         let (large, small): (Vec<&Map>, Vec<&Map>) = list.iter().partition(|m| m.bytes >= 65536);
         for map in large {
-            table.row(vec![
-                map.name.clone(),
-                (map.bytes / 1024).to_string(),
-                what.into(),
-            ]);
+            row(map.name.clone(), map.bytes);
         }
-        let rest: u64 = small.iter().map(|m| m.bytes).sum();
-        table.row(vec![
-            format!("{} smaller", small.len()),
-            (rest / 1024).to_string(),
-            what.into(),
-        ]);
+        let rest = small.iter().map(|m| m.bytes).sum();
+        row(format!("{} smaller", small.len()), rest);
     }
     format!(
         "\nMemory of one attached interface, default limits: {:.2} MiB\n{}",
@@ -186,10 +170,7 @@ pub fn render(memory: &Memory) -> String {
 }
 
 /// What must hold of it.
-pub fn targets(memory: &Memory) -> Vec<Target> {
-    vec![Target::at_most(
-        "memory of one interface, MiB",
-        memory.bytes() as f64 / MIB,
-        32.0,
-    )]
+pub(super) fn target(memory: &Memory) -> Target {
+    let what = "memory of one interface, MiB".to_owned();
+    Target::at_most(what, memory.bytes() as f64 / MIB, 32.0)
 }

@@ -42,26 +42,6 @@ impl QueueCounters {
         let counters = stats.get("interfaces")?.get(device)?;
         serde_json::from_value(counters.clone()).ok()
     }
-
-    /// Adds another run's.
-    pub fn add(&mut self, other: &Self) {
-        let Dropped {
-            stale,
-            adu,
-            overflow,
-            evicted,
-            predicted,
-        } = other.dropped;
-        self.packets_in += other.packets_in;
-        self.packets_sent += other.packets_sent;
-        self.bytes_sent += other.bytes_sent;
-        self.sent_stale += other.sent_stale;
-        self.dropped.stale += stale;
-        self.dropped.adu += adu;
-        self.dropped.overflow += overflow;
-        self.dropped.evicted += evicted;
-        self.dropped.predicted += predicted;
-    }
 }
 
 #[cfg(test)]
@@ -69,17 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_found_by_device_and_add_up() {
+    fn counters_are_found_by_device() {
         let stats = serde_json::json!({"interfaces": {"s0": {
             "packets_in": 10, "bytes_in": 1000, "packets_sent": 7, "bytes_sent": 700,
             "queued": 0, "sent_stale": 1,
             "dropped": {"stale": 2, "adu": 1, "overflow": 0, "evicted": 0, "predicted": 0},
         }}});
-        let mut counters = QueueCounters::from_stats(&stats, "s0").expect("s0 is there");
+        let counters = QueueCounters::from_stats(&stats, "s0").expect("s0 is there");
         assert_eq!((counters.packets_sent, counters.dropped.stale), (7, 2));
         assert_eq!(QueueCounters::from_stats(&stats, "s1"), None);
-        counters.add(&counters.clone());
-        assert_eq!((counters.packets_in, counters.sent_stale), (20, 2));
-        assert_eq!((counters.dropped.stale, counters.dropped.adu), (4, 2));
     }
 }

@@ -3,10 +3,8 @@
 mod counters;
 pub mod fairness;
 mod judge;
-pub mod statistics;
 
 pub use counters::{Dropped, QueueCounters};
-use fairness::TcpShare;
 pub use judge::{judge, judge_after};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +53,10 @@ pub struct Measures {
     pub audio: [u64; 2],
     /// Video packets offered / arrived by their deadline.
     pub video: [u64; 2],
+    /// Audio packets that arrived, late or not.
+    pub audio_received: u64,
+    /// Video packets that did.
+    pub video_received: u64,
     /// Video frames offered / complete, every packet by its deadline.
     pub frames: [u64; 2],
     /// Data packets offered / arrived by their deadline.
@@ -95,7 +97,7 @@ pub struct Measures {
     /// two streams.
     pub worst_stream: Option<f64>,
     /// What the queue says of itself over the whole run; bestby's only.
-    pub queue: Option<QueueCounters>,
+    pub counters: Option<QueueCounters>,
     /// What SRT says of itself over the whole run; of SRT only.
     #[serde(default)]
     pub srt: Option<srt::Counters>,
@@ -106,7 +108,7 @@ pub struct Measures {
     #[serde(default)]
     pub picture: Option<Picture>,
     /// Part of the bytes on the wire delivered that was TCP's, where TCP flows competed.
-    pub tcp_share: Option<TcpShare>,
+    pub tcp_share: Option<f64>,
     /// Packets that the sender's own socket refused (never offered to the queue).
     pub would_block: u64,
     /// Packets that the kernel refused otherwise.
@@ -131,11 +133,6 @@ impl Measures {
         percent(self.audio)
     }
 
-    /// Video packets on time, in percent.
-    pub fn video_on_time(&self) -> f64 {
-        percent(self.video)
-    }
-
     /// Complete video frames on time, in percent.
     pub fn frames_on_time(&self) -> f64 {
         percent(self.frames)
@@ -145,118 +142,6 @@ impl Measures {
     pub fn data_on_time(&self) -> f64 {
         percent(self.data)
     }
-
-    /// Complete ADUs of all classes on time, in percent.
-    pub fn adus_on_time(&self) -> f64 {
-        percent(self.adus)
-    }
-
-    /// Stale arrivals in percent of the packets offered.
-    pub fn stale_percent(&self) -> f64 {
-        percent([self.sent, self.stale_arrivals])
-    }
-
-    /// A count that is more than what it is a part of, in words; `None` if all is sound.
-    pub fn contradiction(&self) -> Option<String> {
-        let counted = [
-            ("audio", self.audio),
-            ("video", self.video),
-            ("frames", self.frames),
-            ("data", self.data),
-            ("objects", self.objects),
-            ("adus", self.adus),
-            ("stale_arrivals", [self.sent, self.stale_arrivals]),
-            ("dropped", [self.sent, self.dropped]),
-            ("received_bytes", [self.offered_bytes, self.received_bytes]),
-            ("stale_bytes", [self.received_bytes, self.stale_bytes]),
-            ("useful_bytes", [self.received_bytes, self.useful_bytes]),
-        ];
-        let pictures = self.picture.iter().flat_map(|picture| {
-            let part = |name, part| (name, [picture.pictures, part]);
-            [
-                part("decoded", picture.decoded),
-                part("intact", picture.intact),
-            ]
-        });
-        let left = self.tfrc.map(|tfrc| ("lost", [tfrc.left, tfrc.lost]));
-        let found = counted.into_iter().chain(pictures).chain(left);
-        let share = self.tcp_share.map(|share| share.wire);
-        match (more_than_the_whole(found), share) {
-            (None, Some(share)) if !(0.0..=1.0).contains(&share) => {
-                Some(format!("tcp_share: {share} of 1"))
-            }
-            (found, _) => found,
-        }
-    }
-
-    /// Several runs as one: counts are added; delays, rates and indices averaged over the
-    /// runs that have them; maxima kept.
-    pub fn merge(runs: &[Self]) -> Self {
-        let mut all = Self::default();
-        let count = runs.len().max(1) as f64;
-        for run in runs {
-            all.sent += run.sent;
-            for (sum, part) in [
-                (&mut all.audio, run.audio),
-                (&mut all.video, run.video),
-                (&mut all.frames, run.frames),
-                (&mut all.data, run.data),
-                (&mut all.objects, run.objects),
-                (&mut all.adus, run.adus),
-            ] {
-                sum[0] += part[0];
-                sum[1] += part[1];
-            }
-            all.stale_arrivals += run.stale_arrivals;
-            all.offered_bytes += run.offered_bytes;
-            all.received_bytes += run.received_bytes;
-            all.stale_bytes += run.stale_bytes;
-            all.useful_bytes += run.useful_bytes;
-            all.dropped += run.dropped;
-            all.duplicates += run.duplicates;
-            all.latest_ms = all.latest_ms.max(run.latest_ms);
-            all.goodput_kbit += run.goodput_kbit / count;
-            for (sum, part) in [
-                (&mut all.audio_delay, run.audio_delay),
-                (&mut all.video_delay, run.video_delay),
-                (&mut all.data_delay, run.data_delay),
-            ] {
-                sum.p50 += part.p50 / count;
-                sum.p95 += part.p95 / count;
-                sum.p99 += part.p99 / count;
-                sum.max = sum.max.max(part.max);
-            }
-            all.would_block += run.would_block;
-            all.refused += run.refused;
-            all.sender_late_ms = all.sender_late_ms.max(run.sender_late_ms);
-            if let Some(srt) = &run.srt {
-                all.srt.get_or_insert_default().add(srt);
-            }
-            if let Some(drops) = run.tail_drops {
-                *all.tail_drops.get_or_insert_default() += drops;
-            }
-            if let Some(queue) = &run.queue {
-                all.queue.get_or_insert_default().add(queue);
-            }
-        }
-        let mean = |of: fn(&Self) -> Option<f64>| {
-            let values: Vec<f64> = runs.iter().filter_map(of).collect();
-            statistics::mean(&values)
-        };
-        all.fairness = mean(|run| run.fairness);
-        all.worst_stream = mean(|run| run.worst_stream);
-        all.tcp_share = mean(|run| Some(run.tcp_share?.wire)).map(|wire| TcpShare { wire });
-        all
-    }
-}
-
-/// The first count that is more than its whole, each a name with whole and part.
-pub(crate) fn more_than_the_whole<'a>(
-    counts: impl IntoIterator<Item = (&'a str, [u64; 2])>,
-) -> Option<String> {
-    let mut counts = counts.into_iter();
-    let (name, [of, part]) = counts.find(|(_, [of, part])| part > of)?;
-    Some(format!("{name}: {part} of {of}"))
 }
 
 pub(crate) fn percent([of, part]: [u64; 2]) -> f64 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
 use toml::Spanned;
 
 use super::{
-    Fault, File,
+    Fault, File, Swept,
     cell::{Bottleneck, Cell, Control, Coordinate, LinkRate, Point, slug},
     check::unheard,
     traffic::Traffic,
@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     queue::Queue,
-    series::summary::Swept,
     tfrc::{self, OwdTold},
     traffic::Class,
 };

@@ -65,7 +65,7 @@ pub mod value;
 use std::{fmt, fs, path::Path};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;
 
 use self::{
@@ -74,9 +74,20 @@ use self::{
 };
 use crate::{
     queue::Queue,
-    series::summary::Swept,
     tfrc::{LossEvents, OwdTold, PacedBy, Restart, SegmentSize, SendCredit},
 };
+
+/// A swept axis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Swept {
+    /// As in the scenario file: `rate`, `load`, `owd`, `loss`, `lifetime`, `rtt_error`,
+    /// `rate_error`, `router_queue`, `stall`, or a parameter of the traffic model.
+    pub axis: String,
+    /// bit/s, ms, %; empty for a number without unit.
+    pub unit: String,
+    /// As text, in the order of the file.
+    pub values: Vec<String>,
+}
 
 /// A scenario, read, checked and expanded.
 #[derive(Clone, Debug, PartialEq)]
@@ -251,14 +262,6 @@ impl Scenario {
             .file_stem()
             .and_then(|stem| stem.to_str())
             .context("a scenario's file needs a name")?;
-        Self::parse_file(path, name, &text)
-    }
-
-    /// The same of a file whose name is not that of the scenario: the copy beside its
-    /// results.
-    pub fn load_as(path: &Path, name: &str) -> Result<Self> {
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("reading the scenario {}", path.display()))?;
         Self::parse_file(path, name, &text)
     }
 

@@ -7,30 +7,22 @@ use anyhow::{Context as _, Result, ensure};
 use super::{
     controlled::{self, Controlled},
     job::{self, Job},
+    run::{Outcome, Run},
     stalled,
-    summary::RunSummary,
 };
 use crate::{
     bestby::Agent,
     competing::{Competitor, Running},
     dccp,
-    measure::{self, QueueCounters, Tfrc, fairness::TcpShare},
+    measure::{self, QueueCounters, Tfrc, fairness},
     queue::{self, Installed, Queue, Told},
-    records::{self, Row},
+    records,
     scenario::cell::{Bottleneck, Control},
     srt,
     sys::SECOND,
     topology::{self, Path, Shape},
     traffic::{Schedule, receiver::Arrival, sender::Sent},
 };
-
-/// What came of a job.
-pub(super) enum Outcome {
-    /// The run, and its packets.
-    Done(Box<RunSummary>, Vec<Row>),
-    /// There is no such queue here: where not, and why.
-    Absent(String),
-}
 
 /// Makes runs. The series does not know how, so that its own tests need no namespaces.
 pub(super) trait Runner {
@@ -121,13 +113,14 @@ impl Runner for Bench {
         } = passage;
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
         let mut measures = measure::judge_after(&schedule, &sent, &arrivals, extra_delay, discard);
-        measures.queue = counters;
+        measures.counters = counters;
         measures.srt = srt;
         measures.tfrc = tfrc;
         measures.tail_drops = tail_drops;
-        measures.tcp_share = tcp_bytes.and_then(|tcp| TcpShare::of(tcp, measures.received_bytes));
-        let rows = records::rows(&schedule, &sent, &arrivals, extra_delay)?;
-        let run = RunSummary {
+        measures.tcp_share =
+            tcp_bytes.and_then(|tcp| fairness::tcp_share(tcp, measures.received_bytes));
+        let packets = records::packets(&schedule, &sent, &arrivals, extra_delay)?;
+        let run = Run {
             number: job.number,
             seed: job.seed(),
             rate,
@@ -137,11 +130,9 @@ impl Runner for Bench {
             measures,
             bound: None,
             false_drops: None,
-            delivery: None,
-            records: String::new(),
             took_s: began.elapsed().as_secs_f64(),
         };
-        Ok(Outcome::Done(Box::new(run), rows))
+        Ok(Outcome::Made(Box::new(run), packets))
     }
 }
 

@@ -5,29 +5,19 @@ use std::{rc::Rc, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{
-    bench::counters,
-    limit,
-    store::Store,
-    summary::{Delivery, RunSummary},
-};
+use super::bench::counters;
 use crate::{
     bestby::Agent,
     competing::{self, Competitor, Delivered, Flows, Running},
     measure::{QueueCounters, Tfrc},
     queue::{Installed, Queue, Told},
-    records::{self, Row},
-    scenario::{
-        Scenario,
-        cell::{Cell, Control, Point},
-    },
-    sys::SECOND,
+    scenario::cell::Point,
     tfrc::{
         self,
         session::{self, Outcome, Queueing},
     },
     topology::{self, Path},
-    traffic::{Class, Schedule, receiver::Arrival, sender::Sent},
+    traffic::{Schedule, receiver::Arrival, sender::Sent},
 };
 
 /// bit/s; the sender's device is no bottleneck: the rate that TFRC sets is.
@@ -186,53 +176,16 @@ fn kbit(bytes: f64, duration: u64, discard: u64) -> f64 {
     bytes * 8e6 / duration.saturating_sub(discard).max(1) as f64
 }
 
-/// What arrived of a run under a congestion control, late or not; `None` without one.
-pub(super) fn delivery(
-    store: &Store,
-    scenario: &Scenario,
-    cell: &Cell,
-    run: &RunSummary,
-) -> Result<Option<Delivery>> {
-    if cell.point.control == Control::None {
-        return Ok(None);
-    }
-    let schedule = cell.point.schedule(scenario.seconds, run.seed)?;
-    let discard = (scenario.discard_first * SECOND as f64).round() as u64;
-    let (rows, _) = records::read(&store.path(&run.records))
-        .context("its records are gone: remove the run's .json to make it again")?;
-    let (_, places) = limit::judged(&schedule, discard);
-    Ok(Some(Delivery {
-        audio: received(&rows, &places, Class::Audio),
-        video: received(&rows, &places, Class::Video),
-        kbit: kbit(
-            run.measures.received_bytes as f64,
-            schedule.duration,
-            discard,
-        ),
-    }))
-}
-
-/// Packets of `class` among those at `places`: offered / arrived.
-fn received(rows: &[Row], places: &[usize], class: Class) -> [u64; 2] {
-    let mut counts = [0, 0];
-    let judged = places.iter().filter_map(|&place| rows.get(place));
-    for row in judged.filter(|row| row.class == class) {
-        counts[0] += 1;
-        counts[1] += u64::from(row.arrived.is_some());
-    }
-    counts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        sys::MILLI,
+        sys::{MILLI, SECOND},
         tfrc::{
             control::{Departure, Sample},
             sender::Rests,
         },
-        traffic::Packet,
+        traffic::{Class, Packet},
     };
 
     /// Four video packets, one every 500 ms; 2 s.
@@ -281,26 +234,6 @@ mod tests {
         assert_eq!((tfrc.left, tfrc.lost, tfrc.counted), (4, 4, 3));
         assert!((tfrc.sent_kbit - 16.0).abs() < 1e-9, "{tfrc:?}");
         assert!((tfrc.rtt_ms - 90.0).abs() < 1e-9, "{tfrc:?}");
-    }
-
-    #[test]
-    fn late_packets_are_received_and_discarded_ones_not_counted() {
-        let row = |(n, packet): (u32, &Packet)| Row {
-            sequence: n,
-            class: packet.class,
-            stream: 0,
-            adu: packet.adu,
-            last: true,
-            wire_bytes: packet.wire_bytes,
-            created: packet.at,
-            deadline: packet.at + packet.lifetime,
-            arrived: (n != 3).then_some(packet.at + SECOND),
-        };
-        let schedule = schedule();
-        let rows: Vec<Row> = (0..).zip(&schedule.packets).map(row).collect();
-        let (_, places) = limit::judged(&schedule, SECOND);
-        assert_eq!(received(&rows, &places, Class::Video), [2, 1]);
-        assert_eq!(received(&rows, &places, Class::Audio), [0, 0]);
     }
 
     #[test]

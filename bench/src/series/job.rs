@@ -28,26 +28,20 @@ impl Job<'_> {
     }
 }
 
-/// The runs that belong together, as places in `jobs`: those of one point and repetition
-/// with all its queues, which are compared and so made on one path, one after the other.
-pub(super) fn groups(jobs: &[Job<'_>], places: impl IntoIterator<Item = usize>) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
+/// The runs that belong together: those of one point and repetition with all its queues, which are
+/// compared and so made on one path, one after the other.
+pub(super) fn groups<'a>(jobs: &[Job<'a>]) -> Vec<Vec<Job<'a>>> {
+    let mut groups: Vec<Vec<Job<'a>>> = Vec::new();
     let mut known = HashMap::new();
-    for place in places {
-        let Some(job) = jobs.get(place) else {
-            continue;
-        };
+    for &job in jobs {
         // A point has floating-point numbers, so its text stands for it.
-        let key = (
-            &job.scenario.name,
-            job.number,
-            format!("{:?}", job.cell.point),
-        );
+        let point = format!("{:?}", job.cell.point);
+        let key = (job.scenario.name.as_str(), job.number, point);
         let at = *known.entry(key).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
         });
-        groups[at].push(place);
+        groups[at].push(job);
     }
     groups
 }
@@ -80,7 +74,7 @@ pub(super) fn jobs<'a>(scenario: &'a Scenario, repetitions: u32, only: &[String]
 
 /// Whether a cell's id or its queue's name contains one of the words `only`; without words
 /// every cell is wanted.
-pub(super) fn is_wanted(only: &[String], id: &str, queue: &str) -> bool {
+fn is_wanted(only: &[String], id: &str, queue: &str) -> bool {
     only.is_empty() || {
         let mut words = only.iter().map(String::as_str);
         words.any(|word| id.contains(word) || queue.contains(word))

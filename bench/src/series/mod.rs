@@ -1,47 +1,37 @@
 //! Series: all runs of scenarios, one after the other, and what is kept of them.
 //!
-//! Each run that is finished is a file (see [`store`]), so a series that is
+//! Whoever makes a run (this process, or one in a guest) writes what became of it into the results'
+//! directory ([`store`]); this process judges it from there ([`progress`]). So a series that is
 //! interrupted goes on where it stopped when it is started again.
 
-mod account;
-pub mod archive;
 mod bench;
 mod controlled;
-mod crew;
-mod event;
-mod guest;
+mod guests;
 mod job;
-mod limit;
-mod pictures;
+mod judge;
 mod progress;
+mod result;
+mod run;
 mod stalled;
-pub(crate) mod store;
-pub mod summary;
+mod store;
+#[cfg(test)]
+mod tests;
 mod vm;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
 pub use self::store::IfChanged;
 use self::{
-    account::Account,
-    bench::{Bench, Outcome, Runner},
-    event::{Event, Fate, Listener, Name, Outside},
+    bench::{Bench, Runner},
     job::{Job, jobs},
+    progress::Progress,
+    run::Outcome,
     store::{Lock, Series, Store},
 };
-use crate::{
-    cleanup, records,
-    report::{self, Provenance},
-    say::count,
-    scenario::Scenario,
-};
+use crate::{cleanup, provenance::Provenance, say::count, scenario::Scenario};
 
 /// Options of `bestby-lab run`.
 #[derive(Clone, Debug, Args)]
@@ -72,47 +62,49 @@ pub struct Options {
     /// Say what would be run, and run nothing.
     #[arg(long)]
     pub list: bool,
-    /// Make the runs that FILE names, say in JSON what comes of them, and do nothing
-    /// else: what --vm starts inside a VM.
+    /// Make the runs that FILE names and do nothing else: what --vm starts inside a VM.
     #[arg(long, hide = true, value_name = "FILE")]
     pub inner: Option<PathBuf>,
 }
 
-/// Runs the scenarios and writes the summary and the report. A run that failed is an
-/// error after everything else was done.
+/// Runs the scenarios and writes the results. A run that failed is an error after everything
+/// else was done.
 pub fn run(options: &Options) -> Result<()> {
     let scenarios = load(options)?;
     if options.list {
         list(&scenarios, options);
         return Ok(());
     }
-    if let Some(share) = &options.inner {
-        return inside(options, &scenarios, share).or_else(|error| {
-            Event::Broken {
-                why: format!("{error:#}"),
-            }
-            .send()
-        });
-    }
     let jobs = all_jobs(&scenarios, options)?;
+    if let Some(share) = &options.inner {
+        return vm::inside(options, &jobs, share);
+    }
     fs::create_dir_all(&options.out)
         .with_context(|| format!("creating the results' directory {}", options.out.display()))?;
     let _lock = Lock::take(&options.out)?;
+    let provenance = if options.vm {
+        Provenance::of_guests(vm::release(&options.kernel)?)
+    } else {
+        // SAFETY: it only reads the process' credentials.
+        let root = unsafe { libc::geteuid() } == 0;
+        ensure!(
+            root,
+            "the runs need network namespaces, and those need root: start it with sudo"
+        );
+        Provenance::here()
+    };
     // Media are encoded here: a VM that emulates its processor would take long.
     for job in &jobs {
         let model = job.cell.point.model()?;
         model.prepare(job.scenario.seconds, job.seed())?;
     }
-    let made = if options.vm {
-        vm::run(options, &scenarios, &jobs)
-    } else {
-        make(options, &scenarios, &jobs)
-    };
-    // What is there is worth a report, whatever came of the rest.
-    let written = summary::write(&options.out).and_then(|_| report::html::write(&options.out));
-    made?;
-    say!("{}", written?.display());
-    Ok(())
+    let open = Open::new(options, &scenarios, &provenance)?;
+    let made = make(options, &open, &jobs);
+    // What is there is worth a result, whatever came of the rest.
+    for (store, scenario, series) in open.0.values() {
+        say!("{}", result::write(store, scenario, series)?.display());
+    }
+    made
 }
 
 fn load(options: &Options) -> Result<Vec<Scenario>> {
@@ -164,146 +156,97 @@ fn list(scenarios: &[Scenario], options: &Options) {
     }
 }
 
-/// Opens the results' directory for runs of this process: by scenario.
-fn open(options: &Options, scenarios: &[Scenario], here: &Provenance) -> Result<Stores> {
-    let mut stores = Stores::new();
-    for scenario in scenarios {
-        let series = Series::here(here.clone(), repetitions(scenario, options))?;
-        let store = Store::open(&options.out, scenario, &series, options.if_changed)?;
-        stores.insert(scenario.name.clone(), store);
+/// The results that are open for this series, by scenario.
+#[derive(Debug, Default)]
+struct Open<'a>(BTreeMap<&'a str, (Store, &'a Scenario, Series)>);
+
+impl<'a> Open<'a> {
+    fn new(options: &Options, scenarios: &'a [Scenario], made: &Provenance) -> Result<Self> {
+        let mut open = Self::default();
+        for scenario in scenarios {
+            let series = Series::new(made.clone(), repetitions(scenario, options))?;
+            let (store, series) = Store::open(&options.out, scenario, series, options.if_changed)?;
+            open.0.insert(&scenario.name, (store, scenario, series));
+        }
+        Ok(open)
     }
-    Ok(stores)
+
+    fn of(&self, job: &Job<'_>) -> Result<&(Store, &'a Scenario, Series)> {
+        let found = self.0.get(job.scenario.name.as_str());
+        found.context("a job of no scenario")
+    }
+
+    fn store(&self, job: &Job<'_>) -> Result<&Store> {
+        Ok(&self.of(job)?.0)
+    }
 }
 
-type Stores = BTreeMap<String, Store>;
+/// Makes all runs that are not there, and says how it goes.
+fn make(options: &Options, open: &Open<'_>, jobs: &[Job<'_>]) -> Result<()> {
+    go_on(open, jobs, |left, progress| {
+        if options.vm {
+            return vm::run(options, open, left, progress);
+        }
+        let mut bench = Bench::default();
+        make_with(&mut bench, left, |job, outcome| {
+            open.store(job)?.put_outcome(job, &outcome)?;
+            progress.hear(job)
+        })
+    })
+}
 
-/// Those of `jobs` whose runs are not in `out`, as places in `jobs`.
-fn left(out: &Path, jobs: &[Job<'_>]) -> Result<Vec<usize>> {
-    let mut left = Vec::new();
-    for (place, job) in jobs.iter().enumerate() {
-        let store = Store::at(out, &job.scenario.name);
-        if store.run(&job.cell.id, job.number)?.is_none() {
-            left.push(place);
+/// Hears what an earlier start made and did not judge, and has the rest made.
+fn go_on<'a>(
+    open: &'a Open<'a>,
+    jobs: &[Job<'a>],
+    make: impl FnOnce(&[Job<'a>], &mut Progress<'a>) -> Result<()>,
+) -> Result<()> {
+    let (mut made, mut left) = (Vec::new(), Vec::new());
+    for &job in jobs {
+        let store = open.store(&job)?;
+        store.forget(&job);
+        match store.run(&job)? {
+            Some(_) => {}
+            None if store.has_outcome(&job) => made.push(job),
+            None => left.push(job),
         }
     }
-    Ok(left)
-}
-
-/// Makes all runs that are not there, on this kernel.
-fn make(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -> Result<()> {
-    // SAFETY: it only reads the process' credentials.
-    let root = unsafe { libc::geteuid() } == 0;
-    ensure!(
-        root,
-        "the runs need network namespaces, and those need root: start it with sudo"
-    );
-    let here = Provenance::here(0);
-    let stores = open(options, scenarios, &here)?;
-    go_on(&mut Bench::default(), jobs, &stores, &here, &options.out)
-}
-
-/// Makes the runs that are not there, and says how it goes.
-fn go_on(
-    runner: &mut impl Runner,
-    jobs: &[Job<'_>],
-    stores: &Stores,
-    here: &Provenance,
-    out: &Path,
-) -> Result<()> {
-    let left = left(out, jobs)?;
-    if left.is_empty() {
+    if made.is_empty() && left.is_empty() {
         say!("{} asked for, and there", count(jobs.len(), "run"));
         return Ok(());
     }
-    let mut account = Account::new(out.to_owned(), jobs.len(), jobs.len() - left.len());
-    let left: Vec<Job<'_>> = left.iter().map(|&place| jobs[place]).collect();
-    make_with(runner, &left, stores, here, &mut account)?;
-    account.close()
+    let before = jobs.len() - made.len() - left.len();
+    let mut progress = Progress::new(open, jobs.len(), before);
+    for job in &made {
+        progress.hear(job)?;
+    }
+    make(&left, &mut progress)?;
+    progress.close()
 }
 
-/// Makes the runs that the file `share` names, and tells the lab outside of this guest.
-fn inside(options: &Options, scenarios: &[Scenario], share: &Path) -> Result<()> {
-    let share: BTreeSet<Name> = store::get(share)?
-        .with_context(|| format!("{} names the runs to make and is gone", share.display()))?;
-    let here = Provenance::here(0);
-    let stores = open(options, scenarios, &here)?;
-    Event::Open.send()?;
-    let jobs: Vec<Job<'_>> = all_jobs(scenarios, options)?
-        .into_iter()
-        .filter(|job| share.contains(&Name::of(job)))
-        .collect();
-    make_with(&mut Bench::default(), &jobs, &stores, &here, &mut Outside)
-}
-
-/// The loop over runs.
-fn make_with(
+/// The loop over runs; `keep` gets what becomes of each.
+fn make_with<'a>(
     runner: &mut impl Runner,
-    jobs: &[Job<'_>],
-    stores: &Stores,
-    provenance: &Provenance,
-    listener: &mut impl Listener,
+    jobs: &[Job<'a>],
+    mut keep: impl FnMut(&Job<'a>, Outcome) -> Result<()>,
 ) -> Result<()> {
     let mut absent: BTreeMap<(&str, String), String> = BTreeMap::new();
     for job in jobs {
-        let cell = &job.cell.id;
-        let store = stores
-            .get(&job.scenario.name)
-            .context("a job of no scenario")?;
         let queue = (job.scenario.name.as_str(), job.cell.queue.name());
-        if let Some(why) = absent.get(&queue) {
-            listener.hear(job, Fate::Absent(why.clone()))?;
-            continue;
-        }
-        // A guest may have ended after it kept the run and before it could say so.
-        if let Some(run) = store.run(cell, job.number)? {
-            listener.hear(job, Fate::Done(progress::describe(job, &run)))?;
-            continue;
-        }
-        listener.hear(job, Fate::Begun)?;
-        let outcome = runner.run(job);
-        if cleanup::is_ending() {
-            cleanup::wait_for_the_end();
-        }
-        let fate = match outcome {
-            Ok(Outcome::Done(mut run, rows)) => {
-                store.prepare(cell)?;
-                run.records = store.records(cell, job.number);
-                let labels = labels(job, &run, provenance);
-                records::write(&store.path(&run.records), &rows, &labels)?;
-                store.keep(cell, &run)?;
-                Fate::Done(progress::describe(job, &run))
+        let outcome = match absent.get(&queue) {
+            Some(why) => Outcome::Absent(why.clone()),
+            None => {
+                let made = runner.run(job);
+                if cleanup::is_ending() {
+                    cleanup::wait_for_the_end();
+                }
+                made.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
             }
-            Ok(Outcome::Absent(why)) => {
-                absent.insert(queue, why.clone());
-                Fate::Absent(why)
-            }
-            Err(error) => Fate::Failed(format!("{error:#}")),
         };
-        listener.hear(job, fate)?;
+        if let Outcome::Absent(why) = &outcome {
+            absent.insert(queue, why.clone());
+        }
+        keep(job, outcome)?;
     }
     Ok(())
 }
-
-/// What a run's records say of it.
-fn labels(job: &Job<'_>, run: &summary::RunSummary, provenance: &Provenance) -> records::Labels {
-    let owd_ns = (run.owd_ms * 1e6).round();
-    [
-        ("scenario", job.scenario.name.clone()),
-        ("cell", job.cell.id.clone()),
-        ("queue", job.cell.queue.name()),
-        ("run", run.number.to_string()),
-        ("seed", run.seed.to_string()),
-        ("rate", run.rate.to_string()),
-        ("owd", owd_ns.to_string()),
-        ("kernel", provenance.kernel.clone()),
-        ("commit", provenance.commit.clone()),
-        ("command", provenance.command.clone()),
-        ("machine", provenance.machine.clone()),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect()
-}
-
-#[cfg(test)]
-mod tests;

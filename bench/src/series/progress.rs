@@ -1,35 +1,115 @@
-//! One line per finished run, with an estimate of the time that is left.
+//! How a series goes: judges each run when it is made, says what came of it with an estimate of
+//! the time that is left, and ends the series when going on makes no more sense.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
-use super::{job::Job, summary::RunSummary};
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{
+    Open,
+    job::Job,
+    judge::Judge,
+    result,
+    run::{Outcome, Run},
+};
 use crate::say::count;
 
-/// How far a series is. Runs made at once count together, so the estimate holds for them.
+/// Runs in a row that may fail before the series ends: then it is not the cell's fault.
+const FAILURES_IN_A_ROW: u32 = 5;
+
+/// The result is written that often while the series goes on.
+const WRITTEN_EVERY: Duration = Duration::from_secs(60);
+
+/// A series under way.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct Progress<'a> {
+    open: &'a Open<'a>,
+    judge: Judge,
     total: usize,
     /// Finished before this start.
     before: usize,
     done: usize,
     started: Instant,
+    written: Instant,
+    /// Scenario and queue.
+    absent: BTreeSet<(&'a str, String)>,
+    failed: u32,
+    in_a_row: u32,
 }
 
-impl Progress {
-    /// Of `total` runs, `before` of them finished already.
-    pub(super) fn new(total: usize, before: usize) -> Self {
+impl<'a> Progress<'a> {
+    /// Of a series of `total` runs, `before` of them finished already.
+    pub(super) fn new(open: &'a Open<'a>, total: usize, before: usize) -> Self {
         Self {
+            open,
+            judge: Judge::default(),
             total,
             before,
             done: 0,
             started: Instant::now(),
+            written: Instant::now(),
+            absent: BTreeSet::new(),
+            failed: 0,
+            in_a_row: 0,
         }
     }
 
-    /// Counts a run, or one that cannot be made, and says where the series is.
-    pub(super) fn count(&mut self) -> String {
+    /// Takes in what became of a run.
+    ///
+    /// # Errors
+    /// The series ends.
+    pub(super) fn hear(&mut self, job: &Job<'a>) -> Result<()> {
+        let store = self.open.store(job)?;
+        let outcome = store.outcome(job)?.context("nothing became of a run")?;
         self.done += 1;
-        self.position(self.started.elapsed())
+        let position = self.position(self.started.elapsed());
+        let (scenario, cell) = (&job.scenario.name, &job.cell.id);
+        let name = format!("{scenario} {cell} run {}", job.number);
+        match outcome {
+            Outcome::Made(mut run, packets) => {
+                let judged = self.judge.complete(job, &mut run, &packets);
+                judged.with_context(|| format!("judging {name}"))?;
+                store.keep(job, &run)?;
+                say!("{position} {name}: {}", describe(&run));
+                self.in_a_row = 0;
+            }
+            Outcome::Absent(why) => {
+                let queue = job.cell.queue.name();
+                if self.absent.insert((scenario, queue.clone())) {
+                    say!("{position} {queue}: {why}");
+                }
+            }
+            Outcome::Failed(why) => {
+                say!("{position} {name} failed");
+                note!("{name}: {why}");
+                self.failed += 1;
+                self.in_a_row += 1;
+                ensure!(
+                    self.in_a_row < FAILURES_IN_A_ROW,
+                    "{} runs in a row failed, the last with the words above: the series ends \
+                     here, and goes on when it is started again",
+                    self.in_a_row
+                );
+            }
+        }
+        if self.written.elapsed() > WRITTEN_EVERY {
+            let (store, scenario, series) = self.open.of(job)?;
+            result::write(store, scenario, series)?;
+            self.written = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// The series is over: an error if runs failed.
+    pub(super) fn close(self) -> Result<()> {
+        if self.failed > 0 {
+            let failed = count(self.failed, "run");
+            bail!("{failed} failed, see above; started again, the series makes them again");
+        }
+        Ok(())
     }
 
     fn position(&self, elapsed: Duration) -> String {
@@ -37,10 +117,8 @@ impl Progress {
         let left = self.total.saturating_sub(at) as u32;
         let mut text = format!("[{at}/{}", self.total);
         if left > 0 && self.done > 0 {
-            text += &format!(
-                ", {} left",
-                words(elapsed * left / u32::try_from(self.done).unwrap_or(u32::MAX))
-            );
+            let done = u32::try_from(self.done).unwrap_or(u32::MAX);
+            text += &format!(", {} left", words(elapsed * left / done));
         }
         text + "]"
     }
@@ -57,7 +135,7 @@ fn words(time: Duration) -> String {
 }
 
 /// A run in a few words.
-pub(super) fn describe(job: &Job<'_>, run: &RunSummary) -> String {
+fn describe(run: &Run) -> String {
     let m = &run.measures;
     let mut parts = Vec::new();
     for (what, of, percent) in [
@@ -71,51 +149,32 @@ pub(super) fn describe(job: &Job<'_>, run: &RunSummary) -> String {
     }
     parts.push(format!("stale {}", m.stale_arrivals));
     let refused = m.not_offered();
-    let warning = (refused > 0).then(|| {
-        format!(
-            "; {} not offered: it has measured the sender's socket and not the queue",
+    if refused > 0 {
+        parts.push(format!(
+            "{} not offered: it has measured the sender's socket and not the queue",
             count(refused, "packet")
-        )
-    });
-    format!(
-        "{} {} run {}: {}{}",
-        job.scenario.name,
-        job.cell.id,
-        run.number,
-        parts.join(", "),
-        warning.unwrap_or_default()
-    )
+        ));
+    }
+    parts.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::tests::made_up;
 
     #[test]
-    fn a_run_of_which_the_socket_took_not_all_says_so() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let scenario = super::super::tests::scenario(directory.path(), super::super::tests::TEXT);
-        let job = Job {
-            scenario: &scenario,
-            cell: &scenario.cells[0],
-            number: 0,
-        };
-        let mut run = super::super::tests::made_up(0, 7);
-        assert!(describe(&job, &run).ends_with("run 0: stale 0"));
+    fn describe_says_that_the_socket_took_not_all() {
+        let mut run = made_up(0, 7);
+        assert_eq!(describe(&run), "stale 0");
         (run.measures.would_block, run.measures.refused) = (2, 1);
-        assert!(
-            describe(&job, &run).ends_with(
-                "run 0: stale 0; 3 packets not offered: it has measured the sender's socket and \
-                 not the queue"
-            ),
-            "{}",
-            describe(&job, &run)
-        );
+        assert!(describe(&run).contains("3 packets not offered"));
     }
 
     #[test]
-    fn the_estimate_counts_this_start_only() {
-        let mut progress = Progress::new(100, 60);
+    fn position_estimates_from_this_start_only() {
+        let open = Open::default();
+        let mut progress = Progress::new(&open, 100, 60);
         assert_eq!(progress.position(Duration::ZERO), "[60/100]");
         progress.done = 10;
         // 10 runs in 100 s, 30 to go.
@@ -126,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_words() {
+    fn words_of_durations() {
         for (seconds, text) in [
             (0, "0 s"),
             (99, "99 s"),

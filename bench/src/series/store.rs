@@ -1,16 +1,18 @@
-//! What is kept of a series on disk, and how an interrupted one goes on.
+//! What is kept of a scenario's runs on disk, and how an interrupted series goes on.
 //!
 //! ```text
 //! DIR/SCENARIO/scenario.toml      the file as it was run
 //! DIR/SCENARIO/series.json        who made the runs: only the same goes on with them
-//! DIR/SCENARIO/absent.json        queues that this kernel lacks
-//! DIR/SCENARIO/bounds.json        what no schedule can beat, made when they are summed up
-//! DIR/SCENARIO/CELL/run-N.parquet records of each packet, written first
-//! DIR/SCENARIO/CELL/run-N.json    the finished run, written last
+//! DIR/SCENARIO/CELL/run-N.parquet a run as it was made: each packet; in the metadata, as JSON
+//!                                 below `run`, what was measured
+//! DIR/SCENARIO/CELL/run-N.json    the same run, judged
+//! DIR/SCENARIO/CELL/run-N.absent  why there is no such run: the queue is not here
+//! DIR/SCENARIO/CELL/run-N.failed  why there is no such run: it failed
+//! DIR/SCENARIO/runs.parquet       all of them: the result
 //! ```
 //!
-//! Every file appears as a whole or not at all (written beside, then renamed), so a
-//! run counts as finished exactly if its JSON is there.
+//! Every file appears as a whole or not at all (written beside, then renamed). So these files are
+//! also how a guest tells the lab outside of it what became of a run.
 
 use std::{
     collections::BTreeMap,
@@ -20,16 +22,14 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::summary::{Absent, RunSummary};
-use crate::{bestby, report::Provenance, scenario::Scenario};
-
-const SCENARIO: &str = "scenario.toml";
-const SERIES: &str = "series.json";
-const ABSENT: &str = "absent.json";
-const LOCK: &str = ".lock";
+use super::{
+    job::Job,
+    run::{Outcome, Run},
+};
+use crate::{bestby, columns::Columns, provenance::Provenance, scenario::Scenario};
 
 /// The right to write below a results' directory, until it is dropped or the process ends.
 #[derive(Debug)]
@@ -40,16 +40,15 @@ pub(super) struct Lock {
 impl Lock {
     /// Takes it, or says that another lab has it.
     pub(super) fn take(root: &Path) -> Result<Self> {
-        let file = File::create(root.join(LOCK))
+        let file = File::create(root.join(".lock"))
             .with_context(|| format!("writing into the results' directory {}", root.display()))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            // A file system without locks: then it is the user who must take care.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => bail!(
                 "another bestby-lab works in {}: wait for its end, or give another --out",
                 root.display()
             ),
-            // A file system without locks: then it is the user who must take care.
-            Err(TryLockError::Error(_)) => Ok(Self { _file: file }),
         }
     }
 }
@@ -60,33 +59,30 @@ pub(super) struct Series {
     /// Kernel, commit, machine; the commands of all starts.
     pub(super) provenance: Provenance,
     /// Size and time of the programs that were measured: a commit does not name what
-    /// was built from changed files. Empty where they were on another machine.
+    /// was built from changed files.
     programs: BTreeMap<String, String>,
     /// Runs of each cell as last asked for.
     pub(super) repetitions: u32,
 }
 
 impl Series {
-    /// Of this process.
-    pub(super) fn here(provenance: Provenance, repetitions: u32) -> Result<Self> {
-        let stamps = bestby::programs()?
-            .into_iter()
-            .map(|(name, path)| Ok((name.to_owned(), stamp(&path)?)));
-        let programs = stamps.collect::<Result<_>>()?;
+    /// Of this process' programs.
+    pub(super) fn new(provenance: Provenance, repetitions: u32) -> Result<Self> {
+        let stamp = |(name, path): (&str, PathBuf)| {
+            let metadata =
+                fs::metadata(&path).with_context(|| format!("looking at {}", path.display()))?;
+            let time = metadata.modified()?.duration_since(UNIX_EPOCH)?;
+            Ok((
+                name.to_owned(),
+                format!("{} bytes of {time:?}", metadata.len()),
+            ))
+        };
+        let programs = bestby::programs()?.into_iter().map(stamp);
         Ok(Self {
             provenance,
-            programs,
+            programs: programs.collect::<Result<_>>()?,
             repetitions,
         })
-    }
-
-    /// Of runs whose programs are not here: kernel and commit stand for them.
-    pub(super) fn elsewhere(provenance: Provenance, repetitions: u32) -> Self {
-        Self {
-            provenance,
-            programs: BTreeMap::new(),
-            repetitions,
-        }
     }
 
     /// What differs from `other`, in words; `None` if runs of both may stand together.
@@ -101,34 +97,10 @@ impl Series {
                 return Some(format!("the {what} was `{old}` and is `{new}`"));
             }
         }
-        if self.programs.is_empty() {
-            let named = !a.commit.is_empty() && !a.commit.ends_with('+');
-            let unnamed = || {
-                format!(
-                    "its programs are not here, and commit `{}` does not say what they were",
-                    a.commit
-                )
-            };
-            return (!named).then(unnamed);
-        }
-        let changed = other
-            .programs
-            .iter()
-            .find(|(name, stamp)| self.programs.get(*name) != Some(stamp));
+        let mut programs = other.programs.iter();
+        let changed = programs.find(|(name, stamp)| self.programs.get(*name) != Some(stamp));
         changed.map(|(name, _)| format!("`{name}` was built anew since"))
     }
-}
-
-fn stamp(program: &Path) -> Result<String> {
-    let metadata =
-        fs::metadata(program).with_context(|| format!("looking at {}", program.display()))?;
-    let time = metadata.modified()?.duration_since(UNIX_EPOCH)?;
-    Ok(format!(
-        "{} bytes of {}.{:09}",
-        metadata.len(),
-        time.as_secs(),
-        time.subsec_nanos()
-    ))
 }
 
 /// What to do with runs that something else made.
@@ -141,39 +113,43 @@ pub enum IfChanged {
 }
 
 /// The results of one scenario below the results' directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
-    root: PathBuf,
-    scenario: String,
+    directory: PathBuf,
 }
 
 impl Store {
-    /// Opens `root/SCENARIO` for more runs.
+    /// What is below `root` of `scenario`, whatever that is.
+    pub(super) fn at(root: &Path, scenario: &Scenario) -> Self {
+        Self {
+            directory: root.join(&scenario.name),
+        }
+    }
+
+    /// Opens `root/SCENARIO` for more runs; with them go those of earlier starts.
     pub(super) fn open(
         root: &Path,
         scenario: &Scenario,
-        series: &Series,
+        mut series: Series,
         if_changed: IfChanged,
-    ) -> Result<Self> {
-        let store = Self::at(root, &scenario.name);
-        let directory = store.directory();
-        if let Some(old) = store.series()? {
-            let text = fs::read_to_string(directory.join(SCENARIO)).unwrap_or_default();
+    ) -> Result<(Self, Series)> {
+        let store = Self::at(root, scenario);
+        let directory = &store.directory;
+        let (file, copy) = (
+            directory.join("series.json"),
+            directory.join("scenario.toml"),
+        );
+        if let Some(old) = get::<Series>(&file)? {
+            let text = fs::read_to_string(&copy).unwrap_or_default();
             let difference = if text == scenario.text {
-                old.difference(series)
+                old.difference(&series)
             } else {
                 Some("the scenario's file has changed".to_owned())
             };
             match (difference, if_changed) {
                 (None, _) => {
-                    let now = Series {
-                        provenance: old.provenance.clone().and(&series.provenance.command),
-                        ..series.clone()
-                    };
-                    if now != old {
-                        put(&directory.join(SERIES), &now)?;
-                    }
-                    return Ok(store);
+                    let new = std::mem::replace(&mut series.provenance, old.provenance);
+                    series.provenance.add(&new.commands);
                 }
                 (Some(what), IfChanged::Refuse) => bail!(
                     "{} holds runs of another series: {what}. They are not mixed: give another \
@@ -182,162 +158,125 @@ impl Store {
                 ),
                 (Some(what), IfChanged::Anew) => {
                     note!("{}: {what}: its runs are removed", directory.display());
-                    fs::remove_dir_all(&directory)
+                    fs::remove_dir_all(directory)
                         .with_context(|| format!("removing {}", directory.display()))?;
                 }
             }
-        } else if directory.exists() && fs::read_dir(&directory)?.next().is_some() {
+        } else if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!(
                 "{} is not empty and not a series of the lab: give another --out",
                 directory.display()
             );
         }
-        store.begin(&scenario.text, series, |_| Ok(()))?;
-        Ok(store)
-    }
-
-    /// Makes the directory a series of the scenario that `text` says, with what `fill` adds.
-    pub(super) fn begin(
-        &self,
-        text: &str,
-        series: &Series,
-        fill: impl FnOnce(&Self) -> Result<()>,
-    ) -> Result<()> {
-        let directory = self.directory();
-        fs::create_dir_all(&directory)
+        fs::create_dir_all(directory)
             .with_context(|| format!("creating {}", directory.display()))?;
-        replace(&directory.join(SCENARIO), text.as_bytes())?;
-        fill(self)?;
+        replace(&copy, scenario.text.as_bytes())?;
         // Last: without it the directory is not a series yet.
-        put(&directory.join(SERIES), series)
+        put(&file, &series)?;
+        Ok((store, series))
     }
 
-    /// What is below `root` of `scenario`, whatever that is.
-    pub(super) fn at(root: &Path, scenario: &str) -> Self {
-        Self {
-            root: root.to_owned(),
-            scenario: scenario.to_owned(),
+    /// A file in the scenario's directory.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn of(&self, job: &Job<'_>, ending: &str) -> PathBuf {
+        let name = format!("run-{}.{ending}", job.number);
+        self.directory.join(&job.cell.id).join(name)
+    }
+
+    /// The run, if it is made and judged.
+    pub(super) fn run(&self, job: &Job<'_>) -> Result<Option<Run>> {
+        get(&self.of(job, "json"))
+    }
+
+    /// Keeps a run that is judged.
+    pub(super) fn keep(&self, job: &Job<'_>, run: &Run) -> Result<()> {
+        put(&self.of(job, "json"), run)
+    }
+
+    /// Whether [`Store::outcome`] has something.
+    pub(super) fn has_outcome(&self, job: &Job<'_>) -> bool {
+        let mut endings = ["parquet", "absent", "failed"].iter();
+        endings.any(|ending| self.of(job, ending).exists())
+    }
+
+    /// What became of a run, if it is known.
+    pub(super) fn outcome(&self, job: &Job<'_>) -> Result<Option<Outcome>> {
+        let packets = self.of(job, "parquet");
+        if packets.exists() {
+            let table = Columns::read(&packets)?;
+            let run = table.said("run").context("it says nothing of its run");
+            let run = run.and_then(|text| Ok(serde_json::from_str(text)?));
+            let run = run.with_context(|| format!("reading {}", packets.display()))?;
+            return Ok(Some(Outcome::Made(Box::new(run), table)));
+        }
+        for (ending, outcome) in [
+            ("absent", Outcome::Absent as fn(_) -> _),
+            ("failed", Outcome::Failed),
+        ] {
+            if let Some(why) = read(&self.of(job, ending))? {
+                return Ok(Some(outcome(why)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps what became of a run.
+    pub(super) fn put_outcome(&self, job: &Job<'_>, outcome: &Outcome) -> Result<()> {
+        let file = self.of(job, "parquet");
+        let cell = file.parent().context("a file without a directory")?;
+        fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
+        match outcome {
+            Outcome::Made(run, packets) => {
+                let mut packets = packets.clone();
+                packets.said = vec![("run".to_owned(), serde_json::to_string(run)?)];
+                packets.write(&file)
+            }
+            Outcome::Absent(why) => replace(&self.of(job, "absent"), why.as_bytes()),
+            Outcome::Failed(why) => replace(&self.of(job, "failed"), why.as_bytes()),
         }
     }
 
-    /// Whether a directory is that of a scenario which was run.
-    pub(super) fn is_series(directory: &Path) -> bool {
-        directory.join(SERIES).is_file()
-    }
-
-    /// Opens what was run into `root` as `scenario`; `None` if that is no series.
-    pub(super) fn read(root: &Path, scenario: &str) -> Result<Option<(Self, Series, PathBuf)>> {
-        let store = Self::at(root, scenario);
-        let file = store.directory().join(SCENARIO);
-        Ok(store.series()?.map(|series| (store, series, file)))
-    }
-
-    fn directory(&self) -> PathBuf {
-        self.root.join(&self.scenario)
-    }
-
-    fn series(&self) -> Result<Option<Series>> {
-        get(&self.directory().join(SERIES))
-    }
-
-    /// Where a run's records are, relative to the results' directory.
-    pub(super) fn records(&self, cell: &str, number: u32) -> String {
-        format!("{}/{cell}/run-{number}.parquet", self.scenario)
-    }
-
-    /// Where the bounds of its schedules are kept.
-    pub(super) fn bounds(&self) -> PathBuf {
-        self.directory().join("bounds.json")
-    }
-
-    /// A path below the results' directory.
-    pub(super) fn path(&self, relative: &str) -> PathBuf {
-        self.root.join(relative)
-    }
-
-    fn run_file(&self, cell: &str, number: u32) -> PathBuf {
-        self.directory()
-            .join(cell)
-            .join(format!("run-{number}.json"))
-    }
-
-    /// The run, if it is finished.
-    pub(super) fn run(&self, cell: &str, number: u32) -> Result<Option<RunSummary>> {
-        let file = self.run_file(cell, number);
-        let run: Option<RunSummary> = get(&file)?;
-        if let Some(run) = &run {
-            ensure!(
-                run.number == number,
-                "{} holds run {}, and its name says {number}: it was copied or changed; remove \
-                 it, and the series makes the run again",
-                file.display(),
-                run.number
-            );
+    /// Forgets why there was no such run, so that it is tried again.
+    pub(super) fn forget(&self, job: &Job<'_>) {
+        for ending in ["absent", "failed"] {
+            // Not there, as a rule.
+            let _ = fs::remove_file(self.of(job, ending));
         }
-        Ok(run)
     }
+}
 
-    /// Makes room for a cell's runs.
-    pub(super) fn prepare(&self, cell: &str) -> Result<()> {
-        let directory = self.directory().join(cell);
-        fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))
-    }
-
-    /// Keeps a finished run.
-    pub(super) fn keep(&self, cell: &str, run: &RunSummary) -> Result<()> {
-        put(&self.run_file(cell, run.number), run)
-    }
-
-    /// Queues found absent.
-    pub(super) fn absent(&self) -> Result<Vec<Absent>> {
-        Ok(get(&self.directory().join(ABSENT))?.unwrap_or_default())
-    }
-
-    /// Keeps that a queue is there, though it may have been absent at an earlier start.
-    pub(super) fn keep_present(&self, queue: &str) -> Result<()> {
-        let mut all = self.absent()?;
-        let before = all.len();
-        all.retain(|absent| absent.queue != queue);
-        if all.len() < before {
-            put(&self.directory().join(ABSENT), &all)?;
-        }
-        Ok(())
-    }
-
-    /// Keeps that a queue is absent.
-    pub(super) fn keep_absent(&self, absent: &Absent) -> Result<()> {
-        let mut all = self.absent()?;
-        all.retain(|other| other.queue != absent.queue);
-        all.push(absent.clone());
-        put(&self.directory().join(ABSENT), &all)
+fn read(file: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("reading {}", file.display())),
     }
 }
 
 /// Reads JSON; `None` if there is no such file.
 pub(super) fn get<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
+    let Some(text) = read(file)? else {
+        return Ok(None);
     };
     let value = serde_json::from_str(&text).with_context(|| {
-        format!(
-            "{} is not what this version of the lab writes: give another --out",
-            file.display()
-        )
+        let file = file.display();
+        format!("{file} is not what this version of the lab writes: give another --out")
     })?;
     Ok(Some(value))
 }
 
 /// Writes JSON; it is there as a whole or not at all.
 pub(super) fn put<T: Serialize>(file: &Path, value: &T) -> Result<()> {
-    let text = serde_json::to_string_pretty(value)? + "\n";
-    replace(file, text.as_bytes())
+    replace(file, (serde_json::to_string(value)? + "\n").as_bytes())
 }
 
 /// Writes a file; it is there as a whole or not at all.
-pub(crate) fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
-    let unfinished = file.with_extension("unfinished");
+fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
+    let mut unfinished = file.as_os_str().to_owned();
+    unfinished.push(".unfinished");
     fs::write(&unfinished, bytes)
         .and_then(|()| fs::rename(&unfinished, file))
         .with_context(|| format!("writing {}", file.display()))

@@ -2,8 +2,11 @@ use std::{collections::BTreeSet, path::Path};
 
 use anyhow::anyhow;
 
-use super::{summary::RunSummary, *};
-use crate::measure::Measures;
+use super::{run::Run, *};
+use crate::{
+    columns::{Column, Columns},
+    measure::Measures,
+};
 
 pub(super) const TEXT: &str = r#"
 title = "t"
@@ -13,27 +16,25 @@ queues = ["bestby tc", "pfifo 5"]
 [topology]
 rate = "253kbit"
 owd = [5, 40]
+loss = 1
 [traffic]
 model = "conference"
 "#;
 
 /// Makes runs up, and remembers which.
 #[derive(Default)]
-pub(super) struct Fake {
-    pub(super) made: Vec<String>,
+struct Fake {
+    made: Vec<String>,
     /// Ends the series, as a kill would, when so many runs were made.
-    pub(super) dies_after: Option<usize>,
-    pub(super) absent: Option<&'static str>,
-    pub(super) fails: bool,
+    dies_after: Option<usize>,
+    absent: Option<&'static str>,
+    fails: bool,
 }
 
 impl Runner for Fake {
     fn run(&mut self, job: &Job<'_>) -> Result<Outcome> {
         assert_ne!(Some(self.made.len()), self.dies_after, "killed");
-        if self
-            .absent
-            .is_some_and(|name| name == job.cell.queue.name())
-        {
+        if self.absent == Some(job.cell.queue.name().as_str()) {
             return Ok(Outcome::Absent("not on this kernel: no such thing".into()));
         }
         self.made
@@ -41,37 +42,33 @@ impl Runner for Fake {
         if self.fails {
             return Err(anyhow!("broken"));
         }
-        let run = made_up(job.number, job.seed());
-        Ok(Outcome::Done(Box::new(run), Vec::new()))
+        let none = ["created", "wire_bytes", "deadline", "arrived"];
+        let packets = Columns {
+            columns: none
+                .map(|name| (name.to_owned(), Column::Int(Vec::new())))
+                .into(),
+            said: Vec::new(),
+        };
+        Ok(Outcome::Made(
+            Box::new(made_up(job.number, job.seed())),
+            packets,
+        ))
     }
 }
 
 /// A run that never was.
-pub(super) fn made_up(number: u32, seed: u64) -> RunSummary {
-    RunSummary {
+pub(super) fn made_up(number: u32, seed: u64) -> Run {
+    Run {
         number,
         seed,
         rate: 253_000,
         load: 1.0,
         owd_ms: 5.0,
         delay_is_real: true,
+        took_s: 1.0,
         measures: Measures::default(),
         bound: None,
         false_drops: None,
-        delivery: None,
-        records: String::new(),
-        took_s: 1.0,
-    }
-}
-
-pub(super) fn here() -> Provenance {
-    Provenance {
-        kernel: "6.18".into(),
-        commit: "abc".into(),
-        command: "run".into(),
-        later: Vec::new(),
-        seed: 0,
-        machine: "m".into(),
     }
 }
 
@@ -81,99 +78,115 @@ pub(super) fn scenario(directory: &Path, text: &str) -> Scenario {
     Scenario::load(&file).expect("a scenario")
 }
 
-pub(super) fn series(
-    root: &Path,
-    scenario: &Scenario,
-    provenance: Provenance,
-    runner: &mut Fake,
-) -> Result<()> {
-    let series = Series::here(provenance.clone(), scenario.repetitions)?;
-    let store = Store::open(root, scenario, &series, IfChanged::Refuse)?;
-    let stores = Stores::from([(scenario.name.clone(), store)]);
-    let jobs = jobs(scenario, scenario.repetitions, &[]);
-    go_on(runner, &jobs, &stores, &provenance, root)
+fn here() -> Provenance {
+    Provenance {
+        kernel: "6.18".into(),
+        commit: "abc".into(),
+        machine: "m".into(),
+        commands: vec!["run".into()],
+    }
+}
+
+/// A directory with a scenario and results.
+struct Place {
+    directory: tempfile::TempDir,
+    scenario: Scenario,
+    if_changed: IfChanged,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        Self {
+            scenario: scenario(directory.path(), TEXT),
+            directory,
+            if_changed: IfChanged::Refuse,
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join("out/t").join(name)
+    }
+
+    /// Runs the series, and returns what is then in `runs.parquet`: rows, and the metadata.
+    fn series(&self, by: &Provenance, fake: &mut Fake) -> Result<(usize, serde_json::Value)> {
+        let out = self.directory.path().join("out");
+        let made = Series::new(by.clone(), self.scenario.repetitions)?;
+        let opened = Store::open(&out, &self.scenario, made, self.if_changed)?;
+        let (store, series) = opened;
+        let open = Open([("t", (store.clone(), &self.scenario, series.clone()))].into());
+        let jobs = jobs(&self.scenario, self.scenario.repetitions, &[]);
+        let result = go_on(&open, &jobs, |left, progress| {
+            make_with(fake, left, |job, outcome| {
+                open.store(job)?.put_outcome(job, &outcome)?;
+                progress.hear(job)
+            })
+        });
+        let table = Columns::read(&result::write(&store, &self.scenario, &series)?)?;
+        result?;
+        let said = table.said("series").expect("said");
+        let said = serde_json::from_str(said).expect("JSON");
+        let rows = table.ints("run").map_or(0, <[_]>::len);
+        Ok((rows, said))
+    }
 }
 
 #[test]
-fn an_interrupted_series_goes_on_and_repeats_nothing() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let scenario = scenario(directory.path(), TEXT);
+fn series_interrupted_goes_on_and_repeats_nothing() {
+    let place = Place::new();
     let mut first = Fake {
         dies_after: Some(3),
         ..Fake::default()
     };
     let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        series(&root, &scenario, here(), &mut first)
+        place.series(&here(), &mut first)
     }));
     assert!(killed.is_err());
-    // A run under way leaves its records, or a part of them, but no run.
-    fs::write(root.join("t/owd=40_bestby-tc.unfinished"), "{").expect("written");
-    let gathered = summary::gather(&root).expect("a summary");
-    assert_eq!(gathered.scenarios[0].missing_runs, 5);
+    // What was made and not judged is not made again; what was not finished is.
+    fs::remove_file(place.file("owd=5_bestby-tc/run-0.json")).expect("removed");
+    fs::write(place.file("owd=5_pfifo-5/run-1.parquet.unfinished"), "P").expect("written");
 
     let mut second = Fake::default();
-    series(&root, &scenario, here(), &mut second).expect("goes on");
+    let (rows, said) = place.series(&here(), &mut second).expect("goes on");
     let all: BTreeSet<&String> = first.made.iter().chain(&second.made).collect();
     assert_eq!((first.made.len(), second.made.len(), all.len()), (3, 5, 8));
     // The same seed for every queue, one more for each repetition.
-    assert!(
-        all.iter()
-            .all(|run| run.ends_with(" 0 7") || run.ends_with(" 1 8")),
-        "{all:?}"
+    let seeds = |run: &&String| run.ends_with(" 0 7") || run.ends_with(" 1 8");
+    assert!(all.iter().all(seeds), "{all:?}");
+    assert_eq!(
+        (rows, &said["missing"], &said["seed"]),
+        (8, &0.into(), &7.into())
     );
 
     let mut third = Fake::default();
-    series(&root, &scenario, here(), &mut third).expect("nothing to do");
+    place.series(&here(), &mut third).expect("nothing to do");
     assert_eq!(third.made, Vec::<String>::new());
-    let file = summary::write(&root).expect("a summary");
-    let text = fs::read_to_string(file).expect("read");
-    let summary: summary::Summary = serde_json::from_str(&text).expect("a summary");
-    let [one] = &summary.scenarios[..] else {
-        panic!("{summary:?}")
+}
+
+#[test]
+fn jobs_every_cell_has_its_first_run_before_any_its_second() {
+    let place = Place::new();
+    let ids = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let jobs = jobs(&place.scenario, 2, &words);
+        let ids = jobs
+            .iter()
+            .map(|job| format!("{} {}", job.cell.id, job.number));
+        ids.collect::<Vec<_>>()
     };
-    assert_eq!(
-        (one.cells.len(), one.missing_runs, one.provenance.seed),
-        (4, 0, 7)
-    );
-    let run = &one.cells[3].runs[1];
-    assert!(root.join(&run.records).is_file(), "{}", run.records);
+    let order = ids(&[]);
+    assert_eq!(order[..2], ["owd=5_bestby-tc 0", "owd=5_pfifo-5 0"]);
+    assert_eq!((order.len(), order[4].as_str()), (8, "owd=5_bestby-tc 1"));
+    let counts = [["owd=5_"], ["bestby tc"], ["nothing"]].map(|words| ids(&words).len());
+    assert_eq!(counts, [4, 4, 0]);
 }
 
 #[test]
-fn every_cell_has_its_first_run_before_any_its_second() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let scenario = scenario(directory.path(), TEXT);
-    let order: Vec<String> = jobs(&scenario, 2, &[])
-        .iter()
-        .map(|job| format!("{} {}", job.cell.id, job.number))
-        .collect();
-    assert_eq!(
-        order[..5],
-        [
-            "owd=5_bestby-tc 0",
-            "owd=5_pfifo-5 0",
-            "owd=40_bestby-tc 0",
-            "owd=40_pfifo-5 0",
-            "owd=5_bestby-tc 1",
-        ]
-    );
-    let only = |word: &str| jobs(&scenario, 1, &[word.to_owned()]).len();
-    assert_eq!(
-        (only("owd=5_"), only("bestby tc"), only("nothing")),
-        (2, 2, 0)
-    );
-}
-
-#[test]
-fn a_changed_series_is_refused_or_made_anew() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let old = scenario(directory.path(), TEXT);
-    series(&root, &old, here(), &mut Fake::default()).expect("made");
-
-    let refused = |scenario: &Scenario, provenance| {
-        let error = series(&root, scenario, provenance, &mut Fake::default());
+fn series_of_something_else_is_refused_or_made_anew() {
+    let mut place = Place::new();
+    place.series(&here(), &mut Fake::default()).expect("made");
+    let refused = |place: &Place, by: Provenance| {
+        let error = place.series(&by, &mut Fake::default());
         error.expect_err("must be refused").to_string()
     };
     let kernel = Provenance {
@@ -184,155 +197,67 @@ fn a_changed_series_is_refused_or_made_anew() {
         commit: "abd".into(),
         ..here()
     };
-    assert!(refused(&old, kernel).contains("the kernel was `6.18` and is `7.2`"));
-    assert!(refused(&old, commit.clone()).contains("the commit was `abc`"));
-    // Another command makes no difference to what is measured.
+    assert!(refused(&place, kernel).contains("kernel"));
+    assert!(refused(&place, commit.clone()).contains("commit"));
+    // Another command makes no difference to what is measured, but is kept.
     let command = Provenance {
-        command: "run --runs 9".into(),
+        commands: vec!["run --runs 9".into()],
         ..here()
     };
     let mut none = Fake::default();
-    series(&root, &old, command.clone(), &mut none).expect("goes on");
+    place.series(&command, &mut none).expect("goes on");
+    let (_, said) = place.series(&here(), &mut none).expect("goes on");
     assert!(none.made.is_empty());
-    // But the report needs all that was typed, each once and in this order.
-    series(&root, &old, command, &mut none).expect("goes on");
-    series(&root, &old, here(), &mut none).expect("goes on");
-    let gathered = summary::gather(&root).expect("a summary");
-    let commands: Vec<&str> = gathered.scenarios[0].provenance.commands().collect();
-    assert_eq!(commands, ["run", "run --runs 9"]);
+    assert_eq!(said["commands"], serde_json::json!(["run", "run --runs 9"]));
 
-    let new = scenario(directory.path(), &TEXT.replace("owd = [5, 40]", "owd = 5"));
-    assert!(refused(&new, here()).contains("the scenario's file has changed"));
-    assert!(root.join("t/owd=40_pfifo-5/run-0.json").exists());
-    let series = Series::here(commit, 2).expect("here");
-    Store::open(&root, &new, &series, IfChanged::Anew).expect("anew");
-    assert!(!root.join("t/owd=40_pfifo-5").exists());
+    let other = TEXT.replace("owd = [5, 40]", "owd = 5");
+    place.scenario = scenario(place.directory.path(), &other);
+    assert!(refused(&place, here()).contains("file has changed"));
+    assert!(place.file("owd=40_pfifo-5/run-0.json").exists());
+    place.if_changed = IfChanged::Anew;
+    place.series(&commit, &mut Fake::default()).expect("anew");
+    assert!(!place.file("owd=40_pfifo-5").exists());
 }
 
 #[test]
-fn a_report_of_a_directory_without_series_is_refused_and_writes_nothing() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let scenario = scenario(directory.path(), TEXT);
-    series(&root, &scenario, here(), &mut Fake::default()).expect("made");
-    let empty = directory.path().join("empty");
-    fs::create_dir(&empty).expect("made");
-    let report = |dir: &Path, table: Option<&str>| {
-        report::run(&report::Options {
-            dir: dir.to_owned(),
-            table: table.map(str::to_owned),
-            against: None,
-            across: None,
-            before: None,
-            beside: None,
-            best: false,
-            only: Vec::new(),
-        })
-    };
-    let whole = root.canonicalize().expect("is there");
-    let part = format!("it is a part of {}; give that", whole.display());
-    let below = format!("in it that do: {}", root.display());
-    // Tables are of one scenario, too; its page would stand among its cells.
-    report(&root.join("t"), Some("")).expect("tables");
-    let error = report(&root.join("t"), None)
-        .expect_err("refused")
-        .to_string();
-    assert!(error.contains(&part), "{error}");
-    for (dir, words) in [
-        (empty.clone(), "what `run` or `restore` was given as --out"),
-        (root.join("t/owd=5_pfifo-5"), &part),
-        (directory.path().to_owned(), &below),
-    ] {
-        for table in [None, Some("")] {
-            let error = report(&dir, table).expect_err("refused").to_string();
-            assert!(error.contains("holds no runs of the lab"), "{error}");
-            assert!(error.contains(words), "{error}");
-        }
-        assert!(!dir.join(summary::FILE).exists() && !dir.join(report::html::FILE).exists());
-    }
-    report(&root, None).expect("a report");
-    assert!(root.join(report::html::FILE).is_file());
-}
-
-#[test]
-fn what_is_no_series_is_left_alone() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let scenario = scenario(directory.path(), TEXT);
-    fs::create_dir_all(root.join("t")).expect("made");
-    fs::write(root.join("t/thesis.tex"), "years of work").expect("written");
-    let series = Series::here(here(), 1).expect("here");
-    let error = Store::open(&root, &scenario, &series, IfChanged::Anew).expect_err("refused");
+fn directory_that_is_no_series_is_left_alone() {
+    let mut place = Place::new();
+    place.if_changed = IfChanged::Anew;
+    fs::create_dir_all(place.file("")).expect("made");
+    fs::write(place.file("thesis.tex"), "years of work").expect("written");
+    let error = place
+        .series(&here(), &mut Fake::default())
+        .expect_err("refused");
     assert!(error.to_string().contains("not a series"), "{error}");
-    assert!(root.join("t/thesis.tex").exists());
+    assert!(place.file("thesis.tex").exists());
 }
 
 #[test]
-fn a_queue_that_the_kernel_lacks_is_named_and_the_rest_is_run() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let scenario = scenario(directory.path(), TEXT);
-    let mut runner = Fake {
-        absent: Some("pfifo 5"),
-        ..Fake::default()
-    };
-    series(&root, &scenario, here(), &mut runner).expect("the rest");
-    assert_eq!(runner.made.len(), 4);
-    let summary = summary::gather(&root).expect("a summary");
-    let one = &summary.scenarios[0];
-    assert_eq!(one.queues, ["bestby tc"]);
-    assert_eq!(one.absent[0].queue, "pfifo 5");
-    assert!(one.absent[0].reason.contains("not on this kernel"));
-    assert_eq!(one.missing_runs, 4);
-}
-
-#[test]
-fn a_queue_that_is_there_at_last_is_absent_no_more() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let scenario = scenario(directory.path(), TEXT);
+fn queue_that_is_absent_is_named_until_it_is_there() {
+    let place = Place::new();
     let mut without = Fake {
         absent: Some("pfifo 5"),
         ..Fake::default()
     };
-    series(&root, &scenario, here(), &mut without).expect("the rest");
+    let (rows, said) = place.series(&here(), &mut without).expect("the rest");
+    assert_eq!(
+        (without.made.len(), rows, &said["missing"]),
+        (4, 4, &4.into())
+    );
+    assert_eq!(said["absent"][0]["queue"], "pfifo 5");
+    assert!(
+        said["absent"][0]["reason"]
+            .as_str()
+            .expect("why")
+            .contains("not on this kernel")
+    );
     // What was missing is installed, and the series goes on.
-    series(&root, &scenario, here(), &mut Fake::default()).expect("all");
-    let one = &summary::gather(&root).expect("a summary").scenarios[0];
-    assert_eq!((one.missing_runs, one.queues.len()), (0, 2));
-    assert_eq!(one.absent, []);
+    let (rows, said) = place.series(&here(), &mut Fake::default()).expect("all");
+    assert_eq!((rows, &said["absent"]), (8, &serde_json::json!([])));
 }
 
 #[test]
-fn a_queue_that_two_scenarios_lack_is_absent_in_both() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let named = |name: &str| {
-        let file = directory.path().join(format!("{name}.toml"));
-        fs::write(&file, TEXT).expect("written");
-        Scenario::load(&file).expect("a scenario")
-    };
-    let scenarios = [named("a"), named("b")];
-    let mut stores = Stores::new();
-    for scenario in &scenarios {
-        let series = Series::here(here(), 1).expect("here");
-        let store = Store::open(&root, scenario, &series, IfChanged::Refuse).expect("open");
-        stores.insert(scenario.name.clone(), store);
-    }
-    let jobs: Vec<Job<'_>> = scenarios.iter().flat_map(|s| jobs(s, 1, &[])).collect();
-    let mut runner = Fake {
-        absent: Some("pfifo 5"),
-        ..Fake::default()
-    };
-    go_on(&mut runner, &jobs, &stores, &here(), &root).expect("the rest");
-    let summary = summary::gather(&root).expect("a summary");
-    for one in &summary.scenarios {
-        assert_eq!(one.absent.len(), 1, "{}", one.name);
-    }
-}
-
-#[test]
-fn one_results_directory_has_one_series_at_a_time() {
+fn lock_one_results_directory_has_one_series_at_a_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let first = Lock::take(directory.path()).expect("free");
     let error = Lock::take(directory.path()).expect_err("taken");
@@ -342,18 +267,16 @@ fn one_results_directory_has_one_series_at_a_time() {
 }
 
 #[test]
-fn failed_runs_are_counted_and_made_again() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let root = directory.path().join("out");
-    let scenario = scenario(directory.path(), TEXT);
+fn runs_that_failed_are_counted_and_made_again() {
+    let place = Place::new();
     let mut broken = Fake {
         fails: true,
         ..Fake::default()
     };
-    let error = series(&root, &scenario, here(), &mut broken).expect_err("fails");
+    let error = place.series(&here(), &mut broken).expect_err("fails");
     assert!(error.to_string().contains("5 runs in a row"), "{error}");
     assert_eq!(broken.made.len(), 5);
     let mut sound = Fake::default();
-    series(&root, &scenario, here(), &mut sound).expect("made again");
+    place.series(&here(), &mut sound).expect("made again");
     assert_eq!(sound.made.len(), 8);
 }

@@ -1,9 +1,10 @@
 //! `--vm`: the same runs inside guests, in virtual time.
 //!
-//! The lab starts itself in as many guests as this machine carries, tells each which runs
-//! to make, and passes on what they say (see [`crew`](super::crew)).
+//! The lab starts itself in as many guests as this machine carries, and tells each which runs to
+//! make; what becomes of them it finds in the results' directory (see [`guests`]).
 
 use std::{
+    collections::HashMap,
     env, fs,
     path::{Path, PathBuf},
     process::Command,
@@ -17,14 +18,16 @@ use nix::{
 };
 
 use super::{
-    IfChanged, Options,
-    account::Account,
-    crew::{Crew, Patience},
-    event::Name,
+    Open, Options,
+    bench::Bench,
+    guests::{self, Patience, Work},
     job::{Job, groups},
-    left, store,
+    make_with,
+    progress::Progress,
+    run::Outcome,
+    store::{self, Store},
 };
-use crate::{bestby, cleanup, report, scenario::Scenario};
+use crate::{bestby, cleanup, run, scenario::Scenario};
 
 /// Real seconds that one guest may take; the next one goes on.
 const GUEST_SECONDS: u32 = 6 * 3600;
@@ -38,12 +41,29 @@ const PATIENCE: Patience = Patience {
     least: Duration::from_secs(20 * 60),
     per_traffic: 60,
     per_slowest: 5,
-    // tests/vm/run kills QEMU after 5 s.
-    grace: Duration::from_secs(15),
 };
 
-/// Makes all runs in guests.
-pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -> Result<()> {
+/// `uname -r` of the kernel that `--kernel` names; fetches it, where it is not here.
+pub(super) fn release(kernel: &str) -> Result<String> {
+    let script = script()?.with_file_name("kernel");
+    run::output(Command::new(&script).arg(kernel))?;
+    let tree = script
+        .ancestors()
+        .nth(3)
+        .context("tests/vm/kernel stands in no source tree")?;
+    let file = tree.join("target/vm").join(kernel).join("release");
+    let release =
+        fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    Ok(release.trim().to_owned())
+}
+
+/// Has runs made in guests.
+pub(super) fn run<'a>(
+    options: &Options,
+    open: &'a Open<'a>,
+    jobs: &[Job<'a>],
+    progress: &mut Progress<'a>,
+) -> Result<()> {
     let script = script()?;
     let tree = script
         .ancestors()
@@ -56,52 +76,111 @@ pub(super) fn run(options: &Options, scenarios: &[Scenario], jobs: &[Job<'_>]) -
         tree.display(),
         out.display()
     );
-    let papers = Papers::new(&out, scenarios)?;
-    let work = to_make(options.if_changed, left(&out, jobs)?, jobs);
+    let scenarios = open.0.values().map(|(_, scenario, _)| *scenario);
     let processors = processors()?;
-    let guests = at_once(processors.len(), groups(jobs, work).len());
+    let at_once = at_once(processors.len(), groups(jobs).len());
+    let mut work = Guests {
+        options,
+        open,
+        progress,
+        papers: Papers::new(&out, scenarios)?,
+        script,
+        out,
+        processors,
+    };
     note!(
-        "{} in virtual time, Linux {}",
-        match guests {
-            1 => "one guest".to_owned(),
-            n => format!("{n} guests at once"),
-        },
+        "{at_once} at once in virtual time, Linux {}",
         options.kernel
     );
-    let mut started = 0u32;
-    Crew {
-        jobs,
-        guests,
-        patience: PATIENCE,
-        launch: |runs: &[Name], first: bool, seat: usize| {
-            started += 1;
-            let share = papers.share(started, runs)?;
-            // What is there after the first was made by this very series.
-            let if_changed = if first {
-                options.if_changed
-            } else {
-                IfChanged::Refuse
-            };
-            let processor = *processors
-                .get(seat)
-                .context("more guests than processors")?;
-            Ok(command(
-                options, &papers, &script, processor, &out, &share, if_changed,
-            ))
-        },
-        left: || left(&out, jobs),
-        account: |before| Account::new(out.clone(), jobs.len(), before),
-    }
-    .work()
+    guests::work(jobs, at_once, PATIENCE, &mut work)
 }
 
-/// Places of the runs that there may be to make, `missing` or not: with `Anew` the first
-/// guest may remove all that is there.
-fn to_make<T>(if_changed: IfChanged, missing: Vec<usize>, jobs: &[T]) -> Vec<usize> {
-    match if_changed {
-        IfChanged::Refuse => missing,
-        IfChanged::Anew => (0..jobs.len()).collect(),
+struct Guests<'a, 'b> {
+    options: &'b Options,
+    open: &'a Open<'a>,
+    progress: &'b mut Progress<'a>,
+    papers: Papers,
+    script: PathBuf,
+    out: PathBuf,
+    processors: Vec<usize>,
+}
+
+impl Guests<'_, '_> {
+    fn share(&self, seat: usize) -> PathBuf {
+        self.papers.directory.join(format!("share-{seat}.json"))
     }
+}
+
+impl<'a> Work<'a> for Guests<'a, '_> {
+    fn launch(&mut self, share: &[Job<'a>], seat: usize) -> Result<Command> {
+        let file = self.share(seat);
+        let names: Vec<Name> = share.iter().map(name).collect();
+        store::put(&file, &names)?;
+        let processor = self
+            .processors
+            .get(seat)
+            .context("more guests than processors")?;
+        // QEMU's threads take turns, at each of the guest's timers: on two processors that took
+        // a third longer, for each had to be woken.
+        let mut command = Command::new("taskset");
+        command
+            .args(["-c", &processor.to_string()])
+            .arg(&self.script)
+            .args(["--icount", "--kernel", &self.options.kernel])
+            .args(["--timeout", &GUEST_SECONDS.to_string()])
+            .arg("--")
+            .args(["sh", "-c", IN_MEMORY])
+            .arg(&self.papers.directory)
+            .args(["run", "--out"])
+            .arg(&self.out)
+            .arg("--inner")
+            .arg(&file)
+            .args(&self.papers.scenarios);
+        if let Some(runs) = self.options.runs {
+            command.args(["--runs", &runs.to_string()]);
+        }
+        Ok(command)
+    }
+
+    fn has_begun(&self, seat: usize) -> bool {
+        !self.share(seat).exists()
+    }
+
+    fn is_over(&self, job: &Job<'a>) -> Result<bool> {
+        Ok(self.open.store(job)?.has_outcome(job))
+    }
+
+    fn hear(&mut self, job: &Job<'a>) -> Result<()> {
+        self.progress.hear(job)
+    }
+
+    fn fail(&mut self, job: &Job<'a>, why: String) -> Result<()> {
+        self.open
+            .store(job)?
+            .put_outcome(job, &Outcome::Failed(why))?;
+        self.progress.hear(job)
+    }
+}
+
+/// Scenario, cell and repetition: names a run to both sides, which read the same scenarios.
+type Name = (String, String, u32);
+
+fn name(job: &Job<'_>) -> Name {
+    (job.scenario.name.clone(), job.cell.id.clone(), job.number)
+}
+
+/// In a guest: makes the runs that the file `share` names, in its order. The file goes first: then
+/// the guest has begun.
+pub(super) fn inside(options: &Options, jobs: &[Job<'_>], share: &Path) -> Result<()> {
+    let names: Option<Vec<Name>> = store::get(share)?;
+    let names = names.with_context(|| format!("{} is gone", share.display()))?;
+    fs::remove_file(share).with_context(|| format!("removing {}", share.display()))?;
+    let known: HashMap<Name, Job<'_>> = jobs.iter().map(|&job| (name(&job), job)).collect();
+    let mine: Option<Vec<Job<'_>>> = names.iter().map(|name| known.get(name).copied()).collect();
+    let mine = mine.context("a run was asked for that no scenario has")?;
+    make_with(&mut Bench::default(), &mine, |job, outcome| {
+        Store::at(&options.out, job.scenario).put_outcome(job, &outcome)
+    })
 }
 
 /// Numbers of the processors that this process may use.
@@ -139,12 +218,11 @@ const PAPERS: &str = ".guests-";
 struct Papers {
     directory: PathBuf,
     scenarios: Vec<PathBuf>,
-    commit: String,
     _guard: cleanup::Guard,
 }
 
 impl Papers {
-    fn new(out: &Path, scenarios: &[Scenario]) -> Result<Self> {
+    fn new<'a>(out: &Path, scenarios: impl IntoIterator<Item = &'a Scenario>) -> Result<Self> {
         // What a lab that was killed left; the lock says that no other one is at work.
         for entry in fs::read_dir(out)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PAPERS) {
@@ -168,7 +246,6 @@ impl Papers {
         let mut papers = Self {
             directory,
             scenarios: Vec::new(),
-            commit: report::commit(),
             _guard: guard,
         };
         for scenario in scenarios {
@@ -178,26 +255,12 @@ impl Papers {
             papers.scenarios.push(file);
         }
         for (name, program) in bestby::programs()? {
-            copy(&program, &papers.directory.join(name))?;
+            let copy = papers.directory.join(name);
+            fs::copy(&program, &copy)
+                .with_context(|| format!("copying {} to {}", program.display(), copy.display()))?;
         }
         Ok(papers)
     }
-
-    fn share(&self, number: u32, runs: &[Name]) -> Result<PathBuf> {
-        let file = self.directory.join(format!("share-{number}.json"));
-        store::put(&file, &runs)?;
-        Ok(file)
-    }
-}
-
-/// Copies a program. The time stays: a series is known by its programs' sizes and times.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let copied = || -> std::io::Result<()> {
-        fs::copy(from, to)?;
-        let time = fs::metadata(from)?.modified()?;
-        fs::File::options().write(true).open(to)?.set_modified(time)
-    };
-    copied().with_context(|| format!("copying {} to {}", from.display(), to.display()))
 }
 
 /// `tests/vm/run` of the tree that this program, or the current directory, is in.
@@ -220,55 +283,14 @@ fn script() -> Result<PathBuf> {
 /// The lab in the guest, from the guest's own memory: a program on the share is read anew each
 /// time that it is started, to other pages, and all of it is then translated anew.
 const IN_MEMORY: &str =
-    r#"mkdir /tmp/lab && cp -p "$0"/best* /tmp/lab/ && exec /tmp/lab/bestby-lab "$@""#;
-
-fn command(
-    options: &Options,
-    papers: &Papers,
-    script: &Path,
-    processor: usize,
-    out: &Path,
-    share: &Path,
-    if_changed: IfChanged,
-) -> Command {
-    // QEMU's threads take turns, at each of the guest's timers: on two processors that took
-    // a third longer, for each had to be woken.
-    let mut command = Command::new("taskset");
-    command
-        .args(["-c", &processor.to_string()])
-        .arg(script)
-        .env(report::COMMAND, report::command_line())
-        .env(report::COMMIT, &papers.commit)
-        .args(["--icount", "--kernel", &options.kernel])
-        .args(["--timeout", &GUEST_SECONDS.to_string()])
-        .arg("--")
-        .args(["sh", "-c", IN_MEMORY])
-        .arg(&papers.directory)
-        .args(["run", "--if-changed"])
-        .arg(match if_changed {
-            IfChanged::Refuse => "refuse",
-            IfChanged::Anew => "anew",
-        })
-        .arg("--out")
-        .arg(out)
-        .arg("--inner")
-        .arg(share);
-    if let Some(runs) = options.runs {
-        command.arg("--runs").arg(runs.to_string());
-    }
-    if !options.only.is_empty() {
-        command.arg("--only").arg(options.only.join(","));
-    }
-    command.args(&papers.scenarios);
-    command
-}
+    r#"mkdir /tmp/lab && cp "$0"/best* /tmp/lab/ && exec /tmp/lab/bestby-lab "$@""#;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn guests_are_as_many_as_there_is_work_for() {
+    fn at_once_are_as_many_as_there_is_work_for() {
         assert_eq!(at_once(4, 0), 1);
         assert_eq!(at_once(4, 1), 1);
         assert_eq!(at_once(1, 1000), 1);
@@ -279,26 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn who_starts_anew_has_all_the_work_to_do() {
-        let jobs = [3, 4];
-        assert_eq!(to_make(IfChanged::Refuse, vec![1], &jobs), [1]);
-        assert_eq!(to_make(IfChanged::Anew, Vec::new(), &jobs), [0, 1]);
-    }
-
-    #[test]
     fn papers_of_a_killed_lab_are_removed_and_the_own_ones_at_the_end() {
         let out = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(out.path().join(".guests-killed/x")).expect("made");
-        let papers = Papers::new(out.path(), &[]).expect("papers");
-        let share = papers.share(1, &[]).expect("a share");
-        assert!(share.is_file());
+        let papers = Papers::new(out.path(), []).expect("papers");
+        assert!(papers.directory.join("bestby-lab").is_file());
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 1);
-        let modified = |file: &Path| fs::metadata(file).and_then(|file| file.modified());
-        let own = env::current_exe().expect("a program");
-        assert_eq!(
-            modified(&papers.directory.join("bestby-lab")).expect("the lab's copy"),
-            modified(&own).expect("the lab")
-        );
         drop(papers);
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }

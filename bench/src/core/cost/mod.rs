@@ -24,12 +24,11 @@ mod standing;
 use std::{collections::BTreeMap, fs, thread, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize};
 
 pub use standing::Standing;
 
 use super::{Options, Part, Target};
-use crate::{bestby::Agent, netns::Netns, pktgen::Pktgen, report::Table, run, sys};
+use crate::{bestby::Agent, netns::Netns, pktgen::Pktgen, run, sys, table::Table};
 
 const DEVICE: &str = "d0";
 /// ns of virtual time per instruction (`-icount shift=1`).
@@ -56,7 +55,7 @@ const PACKETS: u64 = 20_000;
 const MISSING_FLOWS: u64 = 60_000;
 
 /// Cost of one queue with packets passing an empty queue.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Passing {
     /// The queue.
     pub queue: String,
@@ -73,7 +72,7 @@ pub struct Passing {
 }
 
 /// All costs.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Costs {
     /// Packets pass an empty queue.
     pub passing: Vec<Passing>,
@@ -115,11 +114,10 @@ fn rules(count: usize, says: &[Says]) -> String {
 
 struct Bench {
     ns: Netns,
-    options: Options,
 }
 
 impl Bench {
-    fn new(options: &Options) -> Result<Self> {
+    fn new() -> Result<Self> {
         let ns = Netns::new("c")?;
         ns.enter(|| {
             // Router solicitations and listener reports would be counted with the packets.
@@ -129,10 +127,7 @@ impl Bench {
         ns.sh("ip", &format!("link add {DEVICE} type dummy"))?;
         ns.sh("ip", &format!("addr add 10.78.0.1/15 dev {DEVICE}"))?;
         ns.sh("ip", &format!("link set {DEVICE} up"))?;
-        Ok(Self {
-            ns,
-            options: options.clone(),
-        })
+        Ok(Self { ns })
     }
 
     fn generator(&self, flows: u64, ports: u64, bytes: u64) -> Result<Pktgen<'_>> {
@@ -199,19 +194,19 @@ impl Bench {
 }
 
 /// The list of passing costs under way; the first of each kind of traffic is the base.
-struct Notes<'a> {
-    options: &'a Options,
+#[derive(Default)]
+struct Notes {
     base: BTreeMap<(u64, u64), f64>,
     list: Vec<Passing>,
 }
 
-impl Notes<'_> {
+impl Notes {
     fn note(&mut self, queue: &str, flows: u64, bytes: u64, (total, spread): (f64, f64)) {
         let base = *self.base.entry((flows, bytes)).or_insert(total);
         let added = total - base;
-        self.options.progress(&format!(
-            "{queue}, {flows} flows, {bytes} bytes: {total:.0} instructions per packet, {added:+.0}"
-        ));
+        note!(
+            "  {queue}, {flows} flows, {bytes} bytes: {total:.0} instructions per packet, {added:+.0}"
+        );
         self.list.push(Passing {
             queue: queue.into(),
             flows,
@@ -225,17 +220,15 @@ impl Notes<'_> {
 
 /// Passing packets, all queues.
 fn passing(bench: &Bench) -> Result<Vec<Passing>> {
-    let mut notes = Notes {
-        options: &bench.options,
-        base: BTreeMap::new(),
-        list: Vec::new(),
-    };
-    for (flows, bytes) in [
+    let mut notes = Notes::default();
+    // Those that miss the flow cache last.
+    let all = [
         (1, BYTES),
         (1, PLAIN_BYTES),
         (FLOWS, BYTES),
         (MISSING_FLOWS, BYTES),
-    ] {
+    ];
+    for (flows, bytes) in all {
         bench.bare();
         notes.note("no qdisc", flows, bytes, bench.pass(flows, bytes)?);
         if flows == MISSING_FLOWS || bytes == PLAIN_BYTES {
@@ -257,19 +250,13 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
     bench.bare();
     floor::with(&bench.ns, DEVICE, || {
         bench.root("floor")?;
-        for (flows, bytes) in [(1, BYTES), (1, PLAIN_BYTES), (FLOWS, BYTES)] {
+        for &(flows, bytes) in &all[..3] {
             notes.note(FLOOR, flows, bytes, bench.pass(flows, bytes)?);
         }
         bench.bare();
         Ok(())
     })?;
     let shaped = "--mode qdisc --method triage --rate 10gbit";
-    let all = [
-        (1, BYTES),
-        (1, PLAIN_BYTES),
-        (FLOWS, BYTES),
-        (MISSING_FLOWS, BYTES),
-    ];
     for (name, count, attach, traffic) in [
         ("bestby triage", RULES, shaped, &all[..]),
         (
@@ -286,17 +273,9 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
         ),
         ("bestby triage, 10,000 rules", MANY_RULES, shaped, &all[..]),
     ] {
-        let agent = match bench
+        let agent = bench
             .agent(&rules(count, &[Says::ms(200)]), attach)
-            .context(name)
-        {
-            Ok(agent) => agent,
-            Err(error) if bench.options.keep_going => {
-                note!("not measured: {error:#}");
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
+            .context(name)?;
         for &(flows, bytes) in traffic {
             let before = packets(&agent)?;
             let paused = agent.pause()?;
@@ -316,12 +295,8 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
             bench.bare();
             let _paused = agent.pause()?;
             for &(flows, bytes) in &all[..3] {
-                notes.note(
-                    "bestby's classifier alone",
-                    flows,
-                    bytes,
-                    bench.pass(flows, bytes)?,
-                );
+                let passed = bench.pass(flows, bytes)?;
+                notes.note("bestby's classifier alone", flows, bytes, passed);
             }
         }
         bench.detach(&agent)?;
@@ -347,52 +322,40 @@ fn packets(agent: &Agent) -> Result<[u64; 2]> {
 fn interface(agent: &Agent, counter: &str) -> Result<u64> {
     let stats = agent.json("stats")?;
     let value = &stats["interfaces"][DEVICE][counter];
+    // `dropped` has one of each reason.
+    let all = || value.as_object()?.values().map(|n| n.as_u64()).sum();
     value
         .as_u64()
-        .or_else(|| {
-            Some(
-                value
-                    .as_object()?
-                    .values()
-                    .filter_map(serde_json::Value::as_u64)
-                    .sum(),
-            )
-        })
+        .or_else(all)
         .with_context(|| format!("no `{counter}` of {DEVICE} in `bestby --json stats`"))
 }
 
 /// All costs; only sensible in virtual time.
 pub fn run(options: &Options) -> Result<Costs> {
     run::sh("modprobe dummy").context("no dummy device in this kernel")?;
-    let bench = Bench::new(options)?;
+    let bench = Bench::new()?;
     let mut costs = Costs::default();
     if options.part(Part::Cost) {
         costs.passing = passing(&bench).context("passing packets")?;
     }
     if options.part(Part::Standing) {
-        match standing::run(&bench).context("standing packets") {
-            Ok(list) => costs.standing = list,
-            Err(error) if options.keep_going => note!("not measured: {error:#}"),
-            Err(error) => return Err(error),
-        }
+        costs.standing = standing::run(&bench).context("standing packets")?;
     }
     Ok(costs)
 }
 
 impl Costs {
-    fn passing(&self, queue: &str, flows: u64) -> Option<&Passing> {
-        self.passing
-            .iter()
-            .find(|p| p.queue == queue && p.flows == flows && p.bytes == BYTES)
-    }
-
     fn added(&self, queue: &str, flows: u64) -> Option<f64> {
-        self.passing(queue, flows).map(|p| p.added)
+        let wanted = |p: &&Passing| p.queue == queue && p.flows == flows && p.bytes == BYTES;
+        self.passing.iter().find(wanted).map(|p| p.added)
     }
 
     /// Growth of the cost from 10 packets of equal lifetime standing, in percent of
     /// what bestby adds to a packet that passes an empty queue.
     fn growth(&self, standing: &Standing) -> Option<f64> {
+        if !["equal", "mixed"].contains(&standing.lifetimes.as_str()) {
+            return None;
+        }
         let first = self.standing.iter().find(|s| s.lifetimes == "equal")?;
         let added = self.added("bestby triage", 1)?;
         Some((standing.total - first.total) / added * 100.0)
@@ -433,10 +396,7 @@ pub fn render(costs: &Costs) -> String {
         "dropped %",
     ]);
     for s in &costs.standing {
-        let growth = match s.lifetimes.as_str() {
-            "equal" | "mixed" => costs.growth(s),
-            _ => None,
-        };
+        let growth = costs.growth(s);
         table.row(vec![
             s.queue.clone(),
             s.lifetimes.clone(),
@@ -460,49 +420,35 @@ pub fn render(costs: &Costs) -> String {
 }
 
 /// What must hold of them.
-pub fn targets(costs: &Costs) -> Vec<Target> {
+pub(super) fn targets(costs: &Costs) -> Vec<Target> {
     let mut list = Vec::new();
-    for flows in [1, FLOWS] {
-        if let (Some(bestby), Some(cake)) = (
-            costs.added("bestby triage", flows),
-            costs.added("cake", flows),
-        ) {
-            let what = format!("added instructions, {flows} sessions: below cake");
-            list.push(Target::at_most(&what, bestby, cake));
-        }
-    }
     for flows in [1, FLOWS, MISSING_FLOWS] {
-        if let (Some(few), Some(many)) = (
-            costs.added("bestby triage", flows),
-            costs.added("bestby triage, 10,000 rules", flows),
-        ) {
+        let Some(bestby) = costs.added("bestby triage", flows) else {
+            continue;
+        };
+        if let Some(cake) = costs.added("cake", flows) {
+            let what = format!("added instructions, {flows} sessions: below cake");
+            list.push(Target::at_most(what, bestby, cake));
+        }
+        if let Some(many) = costs.added("bestby triage, 10,000 rules", flows) {
             // A second table walk would cost far more than the noise of a hash's layout.
             let what = format!("10,000 rules against 100, {flows} flows, ratio");
-            list.push(Target::at_most(&what, many / few, 1.05));
+            list.push(Target::at_most(what, many / bestby, 1.05));
         }
     }
-    for s in costs
-        .standing
-        .iter()
-        .filter(|s| s.lifetimes == "equal" || s.lifetimes == "mixed")
-    {
+    let mut planned: Option<&Standing> = None;
+    for s in &costs.standing {
+        let (queued, lifetimes) = (s.queued[1], &s.lifetimes);
         if let Some(growth) = costs.growth(s) {
-            let what = format!("growth with {} {} standing, %", s.queued[1], s.lifetimes);
-            list.push(Target::at_most(&what, growth, 15.0));
+            let what = format!("growth with {queued} {lifetimes} standing, %");
+            list.push(Target::at_most(what, growth, 15.0));
         }
-    }
-    let planned: Vec<&Standing> = costs
-        .standing
-        .iter()
-        .filter(|s| s.lifetimes == "planned")
-        .collect();
-    for pair in planned.windows(2) {
-        let [few, many] = pair else { continue };
-        let what = format!(
-            "{} planned against {} standing, ratio",
-            many.queued[1], few.queued[1]
-        );
-        list.push(Target::at_most(&what, many.total / few.total, 1.15));
+        if lifetimes == "planned"
+            && let Some(few) = planned.replace(s)
+        {
+            let what = format!("{queued} planned against {} standing, ratio", few.queued[1]);
+            list.push(Target::at_most(what, s.total / few.total, 1.15));
+        }
     }
     list
 }

@@ -10,7 +10,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
 
 use super::{BYTES, Bench, DEVICE, NS_PER_INSTRUCTION, RULES, Says, interface, rules};
 use crate::{pktgen::Pktgen, sys};
@@ -40,7 +39,7 @@ const SETTLE: u64 = 1500 * sys::MILLI;
 const PLANNED: [u64; 3] = [100, 1_000, 10_000];
 
 /// Cost with packets standing in the queue.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Standing {
     /// The queue.
     pub queue: String,
@@ -211,14 +210,14 @@ fn steady(
 pub(super) fn run(bench: &Bench) -> Result<Vec<Standing>> {
     let mut list = Vec::new();
     let mut note = |standing: Standing| {
-        bench.options.progress(&format!(
-            "{}, {}, {} standing: {:.0} instructions per packet, {:.0} % dropped",
+        note!(
+            "  {}, {}, {} standing: {:.0} instructions per packet, {:.0} % dropped",
             standing.queue,
             standing.lifetimes,
             standing.queued[1],
             standing.total,
             standing.dropped * 100.0
-        ));
+        );
         list.push(standing);
     };
 

@@ -28,26 +28,6 @@ loss = [0, 3]
 model = "conference"
 "#;
 
-/// Nothing competes and nothing is lost, so the rate is above what is offered; a frame's
-/// packets, which come at once, are above the rate. A key with two values is missing.
-const PACED: &str = r#"
-title = "TFRC that has not used its rate"
-seconds = 8
-discard_first = 3
-control = "tfrc"
-KEY
-queues = ["pfifo 32"]
-
-[topology]
-bottleneck = "router"
-rate = "10mbit"
-router_queue = 1000
-owd = 40
-
-[traffic]
-model = "conference"
-"#;
-
 /// One run of each cell.
 fn runs(scenario: &str) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
@@ -89,30 +69,4 @@ fn a_drop_by_bestby_is_no_loss_event() {
     let lost = tfrc(lossy, "lost") * 100.0 / tfrc(lossy, "left");
     assert!(lost > 0.5, "{lossy}");
     assert!(tfrc(lossy, "counted") > 3.0, "{lossy}");
-}
-
-/// The 95th percentile of the video's delay, ms, with the key's first value and with its second.
-fn video_delays(key: &str) -> [f64; 2] {
-    let runs = runs(&PACED.replace("KEY", key));
-    let [first, second] = runs.as_slice() else {
-        panic!("two runs were asked for: {runs:?}");
-    };
-    [first, second].map(|run| number(&run["measures"]["video_delay"]["p95"]))
-}
-
-#[test]
-fn unused_rate_lets_a_frame_go_at_once_if_it_is_kept() {
-    let [lost, kept] = video_delays(r#"send_credit = ["none", "all"]"#);
-    // The frames' packets take less than 1 ms each on the link; paced, several each.
-    assert!(kept >= 40.0 && kept + 5.0 < lost, "{kept} and {lost} ms");
-}
-
-#[test]
-fn a_frame_takes_longer_where_bytes_are_paced() {
-    let [packets, bytes] = video_delays(r#"paced_by = ["packets", "bytes"]"#);
-    // Most of a frame's packets are twice as large as the mean.
-    assert!(
-        packets >= 40.0 && bytes > packets + 5.0,
-        "{packets} and {bytes} ms"
-    );
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
 use crate::{
-    tfrc,
+    tfrc::Restart,
     traffic::{Model, Schedule},
 };
 
@@ -74,9 +74,9 @@ pub struct Point {
     /// What controls the sender's rate.
     #[serde(default)]
     pub control: Control,
-    /// What is chosen of `tfrc`.
-    #[serde(flatten)]
-    pub tfrc: tfrc::Settings,
+    /// How `tfrc` comes back after an idle or data-limited time.
+    #[serde(default)]
+    pub restart: Restart,
     /// TCP Reno flows that share the router's FIFO.
     #[serde(default)]
     pub tcp: u32,

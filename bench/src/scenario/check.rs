@@ -9,7 +9,7 @@ use super::{
     cell::{Bottleneck, Control, Stall},
     value::{Axis, Error},
 };
-use crate::{queue::Queue, tfrc::OwdTold};
+use crate::queue::Queue;
 
 impl File {
     /// What no single field can know.
@@ -50,21 +50,13 @@ impl File {
                 );
             }
         }
-        let of_tfrc = [
-            (
-                "segment_size",
-                self.segment_size.as_ref().map(Spanned::span),
-            ),
-            ("owd_told", self.owd_told.as_ref().map(Spanned::span)),
-            ("restart", self.restart.as_ref().map(Spanned::span)),
-            ("loss_events", self.loss_events.as_ref().map(Spanned::span)),
-            ("send_credit", self.send_credit.as_ref().map(Spanned::span)),
-            ("paced_by", self.paced_by.as_ref().map(Spanned::span)),
-        ];
-        for (key, span) in of_tfrc {
-            if span.is_some() && self.control != Control::Tfrc {
-                return fault(span, &format!("`{key}` goes with control = \"tfrc\" only"));
-            }
+        if let Some(restart) = &self.restart
+            && self.control != Control::Tfrc
+        {
+            return fault(
+                Some(restart.span()),
+                "`restart` goes with control = \"tfrc\" only",
+            );
         }
         let told = self.told.rtt_error.is_some() || self.told.rate_error.is_some();
         if told && self.control != Control::None {
@@ -90,25 +82,6 @@ impl File {
                      the socket) or, with \"tfrc\", `bestby qdisc ...`, not `{other}`"
                 ),
             );
-        }
-        let of_the_fifo = [
-            ("send_credit", self.send_credit.as_ref().map(Spanned::span)),
-            ("paced_by", self.paced_by.as_ref().map(Spanned::span)),
-        ];
-        for (key, span) in of_the_fifo {
-            if span.is_some()
-                && let Some(QueueName(other)) = queues
-                    .iter()
-                    .find(|name| !matches!(name.0, Queue::Pfifo(_)))
-            {
-                return fault(
-                    span,
-                    &format!(
-                        "`{key}` is of the FIFO in front of the socket (`pfifo N`); `{other}` \
-                         paces by itself"
-                    ),
-                );
-            }
         }
         for (index, QueueName(queue)) in queues.iter().enumerate() {
             if queues[..index]
@@ -205,12 +178,6 @@ impl File {
                 .any(|error| *error != Error(0.0))
                 .then(|| errors.span())
         };
-        let owd_told = self.owd_told.as_ref().and_then(|told| {
-            let mut values = told.get_ref().0.iter();
-            values
-                .any(|told| *told != OwdTold::default())
-                .then(|| told.span())
-        });
         for (axis, span, who) in [
             (
                 "rtt_error",
@@ -222,7 +189,6 @@ impl File {
                 wrong(&self.told.rate_error),
                 "bestby, and behind a router every queue",
             ),
-            ("owd_told", owd_told, "bestby"),
         ] {
             if span.is_some() && unheard(axis) {
                 let message = format!(
@@ -240,7 +206,7 @@ impl File {
 pub(super) fn unheard(queue: &Queue, router: bool) -> Vec<&'static str> {
     let mut axes = Vec::new();
     if !queue.knows_owd() {
-        axes.extend(["rtt_error", "owd_told"]);
+        axes.push("rtt_error");
     }
     if !queue.is_bestby() && !router {
         axes.push("rate_error");

@@ -11,11 +11,7 @@ use super::{
     traffic::Traffic,
     value::{Axis, Error, Lifetime, Millis, Percent},
 };
-use crate::{
-    queue::Queue,
-    tfrc::{self, OwdTold},
-    traffic::Class,
-};
+use crate::{queue::Queue, tfrc::Restart, traffic::Class};
 
 /// Cells of a file. Each is a run of a second at least: so many take longer than a day, and
 /// more are a mistake.
@@ -135,7 +131,7 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
                 loss_percent: Percent(0.0),
                 router_queue: None,
                 control: file.control,
-                tfrc: tfrc::Settings::default(),
+                restart: Restart::default(),
                 tcp: 0,
                 lifetime: None,
                 traffic: BTreeMap::new(),
@@ -171,34 +167,9 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
             .collect();
         drafts.multiply("tcp", "flows", &flows, |p, v| p.tcp = v);
     }
-    if let Some(sizes) = &file.segment_size {
-        drafts.multiply("segment_size", "", &sizes.get_ref().0, |p, v| {
-            p.tfrc.segment_size = v;
-        });
-    }
-    if let Some(told) = &file.owd_told {
-        drafts.multiply("owd_told", "", &told.get_ref().0, |p, v| {
-            p.tfrc.owd_told = v
-        });
-    }
     if let Some(restarts) = &file.restart {
         drafts.multiply("restart", "", &restarts.get_ref().0, |p, v| {
-            p.tfrc.restart = v;
-        });
-    }
-    if let Some(events) = &file.loss_events {
-        drafts.multiply("loss_events", "", &events.get_ref().0, |p, v| {
-            p.tfrc.loss_events = v;
-        });
-    }
-    if let Some(credits) = &file.send_credit {
-        drafts.multiply("send_credit", "", &credits.get_ref().0, |p, v| {
-            p.tfrc.send_credit = v;
-        });
-    }
-    if let Some(units) = &file.paced_by {
-        drafts.multiply("paced_by", "", &units.get_ref().0, |p, v| {
-            p.tfrc.paced_by = v;
+            p.restart = v;
         });
     }
     if let Some(lifetimes) = &file.lifetime {
@@ -236,24 +207,14 @@ pub(super) fn expand(file: &File, text: &str) -> Result<Expansion, Fault> {
         for queue in &queues {
             let (mut point, mut axes) = (point.clone(), coordinates.clone());
             // Told nothing, it cannot be told anything wrong: one cell serves all values.
-            let mut forget = |axis: &str, unheard: String| {
-                for coordinate in axes.iter_mut().filter(|c| c.axis == axis) {
-                    coordinate.value.clone_from(&unheard);
-                }
-            };
             for axis in unheard(queue, router) {
                 match axis {
                     "rtt_error" => point.rtt_error = none,
-                    "rate_error" => point.rate_error = none,
-                    _ => point.tfrc.owd_told = OwdTold::default(),
+                    _ => point.rate_error = none,
                 }
-                forget(
-                    axis,
-                    match axis {
-                        "owd_told" => OwdTold::default().to_string(),
-                        _ => none.to_string(),
-                    },
-                );
+                for coordinate in axes.iter_mut().filter(|c| c.axis == axis) {
+                    coordinate.value = none.to_string();
+                }
             }
             let mut id: Vec<String> = axes
                 .iter()

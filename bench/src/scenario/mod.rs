@@ -10,18 +10,8 @@
 //! lifetime = [200, { audio = 150, video = 1000 }]  # ms; absent: as the model says
 //! control = "tfrc"             # a sender under RFC 5348 instead of an open loop, or the
 //!                              # kernel's own ("dccp"); router only
-//! segment_size = "sent"        # "tfrc" only: its s is the mean of what left, or "offered":
-//!                              # of what the application offers
-//! owd_told = "half"            # "tfrc" only: what bestby is told of the one-way delay,
-//!                              # RTT/2, or "queue-there": RTT - RTTmin/2
 //! restart = "rfc5348"          # "tfrc" only: after an idle or data-limited time, or
 //!                              # "faster": as the draft of Faster Restart has it
-//! loss_events = "round-trip"   # "tfrc" only: losses within a round trip are one event, or
-//!                              # "window-counter": as Linux's CCID3 tells them apart
-//! send_credit = "none"         # "tfrc" with pfifo only: rate that was not used is lost, or
-//!                              # "all": may be used later, as with Linux's CCID3
-//! paced_by = "packets"         # "tfrc" with pfifo only: s/X from one packet to the next, or
-//!                              # "bytes": its own size/X, as in bestby
 //! queues = ["bestby qdisc triage", "bestby tc", "fq_codel", "pfifo 32"]
 //!
 //! [topology]
@@ -45,8 +35,7 @@
 //! ```
 //!
 //! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
-//! `router_queue`, `tcp`, `segment_size`, `owd_told`, `restart`, `loss_events`,
-//! `send_credit`, `paced_by`, `lifetime`, each parameter of the traffic model, `rtt_error`,
+//! `router_queue`, `tcp`, `restart`, `lifetime`, each parameter of the traffic model, `rtt_error`,
 //! `rate_error`, `stall`; results name them in this order. A list of tables among the model's
 //! parameters is one value, and so is a list that is such a parameter itself (`ports` of
 //! `pcap`); lists of it sweep. All combinations are run, each with every queue.
@@ -72,10 +61,7 @@ use self::{
     cell::{Bottleneck, Cell, Control, Stall},
     value::{Axis, Discard, Error, Lifetime, Load, Owd, Percent, Rate},
 };
-use crate::{
-    queue::Queue,
-    tfrc::{LossEvents, OwdTold, PacedBy, Restart, SegmentSize, SendCredit},
-};
+use crate::{queue::Queue, tfrc::Restart};
 
 /// A swept axis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -133,12 +119,7 @@ struct File {
     discard_first: Option<Spanned<Discard>>,
     #[serde(default)]
     control: Control,
-    segment_size: Option<Spanned<Axis<SegmentSize>>>,
-    owd_told: Option<Spanned<Axis<OwdTold>>>,
     restart: Option<Spanned<Axis<Restart>>>,
-    loss_events: Option<Spanned<Axis<LossEvents>>>,
-    send_credit: Option<Spanned<Axis<SendCredit>>>,
-    paced_by: Option<Spanned<Axis<PacedBy>>>,
     lifetime: Option<Spanned<Axis<Lifetime>>>,
     queues: Spanned<Vec<QueueName>>,
     topology: Spanned<Topology>,

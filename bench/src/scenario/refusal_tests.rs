@@ -140,18 +140,6 @@ fn errors_that_no_queue_is_told_are_refused() {
     let router = told("\"fq\"", "rate_error = 0.5");
     let router = router.replace("owd = 40", "owd = 40\nbottleneck = \"router\"");
     assert!(Scenario::of_text("t", &router).is_ok());
-    let tfrc = router
-        .replace("\"fq\"", "\"pfifo 5\"")
-        .replace("[told]\nrate_error = 0.5\n", "")
-        .replace(
-            "title",
-            "control = \"tfrc\"\nowd_told = \"queue-there\"\ntitle",
-        );
-    let error = refused(&tfrc);
-    assert!(
-        error.contains("`owd_told` changes nothing") && error.contains(":3: "),
-        "{error}"
-    );
 }
 
 #[test]

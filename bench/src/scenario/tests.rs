@@ -261,67 +261,6 @@ model = "conference"
 }
 
 #[test]
-fn the_segment_size_is_an_axis_of_tfrc_alone() {
-    let text = &tfrc(r#"segment_size = ["sent", "offered"]"#, r#""pfifo 5""#);
-    let s = parse(text);
-    assert_eq!(
-        ids(&s),
-        ["segment_size=sent_pfifo-5", "segment_size=offered_pfifo-5"]
-    );
-    let sizes: Vec<_> = s.cells.iter().map(|c| c.point.tfrc.segment_size).collect();
-    assert_eq!(sizes, [SegmentSize::Sent, SegmentSize::Offered]);
-    let plain = parse(&text.replace("segment_size = [\"sent\", \"offered\"]", ""));
-    assert_eq!(plain.cells[0].point.tfrc.segment_size, SegmentSize::Sent);
-    for (from, to, line, says) in [
-        ("\"tfrc\"", "\"dccp\"", 4, "control = \"tfrc\" only"),
-        ("\"offered\"", "\"all\"", 4, "`offered`"),
-    ] {
-        let (at, message) = refused(&text.replace(from, to));
-        assert_eq!(at, Some(line), "{message}");
-        assert!(message.contains(says), "{message}");
-    }
-}
-
-#[test]
-fn what_is_told_of_the_delay_is_an_axis_of_bestby_under_tfrc() {
-    let text = &tfrc(
-        r#"owd_told = ["half", "queue-there"]"#,
-        r#""pfifo 5", "bestby qdisc triage limit 5""#,
-    );
-    let s = parse(text);
-    assert_eq!(
-        ids(&s),
-        [
-            "owd_told=half_pfifo-5",
-            "owd_told=half_bestby-qdisc-triage-limit-5",
-            "owd_told=queue-there_bestby-qdisc-triage-limit-5",
-        ]
-    );
-    let last = &s.cells[2].point;
-    assert_eq!(last.tfrc.owd_told, OwdTold::QueueThere);
-    // A result names it on one level with the other keys, and older ones lack it.
-    let mut json = serde_json::to_value(last).expect("JSON");
-    assert_eq!(json["owd_told"], "queue-there");
-    assert_eq!(
-        serde_json::from_value::<cell::Point>(json.clone())
-            .ok()
-            .as_ref(),
-        Some(last)
-    );
-    json.as_object_mut().expect("an object").remove("owd_told");
-    let older: cell::Point = serde_json::from_value(json).expect("an older point");
-    assert_eq!(older.tfrc.owd_told, OwdTold::Half);
-    for (from, to) in [("\"tfrc\"", "\"dccp\""), ("\"half\"", "\"third\"")] {
-        let (at, message) = refused(&text.replace(from, to));
-        assert_eq!(at, Some(4), "{message}");
-        assert!(
-            message.contains("owd_told") || message.contains("`half`"),
-            "{message}"
-        );
-    }
-}
-
-#[test]
 fn the_restart_is_an_axis_of_tfrc_alone() {
     let text = &tfrc(r#"restart = ["rfc5348", "faster"]"#, r#""pfifo 5""#);
     let s = parse(text);
@@ -329,7 +268,7 @@ fn the_restart_is_an_axis_of_tfrc_alone() {
         ids(&s),
         ["restart=rfc5348_pfifo-5", "restart=faster_pfifo-5"]
     );
-    let restarts: Vec<_> = s.cells.iter().map(|c| c.point.tfrc.restart).collect();
+    let restarts: Vec<_> = s.cells.iter().map(|c| c.point.restart).collect();
     assert_eq!(restarts, [Restart::Rfc5348, Restart::Faster]);
     for (from, to, says) in [
         (
@@ -342,48 +281,5 @@ fn the_restart_is_an_axis_of_tfrc_alone() {
         let (at, message) = refused(&text.replace(from, to));
         assert_eq!(at, Some(4), "{message}");
         assert!(message.contains(says), "{message}");
-    }
-}
-
-#[test]
-fn what_ccid3_and_bestby_do_otherwise_are_axes_of_tfrc_alone() {
-    let keys = r#"loss_events = ["round-trip", "window-counter"]
-send_credit = ["none", "all"]
-paced_by = ["packets", "bytes"]"#;
-    let text = &tfrc(keys, r#""pfifo 5""#);
-    let s = parse(text);
-    assert_eq!(s.cells.len(), 8);
-    assert_eq!(
-        ids(&s)[7],
-        "loss_events=window-counter_send_credit=all_paced_by=bytes_pfifo-5"
-    );
-    let last = &s.cells[7].point.tfrc;
-    assert_eq!(last.loss_events, LossEvents::WindowCounter);
-    assert_eq!(last.send_credit, SendCredit::All);
-    assert_eq!(last.paced_by, PacedBy::Bytes);
-    for (from, to, line, says) in [
-        (
-            "\"tfrc\"",
-            "\"dccp\"",
-            4,
-            "`loss_events` goes with control = \"tfrc\" only",
-        ),
-        ("\"window-counter\"", "\"window\"", 4, "`window-counter`"),
-        ("\"all\"", "\"some\"", 5, "`all`"),
-        ("\"bytes\"", "\"bits\"", 6, "`bits`"),
-    ] {
-        let (at, message) = refused(&text.replace(from, to));
-        assert_eq!(at, Some(line), "{message}");
-        assert!(message.contains(says), "{message}");
-    }
-    for key in [r#"send_credit = "all""#, r#"paced_by = "bytes""#] {
-        let (name, _) = key.split_once(' ').unwrap();
-        let (at, message) = refused(&tfrc(key, r#""pfifo 5", "bestby qdisc triage""#));
-        assert_eq!(at, Some(4), "{message}");
-        let says = format!(
-            "`{name}` is of the FIFO in front of the socket (`pfifo N`); `bestby qdisc triage` \
-             paces by itself"
-        );
-        assert!(message.contains(&says), "{message}");
     }
 }

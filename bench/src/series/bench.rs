@@ -176,8 +176,8 @@ impl Bench {
                     }
                 }
                 _ => {
-                    let settings = point.tfrc;
-                    controlled::pass(path, queue, schedule, settings, discard, &mut self.agent)?
+                    let restart = point.restart;
+                    controlled::pass(path, queue, schedule, restart, discard, &mut self.agent)?
                 }
             };
             return Ok(Passage {

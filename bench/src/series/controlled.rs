@@ -13,7 +13,7 @@ use crate::{
     queue::{Installed, Queue, Told},
     scenario::cell::Point,
     tfrc::{
-        self,
+        Restart,
         session::{self, Outcome, Queueing},
     },
     topology::{self, Path},
@@ -100,7 +100,7 @@ pub(super) fn pass(
     path: &Path,
     queue: &Queue,
     schedule: &Schedule,
-    settings: tfrc::Settings,
+    restart: Restart,
     discard: u64,
     agent: &mut Option<Rc<Agent>>,
 ) -> Result<Controlled> {
@@ -124,7 +124,7 @@ pub(super) fn pass(
             bail!("control = \"tfrc\" works with `bestby qdisc ...` and `pfifo N`, not `{other}`")
         }
     };
-    let outcome = session::run(path, schedule, queueing, settings)?;
+    let outcome = session::run(path, schedule, queueing, restart)?;
     let counters = match &installed {
         Some(installed) => counters(installed, topology::DEVICE)?,
         None => None,

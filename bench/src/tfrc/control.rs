@@ -4,11 +4,10 @@
 use std::collections::HashMap;
 
 use super::{
-    LossEvents,
+    Restart,
     receiver::{Data, Receiver},
     reports::Entry,
-    sender::{Options, Rests, Sender},
-    window::WindowCounter,
+    sender::{Rests, Sender},
 };
 use crate::sys::MILLI;
 
@@ -49,8 +48,6 @@ pub struct Sample {
 pub struct Control {
     sender: Sender,
     receiver: Receiver,
-    /// Where it tells loss events apart.
-    windows: Option<WindowCounter>,
     /// By number: when the packet left, the RTT known then, and its size.
     left: Vec<Data>,
     number_of: HashMap<u32, u64>,
@@ -61,16 +58,12 @@ pub struct Control {
 }
 
 impl Control {
-    /// Starts at `now` ns with the RTT (ns) that the greeting took.
-    pub fn new(options: Options, loss_events: LossEvents, rtt: u64, now: u64) -> Self {
-        let windows = match loss_events {
-            LossEvents::RoundTrip => None,
-            LossEvents::WindowCounter => Some(WindowCounter::default()),
-        };
+    /// Starts at `now` ns with packets of `segment` bytes in the mean and the RTT (ns) that
+    /// the greeting took.
+    pub fn new(segment: f64, restart: Restart, rtt: u64, now: u64) -> Self {
         let mut control = Self {
-            sender: Sender::new(options, Some(rtt), now),
+            sender: Sender::new(segment, restart, Some(rtt), now),
             receiver: Receiver::default(),
-            windows,
             left: Vec::new(),
             number_of: HashMap::new(),
             arrived: 0,
@@ -83,13 +76,11 @@ impl Control {
 
     /// A packet left the host, after all queues of it. Only now it gets a number.
     pub fn on_departure(&mut self, departure: Departure) {
-        let (number, rtt) = (self.left.len() as u64, self.sender.rtt());
-        let window = self.windows.as_mut();
+        let number = self.left.len() as u64;
         self.left.push(Data {
             number,
             sent: departure.at,
-            rtt,
-            window: window.map(|counter| counter.on_sent(departure.at, rtt)),
+            rtt: self.sender.rtt(),
             bytes: departure.bytes,
         });
         self.number_of.insert(departure.sequence, number);
@@ -170,11 +161,6 @@ impl Control {
         self.sender.rtt()
     }
 
-    /// The least sample of the round trip so far, ns.
-    pub fn least_rtt(&self) -> u64 {
-        self.sender.least_rtt()
-    }
-
     /// Packets that left, arrived by report, and counted as lost by TFRC.
     pub fn counts(&self) -> [u64; 3] {
         [self.left.len() as u64, self.arrived, self.receiver.lost()]
@@ -197,24 +183,28 @@ mod tests {
 
     const RTT: u64 = 80 * MILLI;
 
+    fn control() -> Control {
+        Control::new(500.0, Restart::default(), RTT, 0)
+    }
+
+    /// A packet that leaves at `at`, ready before by so many ns.
+    fn leave(control: &mut Control, sequence: u32, at: u64, before: u64) -> Entry {
+        control.on_departure(Departure {
+            sequence,
+            created: at - before,
+            at,
+            bytes: 500,
+        });
+        Entry {
+            sequence,
+            at: at + RTT / 2,
+        }
+    }
+
     /// Offers a packet of 500 bytes every 10 ms for 10 s; some the queue drops, some the
     /// network loses; the rest arrives 40 ms after it left, its report 40 ms later.
     fn run(queue_drops: impl Fn(u32) -> bool, network_loses: impl Fn(u32) -> bool) -> Control {
-        run_with(LossEvents::RoundTrip, queue_drops, network_loses)
-    }
-
-    fn run_with(
-        loss_events: LossEvents,
-        queue_drops: impl Fn(u32) -> bool,
-        network_loses: impl Fn(u32) -> bool,
-    ) -> Control {
-        let options = Options {
-            segment: 500.0,
-            damp: false,
-            nominal: false,
-            faster: false,
-        };
-        let mut control = Control::new(options, loss_events, RTT, 0);
+        let mut control = control();
         let mut reports: Vec<(u64, Entry)> = Vec::new();
         for sequence in 0..1000u32 {
             let now = u64::from(sequence) * 10 * MILLI;
@@ -230,15 +220,9 @@ mod tests {
             if queue_drops(sequence) {
                 continue;
             }
-            control.on_departure(Departure {
-                sequence,
-                created: now,
-                at: now,
-                bytes: 500,
-            });
+            let entry = leave(&mut control, sequence, now, 0);
             if !network_loses(sequence) {
-                let at = now + RTT / 2;
-                reports.push((now + RTT, Entry { sequence, at }));
+                reports.push((now + RTT, entry));
             }
         }
         control
@@ -260,22 +244,6 @@ mod tests {
     }
 
     #[test]
-    fn a_window_counter_makes_events_longer() {
-        // A packet every 10 ms, a round trip of 80: every tenth that is lost is an event of its
-        // own. The counter moves every 20 ms, and in 100 ms by five, which is an event, too;
-        // every ninth is lost within four or five of it.
-        let p = |events, every| {
-            run_with(events, |_| false, move |n| n % every == 5)
-                .sender
-                .p()
-        };
-        let tenth = [LossEvents::RoundTrip, LossEvents::WindowCounter].map(|e| p(e, 10));
-        assert!((tenth[0] - tenth[1]).abs() < 0.01, "{tenth:?}");
-        let ninth = [LossEvents::RoundTrip, LossEvents::WindowCounter].map(|e| p(e, 9));
-        assert!(ninth[1] < 0.8 * ninth[0], "{ninth:?}");
-    }
-
-    #[test]
     fn both_at_once_are_told_apart() {
         let control = run(|n| n % 3 == 0, |n| n % 50 == 1);
         let [_, _, lost] = control.counts();
@@ -288,27 +256,10 @@ mod tests {
 
     #[test]
     fn a_lost_report_loses_nothing() {
-        let options = Options {
-            segment: 500.0,
-            damp: false,
-            nominal: false,
-            faster: false,
-        };
-        let mut control = Control::new(options, LossEvents::default(), RTT, 0);
-        let mut entries = Vec::new();
-        for sequence in 0..12 {
-            let at = u64::from(sequence) * 10 * MILLI;
-            control.on_departure(Departure {
-                sequence,
-                created: at,
-                at,
-                bytes: 500,
-            });
-            entries.push(Entry {
-                sequence,
-                at: at + RTT / 2,
-            });
-        }
+        let mut control = control();
+        let entries: Vec<Entry> = (0..12)
+            .map(|n| leave(&mut control, n, u64::from(n) * 10 * MILLI, 0))
+            .collect();
         // Only the last of twelve reports comes, and then once more.
         control.on_report(&entries, 200 * MILLI);
         control.on_report(&entries, 201 * MILLI);
@@ -317,26 +268,10 @@ mod tests {
 
     #[test]
     fn the_round_trip_leaves_out_the_senders_queue() {
-        let options = Options {
-            segment: 500.0,
-            damp: false,
-            nominal: false,
-            faster: false,
-        };
-        let mut control = Control::new(options, LossEvents::default(), RTT, 0);
+        let mut control = control();
         for sequence in 0..100u32 {
-            // Ready 150 ms before it left.
             let at = u64::from(sequence) * 20 * MILLI + 150 * MILLI;
-            control.on_departure(Departure {
-                sequence,
-                created: at - 150 * MILLI,
-                at,
-                bytes: 500,
-            });
-            let entry = Entry {
-                sequence,
-                at: at + RTT / 2,
-            };
+            let entry = leave(&mut control, sequence, at, 150 * MILLI);
             control.on_report(&[entry], at + RTT);
             control.on_time(at + RTT);
         }

@@ -1,12 +1,18 @@
 //! A FIFO in user space in front of the network, as DCCP's transmit queue is: what arrives at a full one is refused,
 //! and what is due leaves *before the next packet is looked at*. An application that hands over a burst has its first
 //! packet on the way by then, as with a socket.
+//!
+//! A packet of any size keeps the next one waiting for s/X (RFC 5348 §4.6), as in CCID3. Rate
+//! that was not used is lost, as in bestby, but for a late wake-up.
 
 use std::collections::VecDeque;
 
 use anyhow::Result;
 
-use super::{PacedBy, Settings, pacing::Pacing};
+use crate::sys::MILLI;
+
+/// How much of a late wake-up is made up for, ns: as far as bestby does.
+const LATE: u64 = MILLI;
 
 /// A packet that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,55 +21,38 @@ pub struct Waiting {
     pub sequence: u32,
     /// When it was created, ns.
     pub created: u64,
-    /// Its size on the wire.
-    pub bytes: u32,
 }
 
 /// Packets in the order in which they came. Times are ns of one clock, passed in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Fifo {
     waiting: VecDeque<Waiting>,
     /// In packets.
     limit: usize,
     refused: u64,
-    pacing: Pacing,
-    paced_by: PacedBy,
-    /// TFRC's X, bytes/s, and s, bytes.
-    rate: f64,
-    segment: f64,
+    /// From one packet to the next (s/X), ns.
+    gap: u64,
+    /// Nominal time of the next packet, ns; None before the first, which may go at once.
+    due: Option<u64>,
 }
 
 impl Fifo {
     /// An empty one for `limit` packets, without a pace.
-    pub fn new(limit: usize, settings: Settings) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self {
-            waiting: VecDeque::new(),
             limit,
-            refused: 0,
-            pacing: Pacing::new(settings.send_credit),
-            paced_by: settings.paced_by,
-            rate: f64::INFINITY,
-            segment: 0.0,
+            ..Self::default()
         }
     }
 
     /// Packets leave at `rate` bytes/s (X) from the next one on; `segment` is the size of one in the mean (s), bytes.
     pub fn pace(&mut self, rate: f64, segment: f64) {
-        (self.rate, self.segment) = (rate, segment);
-    }
-
-    /// For how long a packet of so many bytes keeps the next one waiting, ns.
-    fn gap(&self, bytes: u32) -> u64 {
-        let counted = match self.paced_by {
-            PacedBy::Packets => self.segment,
-            PacedBy::Bytes => f64::from(bytes),
-        };
-        (counted / self.rate * 1e9) as u64
+        self.gap = (segment / rate * 1e9) as u64;
     }
 
     /// When the next packet may leave, ns; it may lie in the past.
     pub fn due(&self) -> u64 {
-        self.pacing.due()
+        self.due.unwrap_or(0)
     }
 
     /// Packets that came when it was full.
@@ -95,11 +84,11 @@ impl Fifo {
     /// # Errors
     /// Those of `send`.
     pub fn release(&mut self, now: u64, mut send: impl FnMut(Waiting) -> Result<()>) -> Result<()> {
-        while self.pacing.due() <= now {
-            let Some(first) = self.waiting.pop_front() else {
-                break;
-            };
-            self.pacing.on_sent(now, self.gap(first.bytes));
+        while self.due() <= now
+            && let Some(first) = self.waiting.pop_front()
+        {
+            let due = self.due.unwrap_or(now).max(now.saturating_sub(LATE));
+            self.due = Some(due.saturating_add(self.gap));
             send(first)?;
         }
         Ok(())
@@ -108,93 +97,78 @@ impl Fifo {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::SendCredit, *};
+    use super::*;
+    use proptest::prelude::*;
 
     const GAP: u64 = 10_000_000;
-    /// A mean packet takes [`GAP`].
-    const SEGMENT: u32 = 400;
 
-    /// Offers `count` packets of so many bytes at once at `now`; those that left.
-    fn burst(fifo: &mut Fifo, count: u32, bytes: u32, now: u64) -> Vec<u32> {
+    /// Offers `count` packets at once at `now`; those that left.
+    fn burst(fifo: &mut Fifo, count: u32, now: u64) -> Vec<u32> {
         let mut left = Vec::new();
         for sequence in 0..count {
-            let packet = Waiting {
-                sequence,
-                created: now,
-                bytes,
-            };
-            fifo.offer(packet, now, |packet| {
+            let created = now;
+            let packet = Waiting { sequence, created };
+            let send = |packet: Waiting| {
                 left.push(packet.sequence);
                 Ok(())
-            })
-            .unwrap();
+            };
+            fifo.offer(packet, now, send).unwrap();
         }
         left
     }
 
-    fn fifo(limit: usize, settings: Settings) -> Fifo {
-        let mut fifo = Fifo::new(limit, settings);
-        fifo.pace(f64::from(SEGMENT) * 1e9 / GAP as f64, SEGMENT.into());
+    fn fifo(limit: usize) -> Fifo {
+        let mut fifo = Fifo::new(limit);
+        fifo.pace(400.0 * 1e9 / GAP as f64, 400.0);
         fifo
     }
 
     #[test]
-    fn the_first_packet_of_a_burst_that_may_go_needs_no_place() {
-        let mut idle = fifo(5, Settings::default());
-        assert_eq!(burst(&mut idle, 7, SEGMENT, GAP), [0]);
+    fn fifo_first_packet_of_a_burst_that_may_go_needs_no_place() {
+        let mut idle = fifo(5);
+        assert_eq!(burst(&mut idle, 7, GAP), [0]);
         assert_eq!(idle.refused(), 1);
         // The next one finds them all waiting, and nothing due.
-        let mut busy = fifo(5, Settings::default());
-        assert_eq!(burst(&mut busy, 1, SEGMENT, GAP), [0]);
-        assert!(burst(&mut busy, 7, SEGMENT, GAP + 1).is_empty());
+        let mut busy = fifo(5);
+        assert_eq!(burst(&mut busy, 1, GAP), [0]);
+        assert!(burst(&mut busy, 7, GAP + 1).is_empty());
         assert_eq!(busy.refused(), 2);
     }
 
     #[test]
-    fn with_credit_a_burst_needs_no_queue() {
-        let settings = Settings {
-            send_credit: SendCredit::All,
-            ..Settings::default()
-        };
-        let mut saved = fifo(1, settings);
-        assert_eq!(burst(&mut saved, 1, SEGMENT, 0), [0]);
-        assert_eq!(
-            burst(&mut saved, 8, SEGMENT, 100 * GAP),
-            [0, 1, 2, 3, 4, 5, 6, 7]
-        );
-        assert_eq!(saved.refused(), 0);
-    }
-
-    #[test]
-    fn what_waits_leaves_in_order_when_it_is_due() {
-        let mut fifo = fifo(5, Settings::default());
-        burst(&mut fifo, 6, SEGMENT, GAP);
+    fn fifo_what_waits_leaves_in_order_when_it_is_due() {
+        let mut fifo = fifo(5);
+        burst(&mut fifo, 6, GAP);
+        let due = 2 * GAP;
         let mut left = Vec::new();
-        for turn in 1..10 {
-            assert_eq!(fifo.due(), GAP + u64::min(turn, 6) * GAP);
-            fifo.release(GAP + turn * GAP, |packet| {
+        for turn in 0..9 {
+            assert_eq!(fifo.due(), due + u64::min(turn, 5) * GAP);
+            let send = |packet: Waiting| {
                 left.push(packet.sequence);
                 Ok(())
-            })
-            .unwrap();
+            };
+            fifo.release(due + turn * GAP, send).unwrap();
         }
         assert_eq!(left, [1, 2, 3, 4, 5]);
     }
 
     #[test]
-    fn a_large_packet_keeps_its_place_for_longer_where_bytes_are_paced() {
-        for (paced_by, large, small) in [
-            (PacedBy::Packets, GAP, GAP),
-            (PacedBy::Bytes, 2 * GAP, GAP / 4),
-        ] {
-            let settings = Settings {
-                paced_by,
-                ..Settings::default()
-            };
-            for (bytes, gap) in [(2 * SEGMENT, large), (SEGMENT / 4, small)] {
-                let mut fifo = fifo(5, settings);
-                assert_eq!(burst(&mut fifo, 1, bytes, GAP), [0]);
-                assert_eq!(fifo.due(), GAP + gap, "{paced_by}, {bytes} bytes");
+    fn fifo_rate_that_was_not_used_is_lost() {
+        let mut fifo = fifo(1);
+        assert_eq!(burst(&mut fifo, 1, GAP), [0]);
+        assert_eq!(burst(&mut fifo, 2, 100 * GAP), [0]);
+    }
+
+    proptest! {
+        #[test]
+        fn fifo_always_full_keeps_the_rate_however_late_it_wakes_up(
+            late in prop::collection::vec(0..LATE, 1..200),
+        ) {
+            let mut fifo = fifo(1);
+            for (packet, late) in (0u64..).zip(late) {
+                let now = fifo.due().max(MILLI) + late;
+                prop_assert_eq!(burst(&mut fifo, 1, now).len(), 1);
+                prop_assert!(fifo.due() - (packet + 1) * GAP < MILLI + LATE);
             }
         }
     }

@@ -1,15 +1,12 @@
-//! Which packets the network lost, and which losses are one event (RFC 5348 §5.1-5.2).
+//! Which packets the network lost, which losses are one event (RFC 5348 §5.1-5.2), and the
+//! history of these events (§5.3-5.5).
 //!
 //! Packets are numbered without gaps as they *leave* the host. A packet counts as lost
 //! when three with higher numbers have arrived. Losses within one round trip of the
-//! first are one loss event; where packets carry a window counter, losses until it has
-//! moved by more than four quarters of one (see [`window`]). A packet that arrives after
-//! it was counted as lost changes nothing (the RFC permits a correction, it does not ask
-//! for one).
+//! first are one loss event. A packet that arrives after it was counted as lost changes
+//! nothing (the RFC permits a correction, it does not ask for one).
 
-use std::collections::BTreeMap;
-
-use super::window;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Packets with higher numbers that prove a loss (NDUPACK).
 pub const NDUPACK: u32 = 3;
@@ -21,8 +18,6 @@ pub struct Seen {
     pub number: u64,
     /// When it arrived, ns.
     pub at: u64,
-    /// The window counter in it, if that tells loss events apart.
-    pub window: Option<u64>,
 }
 
 /// A number that has not arrived, between two that have.
@@ -33,23 +28,6 @@ struct Hole {
     after: Seen,
     /// Arrivals with higher numbers.
     later: u32,
-}
-
-impl Hole {
-    /// True if this loss, at `at` ns, is beyond the event that began with `old`.
-    fn is_beyond(&self, at: u64, old: &Begun, rtt: u64) -> bool {
-        match (self.before.window, old.window) {
-            (Some(window), Some(began)) => window > began + window::ROUND_TRIP,
-            _ => at > old.at + rtt,
-        }
-    }
-}
-
-/// When a loss event began: its first loss, ns, and the window counter before that.
-#[derive(Clone, Copy, Debug)]
-struct Begun {
-    at: u64,
-    window: Option<u64>,
 }
 
 /// The first packet of a loss event.
@@ -66,7 +44,8 @@ pub struct Event {
 pub struct Losses {
     highest: Option<Seen>,
     holes: BTreeMap<u64, Hole>,
-    event: Option<Begun>,
+    /// When the newest loss event began, ns.
+    event: Option<u64>,
     lost: u64,
 }
 
@@ -101,9 +80,8 @@ impl Losses {
             let at = between(number, hole.before, hole.after);
             self.holes.remove(&number);
             self.lost += 1;
-            if self.event.is_none_or(|old| hole.is_beyond(at, &old, rtt)) {
-                let window = hole.before.window;
-                self.event = Some(Begun { at, window });
+            if self.event.is_none_or(|began| at > began + rtt) {
+                self.event = Some(at);
                 events.push(Event { number, at });
             }
         }
@@ -131,6 +109,91 @@ fn between(number: u64, before: Seen, after: Seen) -> u64 {
     before.at + share as u64
 }
 
+/// Closed intervals that count (the RFC's n).
+pub const INTERVALS: usize = 8;
+/// The least weight that a long time without loss leaves to what was before (§5.5).
+const THRESHOLD: f64 = 0.25;
+
+/// Weight of the interval at `place`, 0 the newest (§5.4): 1 for the newer half, then
+/// falling to 0.2.
+pub fn weight(place: usize) -> f64 {
+    let n = INTERVALS as f64;
+    if place < INTERVALS / 2 {
+        1.0
+    } else {
+        2.0 * (n - place as f64) / (n + 2.0)
+    }
+}
+
+/// The last loss intervals, in packets.
+#[derive(Clone, Debug, Default)]
+pub struct Intervals {
+    /// Newest first: packets from one loss event to the next, and the discount of all
+    /// quiet times since (DF_i).
+    closed: VecDeque<(f64, f64)>,
+}
+
+impl Intervals {
+    /// True before the first loss event.
+    pub fn is_empty(&self) -> bool {
+        self.closed.is_empty()
+    }
+
+    /// A loss event ends an interval of `length` packets, which was the open one.
+    pub fn close(&mut self, length: f64) {
+        let discount = self.discount(length);
+        for (_, df) in &mut self.closed {
+            *df *= discount;
+        }
+        self.closed.push_front((length, 1.0));
+        self.closed.truncate(INTERVALS);
+    }
+
+    /// Weighted mean of the closed intervals: Σ Iᵢ·w·DFᵢ / Σ w·DFᵢ, each moved back by
+    /// `shift` places and discounted once more.
+    fn sums(&self, shift: usize, discount: f64) -> (f64, f64) {
+        self.closed.iter().take(INTERVALS - shift).enumerate().fold(
+            (0.0, 0.0),
+            |(total, weights), (i, (length, df))| {
+                let w = weight(i + shift) * df * discount;
+                (total + length * w, weights + w)
+            },
+        )
+    }
+
+    /// How much an open interval of `open` packets discounts the past: 1 until it is
+    /// twice the mean of the closed ones, never below a quarter.
+    fn discount(&self, open: f64) -> f64 {
+        let (total, weights) = self.sums(0, 1.0);
+        if weights == 0.0 {
+            return 1.0;
+        }
+        let mean = total / weights;
+        if open > 2.0 * mean {
+            (2.0 * mean / open).max(THRESHOLD)
+        } else {
+            1.0
+        }
+    }
+
+    /// Mean length in packets, the open interval of `open` packets counted where that
+    /// makes it longer; `None` before the first loss event.
+    pub fn mean(&self, open: f64) -> Option<f64> {
+        let (total, weights) = self.sums(0, 1.0);
+        if weights == 0.0 {
+            return None;
+        }
+        let (past, past_weights) = self.sums(1, self.discount(open));
+        let with_open = (open * weight(0) + past) / (weight(0) + past_weights);
+        Some((total / weights).max(with_open))
+    }
+
+    /// Loss events per packet, 0..=1: 0 before the first.
+    pub fn loss_event_rate(&self, open: f64) -> f64 {
+        self.mean(open).map_or(0.0, |mean| 1.0 / mean.max(1.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,11 +202,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn seen(number: u64, at: u64) -> Seen {
-        Seen {
-            number,
-            at,
-            window: None,
-        }
+        Seen { number, at }
     }
 
     #[test]
@@ -189,24 +248,60 @@ mod tests {
     }
 
     #[test]
-    fn losses_until_the_window_counter_has_moved_on_are_one_event() {
-        let mut losses = Losses::default();
-        let mut events = Vec::new();
-        for number in 0..60 {
-            // 10 ms apart, R = 100 ms, and the counter moves with every second packet. Before
-            // 10 and 19 it is 4 and 9, more than four apart; before 40 and 48 it is 19 and 23.
-            if ![10, 19, 40, 48].contains(&number) {
-                let window = Some(number / 2);
-                let seen = Seen {
-                    window,
-                    ..seen(number, number * 10 * MS)
-                };
-                events.extend(losses.on_arrival(seen, 100 * MS));
-            }
+    fn weights_are_those_of_the_rfc() {
+        let weights: Vec<f64> = (0..8).map(weight).collect();
+        let expected = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
+        for (weight, expected) in weights.iter().zip(expected) {
+            assert!((weight - expected).abs() < 1e-12);
         }
-        let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
-        assert_eq!(numbers, [10, 19, 40]);
-        assert_eq!(losses.lost(), 4);
+        assert!((weights.iter().sum::<f64>() - 6.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_mean_by_hand() {
+        let mut history = Intervals::default();
+        assert_eq!(history.loss_event_rate(500.0), 0.0);
+        for length in [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0] {
+            history.close(length);
+        }
+        // Each interval was shorter than twice the mean before it: nothing is discounted.
+        // 80+70+60+50 + 0.8·40 + 0.6·30 + 0.4·20 + 0.2·10 = 320; weights 6.
+        let mean = history.mean(0.0).expect("a mean");
+        assert!((mean - 320.0 / 6.0).abs() < 1e-9, "{mean}");
+        // A short open interval cannot make things worse (§5.4: the larger total).
+        assert_eq!(history.mean(5.0), history.mean(0.0));
+        // 100+80+70+60 + 0.8·50 + 0.6·40 + 0.4·30 + 0.2·20 = 390.
+        let mean = history.mean(100.0).expect("a mean");
+        assert!((mean - 390.0 / 6.0).abs() < 1e-9, "{mean}");
+    }
+
+    #[test]
+    fn only_eight_count() {
+        let mut history = Intervals::default();
+        history.close(100.0);
+        for _ in 0..8 {
+            history.close(50.0);
+        }
+        assert_eq!(history.mean(0.0), Some(50.0));
+    }
+
+    #[test]
+    fn quiet_times_discount_the_past_down_to_a_quarter() {
+        let mut history = Intervals::default();
+        for _ in 0..8 {
+            history.close(10.0);
+        }
+        // DF = 2·10/40 = 0.5: (40 + 0.5·5·10) / (1 + 0.5·5).
+        let mean = history.mean(40.0).expect("a mean");
+        assert!((mean - 65.0 / 3.5).abs() < 1e-9, "{mean}");
+        // 1000 packets: DF would be 0.02, the threshold holds it at 0.25.
+        let mean = history.mean(1000.0).expect("a mean");
+        assert!((mean - (1000.0 + 0.25 * 50.0) / (1.0 + 0.25 * 5.0)).abs() < 1e-9);
+        // Once closed, the older ones stay discounted: (1000 + 0.25·Σw·10) / (1 + 0.25·Σw).
+        history.close(1000.0);
+        let rest = 0.25 * (3.0 + 0.8 + 0.6 + 0.4 + 0.2);
+        let mean = history.mean(0.0).expect("a mean");
+        assert!((mean - (1000.0 + rest * 10.0) / (1.0 + rest)).abs() < 1e-9);
     }
 
     proptest! {
@@ -225,6 +320,31 @@ mod tests {
             };
             prop_assert_eq!(losses.lost(), proven);
             prop_assert_eq!(events, proven);
+        }
+
+        #[test]
+        fn the_mean_lies_between_the_extremes(
+            lengths in prop::collection::vec(1.0..1e4f64, 1..20), open in 0.0..1e4f64,
+        ) {
+            let mut history = Intervals::default();
+            lengths.iter().for_each(|&length| history.close(length));
+            let mean = history.mean(open).expect("a mean");
+            let newest = lengths.iter().rev().take(INTERVALS);
+            let low = newest.clone().fold(f64::INFINITY, |a, &b| a.min(b));
+            let high = newest.fold(open, |a, &b| a.max(b));
+            prop_assert!(mean >= low - 1e-6 && mean <= high + 1e-6, "{low} {mean} {high}");
+        }
+
+        #[test]
+        fn time_without_loss_never_raises_the_rate_of_loss(
+            lengths in prop::collection::vec(1.0..1e3f64, 1..12), open in 0.0..1e4f64,
+            more in 0.0..1e3f64,
+        ) {
+            let mut history = Intervals::default();
+            lengths.iter().for_each(|&length| history.close(length));
+            let (before, after) =
+                (history.loss_event_rate(open), history.loss_event_rate(open + more));
+            prop_assert!(after <= before + 1e-12, "{before} -> {after}");
         }
     }
 }

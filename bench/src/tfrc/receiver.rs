@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     equation,
-    intervals::Intervals,
-    losses::{Losses, Seen},
+    losses::{Intervals, Losses, Seen},
     seconds,
 };
 
@@ -18,8 +17,6 @@ pub struct Data {
     pub sent: u64,
     /// The sender's RTT when it left, ns; 0 while there is none.
     pub rtt: u64,
-    /// The sender's window counter in it, if that tells loss events apart.
-    pub window: Option<u64>,
     /// Its bytes, counted as the rate counts them.
     pub bytes: u32,
 }
@@ -88,7 +85,6 @@ impl Receiver {
         let seen = Seen {
             number: data.number,
             at,
-            window: data.window,
         };
         for event in self.losses.on_arrival(seen, data.rtt) {
             let length = match self.event {
@@ -187,7 +183,6 @@ mod tests {
             number,
             sent,
             rtt: RTT,
-            window: None,
             bytes: 1000,
         }
     }

@@ -1,11 +1,9 @@
 //! The sender's half of TFRC (RFC 5348 §4): how fast it may send.
 
 use super::{
-    equation,
-    limited::Limited,
-    receive_rates::ReceiveRates,
+    Restart, equation,
+    limits::{Achieved, Limited, ReceiveRates, quicken},
     receiver::Feedback,
-    restart::{Achieved, quicken},
     seconds,
 };
 
@@ -13,28 +11,10 @@ use super::{
 const T_MBI: f64 = 64.0;
 /// Share of the old value in the smoothed RTT (the RFC's q).
 const Q: f64 = 0.9;
-/// Share of the old value in the smoothed square root of the RTT (q2, §4.5).
-const Q2: f64 = 0.9;
 /// A mean of equal RTTs may come out a little larger than each, ns.
 const ROUNDING: u64 = 1000;
 /// Nofeedback timer before there is an RTT, ns (§4.2).
 const FIRST_NOFEEDBACK: u64 = 2_000_000_000;
-
-/// What may be chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Bytes of a packet before any was sent (s).
-    pub segment: f64,
-    /// Reduce oscillations by the newest RTT (§4.5; optional there, and CCID3 has it not).
-    pub damp: bool,
-    /// Keep s at `segment`, the mean of what the application offers, instead of following
-    /// what leaves. Where large packets are given up first, the latter falls, X with it,
-    /// and then the next large packet takes too long.
-    pub nominal: bool,
-    /// Come back faster after an idle or data-limited time, see
-    /// [`restart`](super::restart).
-    pub faster: bool,
-}
 
 /// How often the rules for idle and data-limited senders had a say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -55,7 +35,7 @@ pub struct Rests {
 /// The state of a sender. Times are ns of one clock, passed in.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    options: Options,
+    restart: Restart,
     /// Allowed rate X, bytes/s.
     x: f64,
     /// What the equation gave last; infinite before the first loss event.
@@ -64,10 +44,6 @@ pub struct Sender {
     /// Mean size in bytes of what left, over about 64 packets (§4.1).
     size: f64,
     rtt: Option<f64>,
-    /// The least sample of the RTT, the handshake's too, s; infinite before the first.
-    least_rtt: f64,
-    /// Square roots of the newest RTT and of their mean, √s (§4.5).
-    roots: Option<(f64, f64)>,
     rates: ReceiveRates,
     limited: Limited,
     achieved: Achieved,
@@ -81,18 +57,17 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender that starts at `now` ns. `rtt` (ns) is known where a handshake measured
-    /// it (§4.2); without it the first rate is one packet per second.
-    pub fn new(options: Options, rtt: Option<u64>, now: u64) -> Self {
+    /// A sender that starts at `now` ns with packets of `segment` bytes (s, until some have
+    /// left). `rtt` (ns) is known where a handshake measured it (§4.2); without it the first
+    /// rate is one packet per second.
+    pub fn new(segment: f64, restart: Restart, rtt: Option<u64>, now: u64) -> Self {
         let mut sender = Self {
-            options,
-            x: options.segment,
+            restart,
+            x: segment,
             x_bps: f64::INFINITY,
             p: 0.0,
-            size: options.segment,
+            size: segment,
             rtt: rtt.map(seconds),
-            least_rtt: rtt.map_or(f64::INFINITY, seconds),
-            roots: None,
             rates: ReceiveRates::new(now),
             limited: Limited::default(),
             achieved: Achieved::new(now),
@@ -104,17 +79,14 @@ impl Sender {
         };
         if let Some(r) = sender.rtt {
             sender.x = sender.initial_rate(r);
-            sender.roots = Some((r.sqrt(), r.sqrt()));
         }
         sender
     }
 
-    /// Allowed rate now, bytes/s; X_inst where oscillations are damped (§4.5).
+    /// Allowed rate now, bytes/s. (Oscillations are not damped, §4.5 leaves it open, and
+    /// CCID3 has it not.)
     pub fn rate(&self) -> f64 {
-        match self.roots {
-            Some((newest, mean)) if self.options.damp => (self.x * mean / newest).max(self.least()),
-            _ => self.x,
-        }
+        self.x
     }
 
     /// Mean size of what left over about 64 packets, bytes (s, §4.1).
@@ -125,11 +97,6 @@ impl Sender {
     /// Smoothed round trip in ns, 0 before the first.
     pub fn rtt(&self) -> u64 {
         self.rtt.map_or(0, |r| (r * 1e9) as u64)
-    }
-
-    /// The least sample of the round trip so far in ns, 0 before the first.
-    pub fn least_rtt(&self) -> u64 {
-        self.rtt.map_or(0, |_| (self.least_rtt * 1e9) as u64)
     }
 
     /// Loss events per packet that the last feedback told.
@@ -150,9 +117,7 @@ impl Sender {
     /// A packet of `bytes` left at `at` ns. `waited`: it was ready earlier and the rate
     /// held it back, so the sender is sending all that it is allowed to (§8.2.1).
     pub fn on_sent(&mut self, at: u64, bytes: u32, waited: bool) {
-        if !self.options.nominal {
-            self.size += (f64::from(bytes) - self.size) / 64.0;
-        }
+        self.size += (f64::from(bytes) - self.size) / 64.0;
         self.busy = true;
         if waited {
             self.limited.not_limited(at);
@@ -167,7 +132,10 @@ impl Sender {
 
     /// The rate below which idleness does not halve (recover_rate).
     fn recover_rate(&self, r: f64) -> f64 {
-        self.initial_rate(r) * if self.options.faster { 2.0 } else { 1.0 }
+        match self.restart {
+            Restart::Rfc5348 => self.initial_rate(r),
+            Restart::Faster => 2.0 * self.initial_rate(r),
+        }
     }
 
     /// One packet per 64 s.
@@ -178,15 +146,10 @@ impl Sender {
     /// Feedback came at `now` ns (§4.3).
     pub fn on_feedback(&mut self, feedback: &Feedback, now: u64) {
         let sample = seconds(now.saturating_sub(feedback.sent + feedback.delay).max(1000));
-        self.least_rtt = self.least_rtt.min(sample);
         let r = match self.rtt {
             Some(r) => Q * r + (1.0 - Q) * sample,
             None => sample,
         };
-        self.roots = Some(match self.roots {
-            Some((_, mean)) => (sample.sqrt(), Q2 * mean + (1.0 - Q2) * sample.sqrt()),
-            None => (sample.sqrt(), sample.sqrt()),
-        });
         let first_rtt = self.rtt.is_none();
         self.rtt = Some(r);
         let rose = feedback.new_loss || feedback.p > self.p;
@@ -218,7 +181,7 @@ impl Sender {
             self.rests.feedback += 1;
             self.rests.data_limited += u64::from(data_limited);
             // Not where a loss event ends a data-limited interval.
-            let limit = if self.options.faster && !(data_limited && rose) {
+            let limit = if self.restart == Restart::Faster && !(data_limited && rose) {
                 let quickened = quicken(limit, fast_max);
                 self.rests.quickened += u64::from(quickened > limit);
                 quickened

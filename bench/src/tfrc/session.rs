@@ -2,9 +2,8 @@
 //! the socket, or in user space, as DCCP's own transmit queue was.
 //!
 //! - [`Queueing::Bestby`]: every packet is sent when it is created, without blocking.
-//!   bestby holds it. The allowed rate goes to bestby as the session's rate, and what
-//!   [`OwdTold`](super::OwdTold) makes of the RTT as its one-way delay, by the
-//!   unprivileged socket option `BB_SO_PEER`.
+//!   bestby holds it. The allowed rate goes to bestby as the session's rate, and RTT/2 as
+//!   its one-way delay, as SFDPS has it, by the unprivileged socket option `BB_SO_PEER`.
 //! - [`Queueing::Fifo`]: a FIFO of so many packets, paced in user space at X; what
 //!   arrives at a full one is refused. That is unmodified DCCP.
 //!
@@ -31,11 +30,11 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bestby::{Peer, SocketOptions};
 
 use super::{
-    Restart, SegmentSize, Settings,
+    Restart,
     control::{Control, Departure, Sample},
     fifo::{Fifo, Waiting},
     reports::{self, Reporter},
-    sender::{Options, Rests},
+    sender::Rests,
 };
 use crate::{
     sniff::Sniffer,
@@ -92,9 +91,9 @@ struct Outlet<'a> {
 }
 
 impl<'a> Outlet<'a> {
-    fn new(path: &Path, limit: usize, settings: Settings, schedule: &'a Schedule) -> Result<Self> {
+    fn new(path: &Path, limit: usize, schedule: &'a Schedule) -> Result<Self> {
         Ok(Self {
-            fifo: Mutex::new(Fifo::new(limit, settings)),
+            fifo: Mutex::new(Fifo::new(limit)),
             socket: path.sender().enter(open)?,
             schedule,
         })
@@ -127,7 +126,6 @@ impl<'a> Outlet<'a> {
             let waiting = Waiting {
                 sequence: sequence as u32,
                 created,
-                bytes: packet.wire_bytes,
             };
             self.fifo().offer(waiting, began, |p| self.send(p))?;
             // Full: then the loop has been woken and has not come to it yet.
@@ -149,13 +147,13 @@ pub fn run(
     path: &Path,
     schedule: &Schedule,
     queueing: Queueing,
-    settings: Settings,
+    restart: Restart,
 ) -> Result<Outcome> {
     let reporter = Reporter::new(path.receiver(), PORT)?;
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
     let source = match queueing {
         Queueing::Bestby(marking) => Source::Bestby(Sender::new(path.sender(), to, marking)?),
-        Queueing::Fifo(limit) => Source::Fifo(Outlet::new(path, limit, settings, schedule)?),
+        Queueing::Fifo(limit) => Source::Fifo(Outlet::new(path, limit, schedule)?),
     };
     let outlet = match &source {
         Source::Bestby(_) => None,
@@ -172,7 +170,7 @@ pub fn run(
             reporter.run(&ended)
         });
         let result =
-            Loop::new(path, tap, woken, schedule, outlet, settings).and_then(|mut control| {
+            Loop::new(path, tap, woken, schedule, outlet, restart).and_then(|mut control| {
                 let start = sys::now() + 50 * MILLI;
                 let sending = scope.spawn({
                     let (source, wake) = (&source, &wake);
@@ -225,7 +223,6 @@ struct Loop<'a> {
     departures: Vec<Departure>,
     /// None: bestby paces.
     outlet: Option<&'a Outlet<'a>>,
-    settings: Settings,
     /// Rate, bytes/s, and one-way delay, ns, that bestby has.
     told: (u64, u64),
 }
@@ -237,7 +234,7 @@ impl<'a> Loop<'a> {
         woken: UnixDatagram,
         schedule: &'a Schedule,
         outlet: Option<&'a Outlet<'a>>,
-        settings: Settings,
+        restart: Restart,
     ) -> Result<Self> {
         let greeter = path.sender().enter(open)?;
         greeter
@@ -249,23 +246,16 @@ impl<'a> Loop<'a> {
             .iter()
             .map(|p| u64::from(p.wire_bytes))
             .sum();
-        let options = Options {
-            segment: bytes as f64 / schedule.packets.len().max(1) as f64,
-            // CCID3 has it not.
-            damp: false,
-            nominal: settings.segment_size == SegmentSize::Offered,
-            faster: settings.restart == Restart::Faster,
-        };
+        let segment = bytes as f64 / schedule.packets.len().max(1) as f64;
         let mut new = Self {
             tap,
             offset: sys::realtime_offset(),
             greeter,
             woken,
             schedule,
-            control: Control::new(options, settings.loss_events, rtt, sys::now()),
+            control: Control::new(segment, restart, rtt, sys::now()),
             departures: Vec::new(),
             outlet,
-            settings,
             told: (0, 0),
         };
         // Before the first packet.
@@ -331,8 +321,7 @@ impl<'a> Loop<'a> {
     /// Sets the session's rate and one-way delay in bestby, where they have changed.
     fn tell(&mut self) -> Result<()> {
         let rate = self.control.rate().min(1e12) as u64;
-        let (rtt, least) = (self.control.rtt(), self.control.least_rtt());
-        let owd = self.settings.owd_told.of(rtt, least);
+        let owd = self.control.rtt() / 2;
         if (rate, owd) == self.told {
             return Ok(());
         }

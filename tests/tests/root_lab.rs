@@ -99,7 +99,10 @@ fn an_interrupted_scenario_goes_on_and_leaves_nothing() {
     let text = said(&second);
     assert!(second.status.success(), "{text}");
     assert!(
-        second.stdout.trim_ascii_end().ends_with(b"out/small/runs.parquet"),
+        second
+            .stdout
+            .trim_ascii_end()
+            .ends_with(b"out/small/runs.parquet"),
         "{text}"
     );
     let after = runs(directory);

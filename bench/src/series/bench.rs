@@ -1,27 +1,29 @@
 //! One run on real namespaces: the path, the queue, the traffic, what came of it.
 
-use std::{rc::Rc, time::Instant};
+use std::{collections::BTreeMap, rc::Rc, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
     controlled::{self, Controlled},
     job::{self, Job},
+    passage::{Passage, counters},
     run::{Outcome, Run},
     stalled,
 };
 use crate::{
     bestby::Agent,
+    cleanup,
     competing::{Competitor, Running},
     dccp,
-    measure::{self, QueueCounters, Tfrc, fairness},
+    measure::{self, fairness},
     queue::{self, Installed, Queue, Told},
     records,
     scenario::cell::{Bottleneck, Control},
     srt,
     sys::SECOND,
     topology::{self, Path, Shape},
-    traffic::{Schedule, receiver::Arrival, sender::Sent},
+    traffic::{Schedule, sender::Sent},
 };
 
 /// Makes runs. The series does not know how, so that its own tests need no namespaces.
@@ -38,25 +40,6 @@ pub(super) struct Bench {
     agent: Option<Rc<Agent>>,
     competitor: Option<Competitor>,
     path: Option<(Shape, Path)>,
-}
-
-/// What went over a path.
-pub(super) struct Passage {
-    pub(super) sent: Sent,
-    pub(super) arrivals: Vec<Arrival>,
-    /// Added to arrivals, ns.
-    pub(super) extra_delay: u64,
-    /// Of the idle path, ns.
-    pub(super) owd: u64,
-    pub(super) counters: Option<QueueCounters>,
-    /// Of SRT, where it was the peer.
-    pub(super) srt: Option<srt::Counters>,
-    /// Of TFRC, where it set the rate.
-    pub(super) tfrc: Option<Tfrc>,
-    /// Packets that a queue in user space had no room for; absent of any other.
-    pub(super) tail_drops: Option<u64>,
-    /// Bytes on the wire of the competing TCP flows; absent without any.
-    pub(super) tcp_bytes: Option<u64>,
 }
 
 impl Runner for Bench {
@@ -247,13 +230,29 @@ fn not_on_this_kernel(why: String) -> String {
     format!("not on this kernel: {why}")
 }
 
-/// What bestby counted on `device`; `None` for a queue that is not bestby.
-pub(super) fn counters(installed: &Installed<'_>, device: &str) -> Result<Option<QueueCounters>> {
-    let Some(agent) = installed.agent() else {
-        return Ok(None);
-    };
-    let stats = agent.json("stats")?;
-    let counters = QueueCounters::from_stats(&stats, device)
-        .with_context(|| format!("`bestby --json stats` has no counters of {device}: {stats}"))?;
-    Ok(Some(counters))
+/// The loop over runs; `keep` gets what becomes of each.
+pub(super) fn make_with<'a>(
+    runner: &mut impl Runner,
+    jobs: &[Job<'a>],
+    mut keep: impl FnMut(&Job<'a>, Outcome) -> Result<()>,
+) -> Result<()> {
+    let mut absent: BTreeMap<(&str, String), String> = BTreeMap::new();
+    for job in jobs {
+        let queue = (job.scenario.name.as_str(), job.cell.queue.name());
+        let outcome = match absent.get(&queue) {
+            Some(why) => Outcome::Absent(why.clone()),
+            None => {
+                let made = runner.run(job);
+                if cleanup::is_ending() {
+                    cleanup::wait_for_the_end();
+                }
+                made.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+            }
+        };
+        if let Outcome::Absent(why) = &outcome {
+            absent.insert(queue, why.clone());
+        }
+        keep(job, outcome)?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::{rc::Rc, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::bench::counters;
+use super::passage::counters;
 use crate::{
     bestby::Agent,
     competing::{self, Competitor, Delivered, Flows, Running},

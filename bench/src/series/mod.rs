@@ -9,6 +9,8 @@ mod controlled;
 mod guests;
 mod job;
 mod judge;
+mod options;
+mod passage;
 mod progress;
 mod result;
 mod run;
@@ -18,54 +20,18 @@ mod store;
 mod tests;
 mod vm;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
 
-pub use self::store::IfChanged;
+pub use self::options::Options;
 use self::{
-    bench::{Bench, Runner},
+    bench::{Bench, make_with},
     job::{Job, jobs},
     progress::Progress,
-    run::Outcome,
-    store::{Lock, Series, Store},
+    store::{Lock, Open},
 };
-use crate::{cleanup, provenance::Provenance, say::count, scenario::Scenario};
-
-/// Options of `bestby-lab run`.
-#[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// Scenario files.
-    #[arg(required = true, value_name = "SCENARIO.toml")]
-    pub scenarios: Vec<PathBuf>,
-    /// Run in a VM in virtual time: results do not depend on this machine. DIR must be
-    /// in the source tree then.
-    #[arg(long)]
-    pub vm: bool,
-    /// With --vm: the kernel.
-    #[arg(long, default_value = "newest", requires = "vm",
-          value_parser = ["newest", "6.12", "6.1"])]
-    pub kernel: String,
-    /// Results' directory; finished runs in it are not made again.
-    #[arg(long, value_name = "DIR", default_value = "target/bench")]
-    pub out: PathBuf,
-    /// Runs of each cell, instead of the scenarios' `repetitions`.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: Option<u32>,
-    /// Only cells whose id, or queue's name, contains one of these words.
-    #[arg(long, value_name = "WORD", value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// What to do where DIR holds runs of a changed scenario, kernel, commit or program.
-    #[arg(long, value_enum, default_value = "refuse")]
-    pub if_changed: IfChanged,
-    /// Say what would be run, and run nothing.
-    #[arg(long)]
-    pub list: bool,
-    /// Make the runs that FILE names and do nothing else: what --vm starts inside a VM.
-    #[arg(long, hide = true, value_name = "FILE")]
-    pub inner: Option<PathBuf>,
-}
+use crate::{provenance::Provenance, say::count, scenario::Scenario};
 
 /// Runs the scenarios and writes the results. A run that failed is an error after everything
 /// else was done.
@@ -121,15 +87,11 @@ fn load(options: &Options) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-fn repetitions(scenario: &Scenario, options: &Options) -> u32 {
-    options.runs.unwrap_or(scenario.repetitions)
-}
-
 /// All runs asked for.
 fn all_jobs<'a>(scenarios: &'a [Scenario], options: &Options) -> Result<Vec<Job<'a>>> {
     let jobs: Vec<Job<'_>> = scenarios
         .iter()
-        .flat_map(|scenario| jobs(scenario, repetitions(scenario, options), &options.only))
+        .flat_map(|scenario| jobs(scenario, options.repetitions(scenario), &options.only))
         .collect();
     ensure!(
         !jobs.is_empty(),
@@ -141,7 +103,7 @@ fn all_jobs<'a>(scenarios: &'a [Scenario], options: &Options) -> Result<Vec<Job<
 
 fn list(scenarios: &[Scenario], options: &Options) {
     for scenario in scenarios {
-        let repetitions = repetitions(scenario, options);
+        let repetitions = options.repetitions(scenario);
         let first: Vec<Job<'_>> = jobs(scenario, 1, &options.only);
         say!(
             "{}: {} x {} of {} s",
@@ -153,31 +115,6 @@ fn list(scenarios: &[Scenario], options: &Options) {
         for job in first {
             say!("  {}", job.cell.id);
         }
-    }
-}
-
-/// The results that are open for this series, by scenario.
-#[derive(Debug, Default)]
-struct Open<'a>(BTreeMap<&'a str, (Store, &'a Scenario, Series)>);
-
-impl<'a> Open<'a> {
-    fn new(options: &Options, scenarios: &'a [Scenario], made: &Provenance) -> Result<Self> {
-        let mut open = Self::default();
-        for scenario in scenarios {
-            let series = Series::new(made.clone(), repetitions(scenario, options))?;
-            let (store, series) = Store::open(&options.out, scenario, series, options.if_changed)?;
-            open.0.insert(&scenario.name, (store, scenario, series));
-        }
-        Ok(open)
-    }
-
-    fn of(&self, job: &Job<'_>) -> Result<&(Store, &'a Scenario, Series)> {
-        let found = self.0.get(job.scenario.name.as_str());
-        found.context("a job of no scenario")
-    }
-
-    fn store(&self, job: &Job<'_>) -> Result<&Store> {
-        Ok(&self.of(job)?.0)
     }
 }
 
@@ -222,31 +159,4 @@ fn go_on<'a>(
     }
     make(&left, &mut progress)?;
     progress.close()
-}
-
-/// The loop over runs; `keep` gets what becomes of each.
-fn make_with<'a>(
-    runner: &mut impl Runner,
-    jobs: &[Job<'a>],
-    mut keep: impl FnMut(&Job<'a>, Outcome) -> Result<()>,
-) -> Result<()> {
-    let mut absent: BTreeMap<(&str, String), String> = BTreeMap::new();
-    for job in jobs {
-        let queue = (job.scenario.name.as_str(), job.cell.queue.name());
-        let outcome = match absent.get(&queue) {
-            Some(why) => Outcome::Absent(why.clone()),
-            None => {
-                let made = runner.run(job);
-                if cleanup::is_ending() {
-                    cleanup::wait_for_the_end();
-                }
-                made.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
-            }
-        };
-        if let Outcome::Absent(why) = &outcome {
-            absent.insert(queue, why.clone());
-        }
-        keep(job, outcome)?;
-    }
-    Ok(())
 }

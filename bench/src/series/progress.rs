@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{
-    Open,
     job::Job,
     judge::Judge,
     result,
     run::{Outcome, Run},
+    store::Open,
 };
 use crate::say::count;
 

@@ -13,8 +13,8 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 
 use super::{
-    bench::{self, Passage},
     job::Job,
+    passage::{Passage, counters},
 };
 use crate::{
     netns::Netns,
@@ -85,7 +85,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         arrivals,
         extra_delay: owd,
         owd,
-        counters: bench::counters(&installed, link.name())?,
+        counters: counters(&installed, link.name())?,
         srt: None,
         tfrc: None,
         tail_drops: None,

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     job::Job,
+    options::{IfChanged, Options},
     run::{Outcome, Run},
 };
 use crate::{bestby, columns::Columns, provenance::Provenance, scenario::Scenario};
@@ -101,15 +102,6 @@ impl Series {
         let changed = programs.find(|(name, stamp)| self.programs.get(*name) != Some(stamp));
         changed.map(|(name, _)| format!("`{name}` was built anew since"))
     }
-}
-
-/// What to do with runs that something else made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum IfChanged {
-    /// Say what changed and end.
-    Refuse,
-    /// Remove them and start anew.
-    Anew,
 }
 
 /// The results of one scenario below the results' directory.
@@ -245,6 +237,35 @@ impl Store {
             // Not there, as a rule.
             let _ = fs::remove_file(self.of(job, ending));
         }
+    }
+}
+
+/// The results that are open for this series, by scenario.
+#[derive(Debug, Default)]
+pub(super) struct Open<'a>(pub(super) BTreeMap<&'a str, (Store, &'a Scenario, Series)>);
+
+impl<'a> Open<'a> {
+    pub(super) fn new(
+        options: &Options,
+        scenarios: &'a [Scenario],
+        made: &Provenance,
+    ) -> Result<Self> {
+        let mut open = Self::default();
+        for scenario in scenarios {
+            let series = Series::new(made.clone(), options.repetitions(scenario))?;
+            let (store, series) = Store::open(&options.out, scenario, series, options.if_changed)?;
+            open.0.insert(&scenario.name, (store, scenario, series));
+        }
+        Ok(open)
+    }
+
+    pub(super) fn of(&self, job: &Job<'_>) -> Result<&(Store, &'a Scenario, Series)> {
+        let found = self.0.get(job.scenario.name.as_str());
+        found.context("a job of no scenario")
+    }
+
+    pub(super) fn store(&self, job: &Job<'_>) -> Result<&Store> {
+        Ok(&self.of(job)?.0)
     }
 }
 

@@ -1,8 +1,17 @@
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use anyhow::anyhow;
 
-use super::{run::Run, *};
+use super::{
+    bench::Runner,
+    options::IfChanged,
+    run::{Outcome, Run},
+    store::{Series, Store},
+    *,
+};
 use crate::{
     columns::{Column, Columns},
     measure::Measures,

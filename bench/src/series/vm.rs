@@ -18,14 +18,13 @@ use nix::{
 };
 
 use super::{
-    Open, Options,
-    bench::Bench,
+    bench::{Bench, make_with},
     guests::{self, Patience, Work},
     job::{Job, groups},
-    make_with,
+    options::Options,
     progress::Progress,
     run::Outcome,
-    store::{self, Store},
+    store::{self, Open, Store},
 };
 use crate::{bestby, cleanup, run, scenario::Scenario};
 

@@ -43,7 +43,7 @@ fn a_wrong_scenario_is_named_with_file_line_and_what_would_be_right() {
     for (right, wrong, line, word) in [
         ("seconds", "secnds", 3, "unknown field `secnds`"),
         ("owd = 5", "owd = \"far\"", 7, "a delay in ms"),
-        ("\"pfifo 5\"", "", 4, "name at least one"),
+        ("\"pfifo 5\"", "", 4, "at least one"),
         ("load = 2", "load = []", 6, "empty list"),
         ("load = 2", "load = 0", 6, "must be 0.01 to 100, not 0"),
         ("pfifo 5", "pfifoo 5", 4, "no queue `pfifoo 5`: there are"),

@@ -95,12 +95,8 @@ pub struct Point {
 impl Point {
     /// The traffic model with its parameters.
     pub fn model(&self) -> Result<Model> {
-        let map: serde_json::Map<String, serde_json::Value> = self
-            .traffic
-            .iter()
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        Ok(Model::deserialize(serde_json::Value::Object(map))?)
+        let whole: serde_json::Value = self.traffic.clone().into_iter().collect();
+        Ok(Model::deserialize(whole)?)
     }
 
     /// A run's traffic, with the lifetimes of this point.
@@ -147,6 +143,18 @@ pub struct Coordinate {
     pub value: String,
 }
 
+/// A swept axis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Swept {
+    /// As in the scenario file: `rate`, `load`, `owd`, `loss`, `lifetime`, `rtt_error`,
+    /// `rate_error`, `router_queue`, `stall`, or a parameter of the traffic model.
+    pub axis: String,
+    /// bit/s, ms, %; empty for a number without unit.
+    pub unit: String,
+    /// As text, in the order of the file.
+    pub values: Vec<String>,
+}
+
 /// Text as a part of a file name: lower case letters, digits, `.`, `+`, `-`.
 pub fn slug(text: &str) -> String {
     let mut slug = String::new();
@@ -161,17 +169,17 @@ pub fn slug(text: &str) -> String {
     slug.trim_end_matches('-').to_owned()
 }
 
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.length, self.at)
+    }
+}
+
 impl fmt::Display for LinkRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(rate) => rate.fmt(f),
             Self::Load(load) => load.fmt(f),
         }
-    }
-}
-
-impl fmt::Display for Stall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.length, self.at)
     }
 }

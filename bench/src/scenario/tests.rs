@@ -1,23 +1,52 @@
-use super::{cell::LinkRate, *};
+use std::fs;
 
-const SMALL: &str = r#"
+use super::{cell::LinkRate, value::Load, *};
+
+/// Line 3 has the queues, 5 the load, 6 the delay, 8 the model.
+const BASE: &str = r#"
 title = "t"
 queues = ["bestby qdisc triage", "pfifo 32"]
 [topology]
-load = [1, 1.5]
+load = 1
+owd = 40
+[traffic]
+model = "gop"
+"#;
+
+/// A sender under TFRC behind a router.
+const TFRC: &str = r#"
+title = "t"
+control = "tfrc"
+queues = ["pfifo 5", "bestby qdisc triage"]
+[topology]
+bottleneck = "router"
+rate = "1mbit"
 owd = 40
 [traffic]
 model = "conference"
 "#;
 
-fn parse(text: &str) -> Scenario {
-    Scenario::parse("t", text).unwrap_or_else(|fault| panic!("{}: {text}", fault.message))
+fn changed(base: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(base.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
 }
 
-fn refused(text: &str) -> (Option<usize>, String) {
-    match Scenario::parse("t", text) {
-        Ok(_) => panic!("accepted: {text}"),
-        Err(fault) => (fault.at.map(|at| line(text, at)), fault.message),
+fn parse(text: &str) -> Scenario {
+    Scenario::of_text("t", text).unwrap_or_else(|error| panic!("{error:#}\n{text}"))
+}
+
+/// `text` is refused at `line`, by an error with these words.
+fn refused(text: &str, line: usize, says: &[&str]) {
+    let error = Scenario::of_text("t", text).expect_err(text);
+    let error = format!("{error:#}");
+    assert!(
+        error.contains(&format!("t.toml:{line}: ")),
+        "{error}\n{text}"
+    );
+    for word in says {
+        assert!(error.contains(word), "{word}: {error}\n{text}");
     }
 }
 
@@ -26,10 +55,10 @@ fn ids(scenario: &Scenario) -> Vec<&str> {
 }
 
 #[test]
-fn a_small_file_has_sane_defaults() {
-    let s = parse(SMALL);
+fn scenario_small_file_has_defaults() {
+    let s = parse(&BASE.replace("load = 1", "load = [1, 1.5]"));
     assert_eq!((s.seed, s.repetitions, s.seconds), (1, 1, 20));
-    assert!(s.discard_first.abs() < f64::EPSILON);
+    assert_eq!(s.discard_first, 0.0);
     assert_eq!(
         ids(&s),
         [
@@ -45,241 +74,340 @@ fn a_small_file_has_sane_defaults() {
     assert_eq!(point.link, LinkRate::Load(Load(1.5)));
     assert_eq!(point.owd_ms.ns(), 40_000_000);
     assert!(point.lifetime.is_none() && point.stall.is_none());
-    assert_eq!(s.runs(), 4);
+    let json = serde_json::to_string(point).expect("JSON");
+    assert_eq!(
+        &serde_json::from_str::<cell::Point>(&json).expect("a point"),
+        point
+    );
 }
 
 #[test]
-fn all_axes_multiply_and_ids_stay_when_values_are_added() {
+fn scenario_axes_multiply_and_ids_stay_when_values_are_added() {
     let text = |owd: &str| {
-        format!(
-            r#"
-title = "t"
-repetitions = 3
-lifetime = [50, {{ audio = 150, video = 1000 }}]
-queues = ["bestby qdisc triage"]
-[topology]
-rate = ["253kbit", 190000]
-owd = {owd}
-[traffic]
-model = "conference"
-"#
+        let lifetime = "repetitions = 3\nlifetime = [50, { audio = 150, video = 1000 }]\ntitle";
+        changed(
+            BASE,
+            &[
+                ("title", lifetime),
+                ("load = 1", "rate = [\"253kbit\", 190000]"),
+                ("40", owd),
+            ],
         )
     };
     let (few, many) = (parse(&text("[5, 40]")), parse(&text("[5, 40, 75]")));
-    assert_eq!((few.cells.len(), many.cells.len()), (8, 12));
-    assert_eq!(few.runs(), 24);
-    for id in ids(&few) {
-        assert!(ids(&many).contains(&id), "{id}");
-    }
     assert_eq!(
-        ids(&few)[1],
-        "owd=5_rate=253kbit_lifetime=audio-150-video-1000_bestby-qdisc-triage"
+        (few.cells.len(), many.cells.len(), few.runs()),
+        (16, 24, 48)
     );
-    let mixed = few.cells[1].point.lifetime.expect("a lifetime");
-    assert!(!mixed.is_equal() && mixed.data.is_none());
+    assert!(ids(&few).iter().all(|id| ids(&many).contains(id)));
+    let id = "owd=5_rate=253kbit_lifetime=audio-150-video-1000_bestby-qdisc-triage";
+    assert_eq!(ids(&few)[2], id);
 }
 
 #[test]
-fn who_is_told_nothing_runs_once_for_all_errors() {
-    let base = r#"
-title = "t"
-queues = ["bestby qdisc triage", "etf", "fq_codel"]
-[topology]
-rate = "253kbit"
-owd = 40
-BOTTLENECK
-[traffic]
-model = "conference"
-[told]
-"#;
-    let sender = base.replace("BOTTLENECK", "");
-    let rtt = parse(&format!("{sender}rtt_error = [-0.5, 0, 0.5]"));
-    let count = |s: &Scenario, name: &str| ids(s).iter().filter(|id| id.ends_with(name)).count();
-    assert_eq!(count(&rtt, "triage"), 3);
-    assert_eq!(count(&rtt, "etf"), 3);
-    assert_eq!(count(&rtt, "fq-codel"), 1);
+fn scenario_queue_that_is_told_nothing_runs_once_for_all_errors() {
+    let queues = ("\"pfifo 32\"", "\"etf\", \"fq_codel\"");
+    let base = changed(BASE, &[queues]);
+    let count = |text: &str, name: &str| {
+        let s = parse(text);
+        ids(&s).iter().filter(|id| id.ends_with(name)).count()
+    };
+    let rtt = format!("{base}[told]\nrtt_error = [-0.5, 0.5]\n");
+    assert_eq!(
+        ["triage", "etf", "fq-codel"].map(|name| count(&rtt, name)),
+        [2, 2, 1]
+    );
     // The one cell stands at 0, in or out of the list.
-    let rtt = parse(&format!("{sender}rtt_error = [-0.5, 0.5]"));
-    assert!(
-        ids(&rtt).contains(&"rtt_error=0_fq-codel"),
-        "{:?}",
-        ids(&rtt)
+    assert!(ids(&parse(&rtt)).contains(&"rtt_error=0_fq-codel"));
+    let rate = format!("{base}[told]\nrate_error = [-0.2, 0, 0.2]\n");
+    assert_eq!(
+        ["triage", "etf", "fq-codel"].map(|name| count(&rate, name)),
+        [3, 1, 1]
     );
-    let rate = parse(&format!("{sender}rate_error = [-0.2, 0, 0.2]"));
-    assert_eq!((count(&rate, "triage"), count(&rate, "etf")), (3, 1));
-    let behind = base.replace("BOTTLENECK", "bottleneck = \"router\"");
-    let rate = parse(&format!("{behind}rate_error = [-0.2, 0, 0.2]"));
-    assert_eq!((count(&rate, "triage"), count(&rate, "fq-codel")), (3, 3));
-    assert_eq!(rate.cells[0].point.router_queue, Some(50));
-}
+    let router = rate.replace("owd = 40", "owd = 40\nbottleneck = \"router\"");
+    assert_eq!(count(&router, "fq-codel"), 3);
+    assert_eq!(parse(&router).cells[0].point.router_queue, Some(50));
 
-#[test]
-fn errors_name_the_line_and_what_is_allowed() {
-    for (from, to, at, says) in [
-        ("load = [1, 1.5]", "load = [1, 0]", 5, "0.01 to 100"),
-        ("load = [1, 1.5]", "load = [1, 1]", 5, "twice"),
-        ("load = [1, 1.5]", "load = []", 5, "empty list"),
-        ("load = [1, 1.5]", "load = \"much\"", 5, "invalid type"),
-        ("load = [1, 1.5]", "rate = \"253\"", 5, "253kbit"),
-        ("load = [1, 1.5]", "rate = 10", 5, "8000"),
-        ("load = [1, 1.5]", "speed = 10", 5, "unknown field `speed`"),
-        ("load = [1, 1.5]", "", 4, "`rate`"),
-        ("owd = 40", "owd = 40\nrate = 9000", 4, "not both"),
-        ("owd = 40", "owd = -1", 6, "0 to 1000, not -1"),
-        ("owd = 40", "owd = 40\nloss = 101", 7, "0 to 100"),
-        ("owd = 40", "owd = 40\nrouter_queue = 5", 4, "bottleneck"),
-        ("owd = 40", "owd = 40\nbottleneck = \"sky\"", 7, "`router`"),
-        ("\"pfifo 32\"", "\"pfifo\"", 3, "pfifo PACKETS"),
-        ("\"pfifo 32\"", "\"bestby qdisc best\"", 3, "triage"),
-        (
-            "\"bestby qdisc triage\", \"pfifo 32\"",
-            "",
-            3,
-            "at least one",
-        ),
-        ("\"conference\"", "\"opera\"", 8, "conference"),
-        ("\"conference\"", "\"conference\"\nloud = 3", 9, "loud"),
-        ("title = \"t\"", "", 1, "missing field `title`"),
-        (
-            "title = \"t\"",
-            "title = \"t\"\nrepetitions = 0",
-            3,
-            "1 to 1000",
-        ),
-        (
-            "title = \"t\"",
-            "title = \"t\"\ndiscard_first = 20",
-            3,
-            "below `seconds`",
-        ),
-        (
-            "title = \"t\"",
-            "title = \"t\"\nlifetime = {sound=5}",
-            3,
-            "unknown field `sound`",
-        ),
-        (
-            "title = \"t\"",
-            "title = \"t\"\nlifetime = [200, -1]",
-            3,
-            "1 to 10000",
-        ),
+    // None of the queues is told: the error changes nothing.
+    for (queue, line, heard) in [
+        ("fq", "rtt_error = [0, 0.5]", false),
+        ("etf", "rate_error = 0.5", false),
+        ("etf", "rtt_error = [0, 0.5]", true),
+        ("bestby tc", "rate_error = 0.5", true),
+        ("fq", "rtt_error = 0", true),
     ] {
-        let text = SMALL.replacen(from, to, 1);
-        assert_ne!(text, SMALL, "{from}");
-        let (line, message) = refused(&text);
-        assert!(message.contains(says), "{to}: {message}");
-        assert_eq!(line, Some(at), "{to}: {message}");
+        let queues = (
+            "\"bestby qdisc triage\", \"pfifo 32\"",
+            &*format!("\"{queue}\""),
+        );
+        let text = format!("{}[told]\n{line}\n", changed(BASE, &[queues]));
+        match heard {
+            true => drop(parse(&text)),
+            false => refused(&text, 10, &["changes nothing"]),
+        }
     }
 }
 
+/// Line of the error | what is changed in [`BASE`] | to what (`;` is a new line) | the error.
+const WRONG: &str = r#"
+5 | load = 1 | load = [1, 0] | 0.01 to 100, not 0
+5 | load = 1 | load = [1, 1] | `1` stands in the list twice
+5 | load = 1 | load = [] | empty list
+5 | load = 1 | load = "much" | a load (offered rate / link rate) must be
+5 | load = 1 | rate = "253" | 253kbit
+5 | load = 1 | rate = 10 | 8000
+5 | load = 1 | rate = ["1mbit", 1000000] | `1mbit` stands in the list twice
+5 | load = 1 | speed = 10 | unknown field `speed`
+4 | load = 1 || either `rate`
+4 | load = 1 | load = 1;rate = 9000 | either `rate`
+6 | owd = 40 | owd = -1 | 0 to 10000, not -1
+6 | owd = 40 | owd = [40, 1001] | 0 to 1000, not 1001
+7 | owd = 40 | owd = 40;loss = 101 | 0 to 100, not 101
+7 | owd = 40 | owd = 40;loss = [0, -0.0] | `0` stands in the list twice
+4 | owd = 40 | owd = 40;router_queue = 5 | bottleneck
+4 | owd = 40 | owd = 40;tcp = 1 | bottleneck
+7 | owd = 40 | owd = 40;bottleneck = "sky" | `router`
+3 | pfifo 32 | pfifo | pfifo PACKETS
+3 | pfifo 32 | bestby qdisc best | triage
+3 | pfifo 32 | bestby  qdisc triage | twice
+3 | "bestby qdisc triage", "pfifo 32" || at least one
+1 | title = "t" || missing field `title`
+2 | title = "t" | title = "two\nlines" | one line
+2 | title = "t" | title = " " | one line
+2 | title | repetitions = 0;title | repetitions must be a whole number, 1 to 1000
+2 | title | repetitions = 1e9;title | not 1000000000.0
+2 | title | seconds = "long";title | seconds must be a whole number
+2 | title | seconds = 9999999;title | 1 to 3600, not 9999999
+2 | title | seed = -1;title | 0 to 9007199254740991, not -1
+2 | title | discard_first = "3";title | discard_first (s) must be
+2 | title | discard_first = 20;title | below `seconds`
+2 | title | lifetime = [200, 0];title | 1 to 10000, not 0
+2 | title | lifetime = { sound = 5 };title | unknown field `sound`
+2 | title | lifetime = { audio = 0 };title | 1 to 10000, not 0
+2 | title | lifetime = {};title | at least one
+2 | title | lifetime = { data = 100 };title | audio and video only
+7 | model = "gop" || missing field `model`
+8 | "gop" | 3 | `model` = 3
+8 | "gop" | ["gop", "gop"] | `model`: `gop` stands in the list twice
+8 | "gop" | "opera" | conference
+9 | "gop" | "gop";loud = 3 | unknown field `loud`
+9 | "gop" | "gop";fps = [30, 30] | `fps`: `30` stands in the list twice
+9 | "gop" | "gop";fps = 500 | fps = 500 is not within 1..=240
+9 | "gop" | "gop";fps = -3 | `fps` = -3: invalid value
+9 | "gop" | "gop";sigma = "wide" | expected f64
+9 | "gop" | "gop";sigma = [0.1, inf] | `sigma` =
+9 | "gop" | "gop";fps = 2026-01-01 | `fps` =
+10 | "gop" | "sfu";clients = 2;media = { fps = 500 } | fps = 500 is not
+10 | "gop" | "sfu";;[traffic.media];fps = -3 | expected u32
+9 | "gop" | "mix";parts = [{ model = "gop", fps = -3 }] | expected u32
+8 | "gop" | "pcap" | missing field `file`
+9 | "gop" | "pcap";file = 3 | `file` = 3
+9 | "gop" | "cbr";class = 3 | `class` = 3
+"#;
+
 #[test]
-fn a_stall_must_fit_into_the_run() {
-    let stall = |length: u32| format!("{SMALL}[stall]\nat = 10000\nlength = {length}\n");
+fn scenario_wrong_value_is_refused_with_its_line_and_what_is_allowed() {
+    for case in WRONG.trim().lines() {
+        let [line, from, to, says] = case.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{case}");
+        };
+        let text = changed(BASE, &[(from, &to.replace(';', "\n"))]);
+        refused(&text, line.parse().expect("a line"), &[says]);
+    }
+    let long = changed(TFRC, &[("owd = 40", "owd = [40, 451]")]);
+    refused(&long, 8, &["at most 450"]);
+    parse(&long.replace("451", "450"));
+    parse(&changed(BASE, &[("40", "1000")]));
+}
+
+#[test]
+fn scenario_lifetime_of_what_one_of_the_models_sends_is_accepted() {
+    let lifetime = |table: &str| format!("title = \"t\"\nlifetime = {table}");
+    let of = |table: &str, model: &str| {
+        let model = format!("model = {model}");
+        changed(
+            BASE,
+            &[
+                ("title = \"t\"", &lifetime(table)),
+                ("model = \"gop\"", &model),
+            ],
+        )
+    };
+    parse(&of("[200, { audio = 100 }, { video = 1 }]", "\"gop\""));
+    parse(&of("{ data = 100 }", "[\"gop\", \"cbr\"]"));
+    let silent = of("{ audio = 100 }", "\"gop\"\naudio_bytes = 0");
+    refused(&silent, 3, &["this traffic has video only"]);
+}
+
+#[test]
+fn scenario_stall_must_fit_into_the_run() {
+    let stall = |length: u32| format!("{BASE}[stall]\nat = 10000\nlength = {length}\n");
     let s = parse(&stall(5000));
     assert_eq!(s.cells[0].point.stall.map(|s| s.length.0), Some(5000.0));
-    let (line, message) = refused(&stall(10_000));
-    assert!(
-        message.contains("before the traffic") && line.is_some(),
-        "{message}"
+    refused(&stall(10_000), 9, &["before the traffic"]);
+    refused(
+        &stall(5000).replace("pfifo 32", "srt"),
+        3,
+        &["the way back"],
     );
-    let (_, message) = refused(&stall(5000).replace("pfifo 32", "srt"));
-    assert!(message.contains("the way back"), "{message}");
     let router = stall(5000).replace("owd = 40", "owd = 40\nbottleneck = \"router\"");
-    assert!(refused(&router).1.contains("sender"));
+    refused(&router, 10, &["sender"]);
 }
 
 #[test]
-fn a_relay_needs_a_way_to_each_of_its_receivers() {
-    let relay = SMALL.replace("conference", "sfu");
+fn scenario_relay_needs_a_path_to_each_of_its_receivers() {
+    let relay = BASE.replace("\"gop\"", "\"sfu\"");
     assert!(!parse(&relay).cells.is_empty());
     let stall = format!("{relay}[stall]\nat = 10000\nlength = 5000\n");
-    let control = relay
-        .replace("owd = 40", "owd = 40\nbottleneck = \"router\"")
-        .replacen("title", "control = \"tfrc\"\ntitle", 1);
-    let srt = relay.replace("pfifo 32", "srt");
-    for (text, says) in [(stall, "stall"), (control, "control"), (srt, "SRT")] {
-        let (line, message) = refused(&text);
-        assert!(
-            message.contains("many receivers") && message.contains(says) && line.is_some(),
-            "{message}"
-        );
+    refused(&stall, 7, &["many receivers", "stall"]);
+    refused(
+        &relay.replace("pfifo 32", "srt"),
+        7,
+        &["many receivers", "SRT"],
+    );
+    refused(
+        &TFRC.replace("conference", "sfu"),
+        9,
+        &["many receivers", "control"],
+    );
+}
+
+#[test]
+fn scenario_control_needs_a_router_and_a_queue_that_it_can_drive() {
+    let s = parse(&TFRC.replace("owd = 40", "owd = 40\ntcp = 2"));
+    let point = &s.cells[0].point;
+    assert_eq!((point.control, point.tcp), (cell::Control::Tfrc, 2));
+    refused(&TFRC.replace("bottleneck = \"router\"", ""), 5, &["router"]);
+    refused(&TFRC.replace("pfifo 5", "fq"), 4, &["`fq`"]);
+    refused(
+        &format!("{TFRC}[told]\nrtt_error = 0.2\n"),
+        12,
+        &["by itself"],
+    );
+    // DCCP's queue is the kernel's.
+    let dccp = TFRC.replace("\"tfrc\"", "\"dccp\"");
+    refused(&dccp, 4, &["`bestby qdisc triage`"]);
+    let dccp = dccp.replace(", \"bestby qdisc triage\"", "");
+    assert_eq!(parse(&dccp).cells[0].point.control, cell::Control::Dccp);
+
+    let restart = "restart = [\"rfc5348\", \"faster\"]\ntitle";
+    let text = changed(TFRC, &[("title", restart)]);
+    assert_eq!(ids(&parse(&text))[2], "restart=faster_pfifo-5");
+    refused(&text.replace("\"faster\"", "\"fast\""), 2, &["`faster`"]);
+    let dccp = changed(&dccp, &[("title", restart)]);
+    refused(&dccp, 2, &["`restart`", "\"tfrc\" only"]);
+}
+
+#[test]
+fn scenario_too_many_cells_are_refused_with_their_axes() {
+    let wide = |count: u32| {
+        let values = |first: u32| (first..first + count).collect::<Vec<_>>();
+        changed(
+            BASE,
+            &[
+                ("load = 1", &format!("load = {:?}", values(1))),
+                (
+                    "owd = 40",
+                    &format!("owd = {:?}\nloss = {:?}", values(1), values(0)),
+                ),
+                ("\"gop\"", &format!("\"gop\"\nfps = {:?}", values(10))),
+            ],
+        )
+    };
+    // Quick enough only if no cell is compared with each other one.
+    assert_eq!(parse(&wide(14)).cells.len(), 2 * 14usize.pow(4));
+    let error = Scenario::of_text("t", &wide(60)).expect_err("25920000 cells");
+    let error = format!("{error:#}");
+    for says in [
+        "25920000 cells",
+        "owd (60) × loss (60) × load (60) × fps (60) × queues (2)",
+    ] {
+        assert!(error.contains(says), "{error}");
     }
 }
 
 #[test]
-fn queues_given_twice_are_refused() {
-    let text = SMALL.replace("pfifo 32", "bestby  qdisc triage");
-    let (line, message) = refused(&text);
-    assert!(message.contains("twice") && line == Some(3), "{message}");
-}
-
-#[test]
-fn tfrc_and_tcp_need_a_router() {
-    let text = SMALL.replace(
-        "load = [1, 1.5]",
-        "bottleneck = \"router\"\nrate = \"1mbit\"\ntcp = 2",
-    );
-    let text = format!("control = \"tfrc\"{text}");
-    let s = parse(&text);
-    let point = &s.cells[0].point;
-    assert_eq!((point.control, point.tcp), (Control::Tfrc, 2));
-
-    let (line, message) = refused(&format!("control = \"tfrc\"{SMALL}"));
-    assert_eq!(line, Some(4));
-    assert!(message.contains("router"), "{message}");
-    let (_, message) = refused(&SMALL.replace("owd = 40", "owd = 40\ntcp = 1"));
-    assert!(message.contains("`tcp`"), "{message}");
-    let (line, message) = refused(&text.replace("pfifo 32", "fq"));
-    assert_eq!(line, Some(3));
-    assert!(message.contains("`fq`"), "{message}");
-    // DCCP's queue is the kernel's; and what is told by the operator is not asked for.
-    let dccp = text.replace("\"tfrc\"", "\"dccp\"");
-    assert!(refused(&dccp).1.contains("`bestby qdisc triage`"));
-    let dccp = dccp.replace("\"bestby qdisc triage\", ", "");
-    assert_eq!(parse(&dccp).cells[0].point.control, Control::Dccp);
-    let told = format!("{text}[told]\nrtt_error = 0.2\n");
-    assert!(refused(&told).1.contains("by itself"));
-}
-
-/// A sender with TFRC behind a router; `key` is line 4.
-fn tfrc(key: &str, queues: &str) -> String {
-    format!(
-        r#"
-title = "t"
-control = "tfrc"
-{key}
-queues = [{queues}]
-[topology]
-bottleneck = "router"
-rate = "1mbit"
-owd = 40
-[traffic]
-model = "conference"
-"#
-    )
-}
-
-#[test]
-fn the_restart_is_an_axis_of_tfrc_alone() {
-    let text = &tfrc(r#"restart = ["rfc5348", "faster"]"#, r#""pfifo 5""#);
-    let s = parse(text);
-    assert_eq!(
-        ids(&s),
-        ["restart=rfc5348_pfifo-5", "restart=faster_pfifo-5"]
-    );
-    let restarts: Vec<_> = s.cells.iter().map(|c| c.point.restart).collect();
-    assert_eq!(restarts, [Restart::Rfc5348, Restart::Faster]);
-    for (from, to, says) in [
-        (
-            "\"tfrc\"",
-            "\"dccp\"",
-            "`restart` goes with control = \"tfrc\" only",
-        ),
-        ("\"faster\"", "\"fast\"", "`faster`"),
+fn scenario_name_that_is_no_new_directory_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (file, good) in [
+        ("..toml", "scenario.toml"),
+        (".toml", "toml.toml"),
+        (".hidden.toml", "hidden.toml"),
+        ("-.toml", "scenario.toml"),
+        ("A b.toml", "a-b.toml"),
     ] {
-        let (at, message) = refused(&text.replace(from, to));
-        assert_eq!(at, Some(4), "{message}");
-        assert!(message.contains(says), "{message}");
+        let path = directory.path().join(file);
+        fs::write(&path, BASE).expect("written");
+        let error = Scenario::load(&path).expect_err(file).to_string();
+        assert!(error.contains(good), "{file}: {error}");
+    }
+}
+
+/// A capture of two RTP packets of PCMU, 20 ms apart, in µs.
+fn capture() -> Vec<u8> {
+    let words = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|w| w.to_le_bytes()).collect() };
+    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
+    for number in 0..2u8 {
+        let mut packet = vec![0; 12];
+        packet.extend([8, 0, 0x45, 0, 0, 200, 0, 0, 0, 0, 64, 17, 0, 0]);
+        packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.extend([0x13, 0x88, 0x13, 0x8c, 0, 180, 0, 0]);
+        packet.extend([0x80, 0, 0, number, 0, 0, 0, number, 0, 0, 0, 9]);
+        packet.resize(214, 7);
+        file.extend(words(&[
+            1_700_000_000,
+            20_000 * u32::from(number),
+            214,
+            214,
+        ]));
+        file.extend(packet);
+    }
+    file
+}
+
+#[test]
+fn scenario_list_that_is_a_parameter_sweeps_as_a_list_of_lists() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let captured = directory.path().join("call.pcapng");
+    fs::write(&captured, capture()).expect("written");
+    let base = BASE.replace(
+        "model = \"gop\"",
+        &format!("model = \"pcap\"\nfile = {captured:?}"),
+    );
+    for (line, value) in [
+        ("ports = [5004]", "[5004]"),
+        ("ports = []", "[]"),
+        ("ports = [[5004]]", "[5004]"),
+    ] {
+        let s = parse(&format!("{base}{line}\n"));
+        assert_eq!((s.cells.len(), s.axes.len()), (2, 0));
+        assert_eq!(s.cells[0].point.traffic["ports"].to_string(), value);
+    }
+    let swept = parse(&format!("{base}ports = [[], [5004, 5006]]\n"));
+    assert_eq!(swept.axes[0].values, ["[]", "[5004,5006]"]);
+    assert!(ids(&swept).contains(&"ports=5004-5006_pfifo-32"));
+    for (line, says) in [
+        ("ports = [5004, [5006]]", "`ports` = [5004,[5006]]"),
+        ("ports = 5004", "expected a sequence"),
+        ("ports = [70000]", "`ports` = [70000]: invalid value"),
+        ("audio_lifetime_ms = []", "empty list"),
+    ] {
+        refused(&format!("{base}{line}\n"), 10, &[says]);
+    }
+
+    // What the pages show is what the lab takes.
+    let pages = [
+        include_str!("../../../docs/traffic.md"),
+        include_str!("../../../docs/lab.md"),
+    ];
+    let blocks = pages
+        .iter()
+        .flat_map(|page| page.split("```toml\n").skip(1));
+    for block in blocks.filter_map(|rest| rest.split("```").next()) {
+        let block = block.replace("call.pcapng", &captured.to_string_lossy());
+        match block.contains("[topology]") {
+            true => parse(&block),
+            false => parse(&BASE.replace("model = \"gop\"", &block)),
+        };
     }
 }

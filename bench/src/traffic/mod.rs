@@ -149,6 +149,63 @@ mod tests {
         }
     }
 
+    /// A number of all that is in a schedule (FNV-1a).
+    pub(super) fn fingerprint(schedule: &Schedule) -> u64 {
+        let fields = schedule.packets.iter().flat_map(|p| {
+            let (class, last) = (p.class as u64, u64::from(p.last));
+            let small = [
+                class,
+                p.priority.into(),
+                p.stream.into(),
+                p.adu.into(),
+                last,
+            ];
+            [p.at, p.lifetime, p.wire_bytes.into()]
+                .into_iter()
+                .chain(small)
+        });
+        fields
+            .chain([schedule.duration])
+            .fold(0xcbf2_9ce4_8422_2325, |hash, field| {
+                let bytes = field.to_le_bytes().into_iter();
+                bytes.fold(hash, |hash, byte| {
+                    (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+                })
+            })
+    }
+
+    /// Kept runs and published tables are of these packets.
+    #[test]
+    fn model_schedule_of_a_seed_stays_as_it_was() {
+        for (model, expected) in [
+            (r#"{"model": "conference"}"#, 0x4294059fd242c6c6),
+            (
+                r#"{"model": "conference", "audio_lifetime_ms": 50}"#,
+                0x6b72da59c1ee9592,
+            ),
+            (r#"{"model": "gop"}"#, 0x6aa7a5fce96b1be1),
+            (
+                r#"{"model": "gop", "fps": 25, "gop_frames": 12, "audio_bytes": 0}"#,
+                0x7c043752a43f6981,
+            ),
+            (r#"{"model": "sfu", "clients": 3}"#, 0x3311b2489c35fe60),
+            (r#"{"model": "cbr", "streams": 3}"#, 0xdfb5069972d19f68),
+            (
+                r#"{"model": "onoff", "streams": 2, "class": "video"}"#,
+                0x4ef195c3a9e9a81,
+            ),
+            (
+                r#"{"model": "mix", "separate": true,
+                    "parts": [{"model": "conference"}, {"model": "cbr"}, {"model": "onoff"}]}"#,
+                0x568ec5918380ff19,
+            ),
+        ] {
+            let parsed: Model = serde_json::from_str(model).expect(model);
+            let schedule = parsed.schedule(20, 7).expect(model);
+            assert_eq!(fingerprint(&schedule), expected, "{model}");
+        }
+    }
+
     /// What a test wants to know of an ADU.
     #[derive(Debug)]
     pub(super) struct Adu {

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::traffic::tests::adus;
+use crate::traffic::tests::{adus, fingerprint};
 
 /// A UDP packet on an Ethernet from 10.0.0.1 to 10.0.0.`to`.
 fn ethernet(to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
@@ -131,6 +131,7 @@ fn rtp_becomes_adus_at_the_times_of_the_capture() {
         ]
     );
     assert_eq!(schedule.packets[2].lifetime, 198 * MILLI);
+    assert_eq!(fingerprint(&schedule), 0xe83191011536105c);
     // 80 ms and a mean gap of 10 ms, then again.
     assert_eq!(schedule.packets[9].at, 90 * MILLI);
     assert_eq!(adus(&schedule).len(), schedule.packets.len() * 7 / 9);

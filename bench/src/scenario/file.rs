@@ -1,0 +1,269 @@
+//! A scenario file as it stands, and what no single field of it can know: which of them go
+//! together.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{
+    cell::{Bottleneck, Control, Stall},
+    value::{
+        Discard, Error, FifoPackets, Lifetime, Load, Millis, Percent, Rate, Repetitions, Seconds,
+        Seed, Sweep, TcpFlows,
+    },
+};
+use crate::{queue::Queue, tfrc::Restart};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) title: Spanned<String>,
+    #[serde(default)]
+    pub(super) description: String,
+    pub(super) seed: Option<Seed>,
+    pub(super) repetitions: Option<Repetitions>,
+    pub(super) seconds: Option<Seconds>,
+    pub(super) discard_first: Option<Spanned<Discard>>,
+    #[serde(default)]
+    pub(super) control: Control,
+    pub(super) restart: Option<Sweep<Restart>>,
+    pub(super) lifetime: Option<Sweep<Lifetime>>,
+    pub(super) queues: Spanned<Vec<Queue>>,
+    pub(super) topology: Spanned<Topology>,
+    pub(super) traffic: Spanned<Traffic>,
+    #[serde(default)]
+    pub(super) told: Told,
+    pub(super) stall: Option<Sweep<Stall>>,
+}
+
+/// The model's parameters as they stand.
+pub(super) type Traffic = BTreeMap<Spanned<String>, toml::Value>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Topology {
+    #[serde(default)]
+    pub(super) bottleneck: Bottleneck,
+    pub(super) rate: Option<Sweep<Rate>>,
+    pub(super) load: Option<Sweep<Load>>,
+    pub(super) owd: Sweep<Millis>,
+    pub(super) loss: Option<Sweep<Percent>>,
+    pub(super) router_queue: Option<Sweep<FifoPackets>>,
+    pub(super) tcp: Option<Sweep<TcpFlows>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Told {
+    pub(super) rtt_error: Option<Sweep<Error>>,
+    pub(super) rate_error: Option<Sweep<Error>>,
+}
+
+/// What is wrong, and at which byte of the text.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) at: Option<usize>,
+    pub(super) message: String,
+}
+
+/// A fault at this byte.
+pub(super) fn fault(at: usize, message: impl fmt::Display) -> Fault {
+    Fault {
+        at: Some(at),
+        message: message.to_string(),
+    }
+}
+
+/// ms: beyond, the receiver has given a run up.
+const MOST_OWD: f64 = 1000.0;
+/// ms: both ways below the second after which a greeting goes out again.
+const MOST_OWD_OF_TFRC: f64 = 450.0;
+
+impl File {
+    pub(super) fn seconds(&self) -> u64 {
+        self.seconds.map_or(20, |seconds| seconds.0)
+    }
+
+    pub(super) fn router(&self) -> bool {
+        self.topology.get_ref().bottleneck == Bottleneck::Router
+    }
+
+    /// What no single field can know.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        let title = self.title.get_ref();
+        refuse(
+            title.trim().is_empty() || title.chars().any(char::is_control),
+            self.title.span().start,
+            "`title` must be one line, as it is a heading's; `description` may have several",
+        )?;
+        if let Some(discard) = &self.discard_first {
+            refuse(
+                discard.get_ref().0 >= self.seconds() as f64,
+                discard.span().start,
+                "`discard_first` must be below `seconds`",
+            )?;
+        }
+        self.check_topology()?;
+        self.check_control()?;
+        self.check_queues()?;
+        self.check_stall()
+    }
+
+    fn check_topology(&self) -> Result<(), Fault> {
+        let (topology, at) = (self.topology.get_ref(), self.topology.span().start);
+        let router = self.router();
+        refuse(
+            topology.rate.is_some() == topology.load.is_some(),
+            at,
+            "[topology]: give either `rate` (bit/s) or `load` (offered rate / link rate)",
+        )?;
+        refuse(
+            !router && topology.router_queue.is_some(),
+            at,
+            "[topology]: `router_queue` goes with bottleneck = \"router\" only",
+        )?;
+        refuse(
+            !router && topology.tcp.is_some(),
+            at,
+            "[topology]: `tcp` goes with bottleneck = \"router\" only",
+        )?;
+        let longest = topology
+            .owd
+            .values
+            .iter()
+            .map(|owd| owd.0)
+            .fold(0.0, f64::max);
+        refuse(
+            longest > MOST_OWD,
+            topology.owd.at,
+            format!(
+                "`owd` must be 0 to {MOST_OWD}, not {longest}: a run ends when nothing has come \
+                 for 1.5 s, and a queue's own delay must fit in, too"
+            ),
+        )?;
+        refuse(
+            self.control == Control::Tfrc && longest > MOST_OWD_OF_TFRC,
+            topology.owd.at,
+            format!(
+                "`owd` must be at most {MOST_OWD_OF_TFRC} with control = \"tfrc\", not {longest}: \
+                 its greeting goes out again each second, and the answer to an earlier one \
+                 would make the first round-trip time too short"
+            ),
+        )
+    }
+
+    fn check_control(&self) -> Result<(), Fault> {
+        if let Some(restart) = &self.restart {
+            refuse(
+                self.control != Control::Tfrc,
+                restart.at,
+                "`restart` goes with control = \"tfrc\" only",
+            )?;
+        }
+        if self.control == Control::None {
+            return Ok(());
+        }
+        refuse(
+            !self.router(),
+            self.topology.span().start,
+            "`control` needs [topology] bottleneck = \"router\": at the sender nothing is lost \
+             that it could react to",
+        )?;
+        if let Some(error) = self
+            .told
+            .rtt_error
+            .as_ref()
+            .or(self.told.rate_error.as_ref())
+        {
+            return Err(fault(
+                error.at,
+                "[told]: a congestion-controlled sender finds out RTT and rate by itself",
+            ));
+        }
+        let tfrc = self.control == Control::Tfrc;
+        let driven = |queue: &&Queue| match queue {
+            Queue::Pfifo(_) => true,
+            Queue::Bestby { .. } => tfrc,
+            _ => false,
+        };
+        match self.queues.get_ref().iter().find(|queue| !driven(queue)) {
+            None => Ok(()),
+            Some(other) => Err(fault(
+                self.queues.span().start,
+                format!(
+                    "`queues`: a congestion-controlled sender has `pfifo N` (a FIFO in front of \
+                     the socket) or, with \"tfrc\", `bestby qdisc ...`, not `{other}`"
+                ),
+            )),
+        }
+    }
+
+    fn check_queues(&self) -> Result<(), Fault> {
+        let (queues, at) = (self.queues.get_ref(), self.queues.span().start);
+        super::value::distinct(queues)
+            .map_err(|message| fault(at, format!("`queues`: {message}")))?;
+        // What none of the queues is told would be a wrong value without any effect.
+        for (axis, errors, who) in [
+            ("rtt_error", &self.told.rtt_error, "bestby, `etf` and `srt`"),
+            (
+                "rate_error",
+                &self.told.rate_error,
+                "bestby, and behind a router every queue",
+            ),
+        ] {
+            let Some(errors) = errors else { continue };
+            refuse(
+                errors.values.iter().any(|error| error.0 != 0.0)
+                    && !queues.iter().any(|queue| self.hears(queue, axis)),
+                errors.at,
+                format!(
+                    "`{axis}` changes nothing: none of the `queues` is told that, only {who}: \
+                     leave it out or add such a queue"
+                ),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether `queue` is told what the errors of this axis are of.
+    pub(super) fn hears(&self, queue: &Queue, axis: &str) -> bool {
+        match axis {
+            "rtt_error" => queue.knows_owd(),
+            "rate_error" => queue.is_bestby() || self.router(),
+            _ => true,
+        }
+    }
+
+    fn check_stall(&self) -> Result<(), Fault> {
+        let Some(stall) = &self.stall else {
+            return Ok(());
+        };
+        refuse(
+            self.router() || self.topology.get_ref().loss.is_some(),
+            stall.at,
+            "[stall]: the link that can stall is the sender's (bottleneck = \"sender\") and \
+             loses nothing: leave `loss` out",
+        )?;
+        let mut queues = self.queues.get_ref().iter();
+        refuse(
+            queues.any(|queue| matches!(queue, Queue::Srt { .. })),
+            self.queues.span().start,
+            "`queues`: SRT needs the way back, which a link that can stall has not",
+        )?;
+        let ends = stall.values.iter().map(|stall| stall.at.0 + stall.length.0);
+        let latest = ends.fold(0.0, f64::max);
+        refuse(
+            latest >= self.seconds() as f64 * 1000.0,
+            stall.at,
+            format!("[stall]: it must end (now {latest} ms) before the traffic does"),
+        )
+    }
+}
+
+fn refuse(wrong: bool, at: usize, message: impl fmt::Display) -> Result<(), Fault> {
+    match wrong {
+        true => Err(fault(at, message)),
+        false => Ok(()),
+    }
+}

@@ -112,18 +112,6 @@ impl Counters {
         }
         Ok(())
     }
-
-    /// Adds another run's; the settings are those of the last.
-    pub fn add(&mut self, other: &Self) {
-        self.sent += other.sent;
-        self.retransmitted += other.retransmitted;
-        self.sender_dropped += other.sender_dropped;
-        self.received += other.received;
-        self.receiver_dropped += other.receiver_dropped;
-        self.belated += other.belated;
-        self.latency_ms = other.latency_ms;
-        self.max_bandwidth = other.max_bandwidth;
-    }
 }
 
 #[cfg(test)]

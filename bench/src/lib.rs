@@ -8,7 +8,7 @@
 //!   [`slip`], [`sniff`], [`srt`]: the path and what is tried on it;
 //! - [`tfrc`], [`dccp`], [`competing`]: the congestion control that SFDPS worked on, the
 //!   kernel's own, and the TCP flows beside it;
-//! - [`bound`]: what no queue can beat, and schedulers without a kernel;
+//! - [`bound`], [`simulator`]: what no queue can beat, and queues without a kernel;
 //! - [`measure`], [`records`], [`columns`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs, for `bench/report` to judge;
 //! - [`demo`]: the same gain on real media;
@@ -32,6 +32,7 @@ pub mod queue;
 pub mod records;
 pub mod scenario;
 pub mod series;
+pub mod simulator;
 pub mod slip;
 pub mod sniff;
 pub mod srt;

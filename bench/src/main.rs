@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bestby_lab::{bound, cleanup, core, note, series};
+use bestby_lab::{cleanup, core, note, series};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -23,8 +23,6 @@ enum Command {
     /// Runs scenario files (see bench/scenarios) and writes one `runs.parquet` for each.
     /// Interrupted, it goes on where it stopped when it is started again.
     Run(series::Options),
-    /// Schedulers against the clairvoyant bound, without a kernel.
-    Study(bound::study::Options),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +41,5 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Core(options) => core::run(&options),
         Command::Run(options) => series::run(&options),
-        Command::Study(options) => bound::study::run(&options),
     }
 }

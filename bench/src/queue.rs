@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bestby,
     netns::Netns,
+    simulator,
     sys::{MILLI, SECOND},
     traffic::sender::Marking,
 };
@@ -68,6 +69,8 @@ pub enum Queue {
     },
     /// bestby in mode tc.
     BestbyTc,
+    /// One of [`simulator::RULES`], without a kernel.
+    Simulated(String),
 }
 
 impl Queue {
@@ -92,6 +95,7 @@ impl Queue {
                 limit: Some(limit),
             } => format!("bestby qdisc {method} limit {limit}"),
             Self::BestbyTc => "bestby tc".into(),
+            Self::Simulated(rule) => format!("simulated {rule}"),
         }
     }
 
@@ -102,7 +106,12 @@ impl Queue {
 
     /// Whether it is told the path's one-way delay, and so can be told a wrong one.
     pub fn knows_owd(&self) -> bool {
-        self.is_bestby() || matches!(self, Self::EtfDeadline | Self::Srt { .. })
+        self.knows_rate() || matches!(self, Self::EtfDeadline | Self::Srt { .. })
+    }
+
+    /// The same of its session's rate.
+    pub fn knows_rate(&self) -> bool {
+        self.is_bestby() || matches!(self, Self::Simulated(_))
     }
 
     /// How the sender marks for this queue on a path of one-way delay `owd` ns.
@@ -163,10 +172,17 @@ impl FromStr for Queue {
             ["bestby", "tc"] => Self::BestbyTc,
             ["bestby", "qdisc", method] => bestby(method, None)?,
             ["bestby", "qdisc", method, "limit", limit] => bestby(method, Some(packets(limit)?))?,
+            ["simulated", rule] if simulator::rule(rule).is_some() => {
+                Self::Simulated(rule.to_owned())
+            }
+            ["simulated", ..] => bail!(
+                "no rule is simulated as `{text}`: there are {}",
+                simulator::RULES.map(|(name, _)| name).join(", ")
+            ),
             _ => bail!(
                 "no queue `{text}`: there are `bestby qdisc METHOD [limit PACKETS]`, `bestby tc`, \
                  `pfifo PACKETS`, `fq_codel`, `fq`, `cake besteffort`, `cake diffserv4`, `prio`, \
-                 `etf`, `srt`, `srt paced`"
+                 `etf`, `srt`, `srt paced`, `simulated RULE`"
             ),
         })
     }
@@ -268,6 +284,7 @@ impl<'a> Installed<'a> {
             ),
             // The host's usual queue: SRT is an application, and has no say in it.
             Queue::Srt { .. } => ("pfifo limit 1000".to_owned(), false),
+            Queue::Simulated(_) => bail!("`{queue}` is on no device"),
         };
         let installed = Self {
             ns,
@@ -379,6 +396,7 @@ mod tests {
             Queue::EtfDeadline,
             Queue::Srt { paced: false },
             Queue::Srt { paced: true },
+            Queue::Simulated("edf".into()),
         ];
         for queue in bestby.into_iter().chain(others) {
             let name = queue.name();
@@ -395,6 +413,7 @@ mod tests {
             ("bestby qdisc best", "ring-sfdps2"),
             ("pfifo 0", "1 to 1000000"),
             ("srt fast", "`srt paced`"),
+            ("simulated", "last-bit"),
             ("bestby qdisc ring limit many", "1 to 1000000"),
             ("", "no queue"),
         ] {

@@ -1,27 +1,12 @@
 //! Class by class, and within a class priority by priority, the most important first: how many
 //! ADUs can be on time beside as many as possible of those before.
 
-use super::{
-    ClassBound, Link,
-    dp::{self, Limit},
-    jobs::Jobs,
-    whole,
-};
+use super::{ClassBound, Link, dp, jobs::Jobs, whole};
 use crate::traffic::{Class, Schedule};
-
-/// Packets beyond which their own bound (not that of ADUs) falls back to the number
-/// of packets that fit alone: the program grows with the square.
-const MANY_PACKETS: usize = 20_000;
-
-/// The bound of every class. `uninterrupted`: video's packets are sent whole, where what that costs can be known.
-pub(super) fn bounds(schedule: &Schedule, link: &Link, uninterrupted: bool) -> [ClassBound; 3] {
-    let mut before = Before::default();
-    Class::ALL.map(|class| before.class(schedule, class, link, uninterrupted))
-}
 
 /// What is known of the more important ADUs.
 #[derive(Default)]
-struct Before {
+pub(super) struct Before {
     /// By class: everything of these priorities that can be on time alone is on time together.
     forced: [Jobs; 3],
     /// Priorities of which it is known how many are lost, not which; and what follows the first of them.
@@ -33,18 +18,16 @@ struct Before {
 }
 
 impl Before {
-    /// The bound of the next class.
-    fn class(
+    /// The bound of the next class. `uninterrupted`: video's packets are sent whole, where it can
+    /// be known what that costs.
+    pub(super) fn class(
         &mut self,
         schedule: &Schedule,
         class: Class,
         link: &Link,
         uninterrupted: bool,
     ) -> ClassBound {
-        let packets = Jobs::packets(schedule, class, link);
         let mut bound = ClassBound {
-            packets_offered: packets.len() as u64,
-            packets: self.packets(&packets.possible()),
             exact: true,
             ..ClassBound::default()
         };
@@ -57,7 +40,8 @@ impl Before {
             for packets in &self.single {
                 adus = adus.placeable(packets, schedule, class, link);
             }
-            let (mut rejected, mut exact) = self.rejected(&adus);
+            let (mut rejected, mut exact) = dp::rejected(&self.forced, &self.open, &adus);
+            exact = exact && !self.blurred || adus.is_empty();
             if uninterrupted
                 && rejected < adus.len()
                 && let Some(most) = whole::most(schedule, link)
@@ -69,49 +53,22 @@ impl Before {
             bound.adus += (adus.len() - rejected) as u64;
             bound.exact &= exact;
             possible.extend(adus.clone());
-            self.add(class, adus, rejected, exact);
+            if rejected == 0 && self.open.is_empty() {
+                self.forced[class as usize].extend(adus);
+            } else if exact {
+                self.open.push((adus, rejected));
+            } else {
+                self.blurred = true;
+            }
         }
         bound.adus_impossible = bound.adus_offered - possible.len() as u64;
-        if bound.packets_offered == bound.adus_offered
+        let packets = schedule.packets.iter().filter(|p| p.class == class).count();
+        if packets as u64 == bound.adus_offered
             && bound.adus == possible.len() as u64
             && let (ordered, true) = possible.agreeable()
         {
             self.single.push(ordered);
         }
         bound
-    }
-
-    /// How many of these packets can be on time.
-    fn packets(&self, packets: &Jobs) -> u64 {
-        let (ordered, _) = packets.agreeable();
-        let rejected = if ordered.len() > MANY_PACKETS {
-            0
-        } else {
-            Limit::new(&self.forced, &ordered).rejected(&ordered)
-        };
-        (ordered.len() - rejected) as u64
-    }
-
-    /// How many of these ADUs are lost at least; whether it is known that it need not be more.
-    fn rejected(&self, adus: &Jobs) -> (usize, bool) {
-        let (ordered, agreeable) = adus.agreeable();
-        let (rejected, alone) = if self.open.is_empty() {
-            let limit = Limit::new(&self.forced, &ordered);
-            (limit.rejected(&ordered), limit.complete)
-        } else {
-            dp::rejected_beside(&self.forced, &self.open, &ordered)
-        };
-        let exact = agreeable && alone && !self.blurred;
-        (rejected, exact || adus.is_empty())
-    }
-
-    fn add(&mut self, class: Class, adus: Jobs, rejected: usize, exact: bool) {
-        if rejected == 0 && self.open.is_empty() {
-            self.forced[class as usize].extend(adus);
-        } else if exact {
-            self.open.push((adus, rejected));
-        } else {
-            self.blurred = true;
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! ADUs or packets as jobs of a one-machine scheduling problem.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Departure, Link};
 use crate::traffic::{Class, Packet, Schedule};
@@ -19,6 +19,16 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// A packet by itself.
+    fn of(packet: &Packet, link: &Link) -> Self {
+        Self {
+            release: packet.at as i64,
+            due: due(packet, link),
+            work: link.transmission(packet.wire_bytes.into()) as i64,
+            adu: packet.adu,
+        }
+    }
+
     /// Can it be on time if it has the link to itself?
     pub(super) fn possible(&self) -> bool {
         self.work <= self.due - self.release
@@ -31,7 +41,7 @@ pub(super) struct Jobs(pub(super) Vec<Job>);
 
 /// Latest end of transmission of a job that ends with `last`. The burst is room for
 /// everything that is due, so it moves the due times.
-pub(super) fn due(last: &Packet, link: &Link) -> i64 {
+fn due(last: &Packet, link: &Link) -> i64 {
     let departs = last.at as i64 + last.lifetime as i64 - link.owd as i64;
     let behind = match link.departure {
         Departure::FirstBit => link.transmission(u64::from(last.wire_bytes)),
@@ -59,58 +69,25 @@ fn has_place(packet: &Job, forced: &[Job], link: &Link) -> bool {
 }
 
 impl Jobs {
-    /// The ADUs of a class. Packets of an ADU leave in the order of the schedule.
-    pub(super) fn adus(schedule: &Schedule, class: Class, link: &Link) -> Self {
-        Self::adus_of(schedule, link, |p| p.class == class)
-    }
-
-    /// The same apart by priority, the most important first. All packets of an ADU have one.
+    /// The ADUs of a class by priority, the most important first. All packets of an ADU have one
+    /// priority, and leave in the order of the schedule.
     pub(super) fn by_priority(schedule: &Schedule, class: Class, link: &Link) -> Vec<Self> {
-        let of_class = schedule.packets.iter().filter(|p| p.class == class);
-        let priorities: BTreeSet<u8> = of_class.map(|p| p.priority).collect();
-        let of = |priority| {
-            Self::adus_of(schedule, link, |p| {
-                (p.class, p.priority) == (class, priority)
-            })
-        };
-        priorities.into_iter().map(of).collect()
-    }
-
-    fn adus_of(schedule: &Schedule, link: &Link, wanted: impl Fn(&Packet) -> bool) -> Self {
-        let mut jobs: Vec<Job> = Vec::new();
-        // ADUs of several streams may interleave: find the job of an ADU by its number.
-        let mut place = std::collections::HashMap::new();
-        let mut bytes: Vec<u64> = Vec::new();
-        for packet in schedule.packets.iter().filter(|p| wanted(p)) {
-            let at = *place.entry(packet.adu).or_insert_with(|| {
-                jobs.push(Job {
-                    release: packet.at as i64,
-                    due: 0,
-                    work: 0,
-                    adu: packet.adu,
+        let mut priorities: BTreeMap<u8, Self> = BTreeMap::new();
+        // ADUs of several streams may interleave: of each its place among the jobs, and its bytes.
+        let mut known = HashMap::new();
+        for packet in schedule.packets.iter().filter(|p| p.class == class) {
+            let jobs = &mut priorities.entry(packet.priority).or_default().0;
+            let (at, bytes) = known
+                .entry((packet.priority, packet.adu))
+                .or_insert_with(|| {
+                    jobs.push(Job::of(packet, link));
+                    (jobs.len() - 1, 0)
                 });
-                bytes.push(0);
-                jobs.len() - 1
-            });
-            jobs[at].due = due(packet, link);
-            bytes[at] += u64::from(packet.wire_bytes);
+            *bytes += u64::from(packet.wire_bytes);
+            jobs[*at].due = due(packet, link);
+            jobs[*at].work = link.transmission(*bytes) as i64;
         }
-        for (job, bytes) in jobs.iter_mut().zip(bytes) {
-            job.work = link.transmission(bytes) as i64;
-        }
-        Self(jobs)
-    }
-
-    /// The packets of a class, each a job of its own.
-    pub(super) fn packets(schedule: &Schedule, class: Class, link: &Link) -> Self {
-        let one = |packet: &Packet| Job {
-            release: packet.at as i64,
-            due: due(packet, link),
-            work: link.transmission(u64::from(packet.wire_bytes)) as i64,
-            adu: packet.adu,
-        };
-        let of_class = schedule.packets.iter().filter(|p| p.class == class);
-        Self(of_class.map(one).collect())
+        priorities.into_values().collect()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -138,9 +115,9 @@ impl Jobs {
         class: Class,
         link: &Link,
     ) -> Self {
-        let packets = Self::packets(schedule, class, link).0;
-        let without_place: std::collections::HashSet<u32> = packets
-            .iter()
+        let packets = schedule.packets.iter().filter(|p| p.class == class);
+        let without_place: HashSet<u32> = packets
+            .map(|packet| Job::of(packet, link))
             .filter(|packet| !has_place(packet, &forced.0, link))
             .map(|packet| packet.adu)
             .collect();

@@ -3,8 +3,6 @@
 //! [`of`] gives the clairvoyant bound of a schedule on a link: as many audio packets
 //! as possible on time, then as many complete video frames, then as many complete data
 //! objects. [`false_drops`] counts what was dropped although it would have fitted.
-//! [`simulate`] runs schedulers on the same schedule without a kernel, [`study`]
-//! compares them over many loads; what came of it is in `docs/triage.md`.
 //!
 //! **Model.** An ADU is a job: released when its first packet is created, due at
 //! deadline − owd, as long as its bytes take on the link. Jobs may be interrupted
@@ -21,22 +19,12 @@
 //! while: [`stall`].
 
 mod classes;
-mod columns;
-mod demand;
 mod dp;
 mod drops;
-mod informed;
 mod jobs;
-#[cfg(test)]
-mod orders;
-#[cfg(test)]
-mod program;
-pub mod rules;
-pub mod simulate;
 pub mod stall;
-pub mod study;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod whole;
 
 use std::fmt;
@@ -44,7 +32,7 @@ use std::fmt;
 pub use drops::{FalseDrops, Fate, false_drops};
 use serde::{Deserialize, Serialize};
 
-use self::{dp::Limit, jobs::Jobs};
+use self::classes::Before;
 use crate::{
     sys::MILLI,
     traffic::{Class, Schedule},
@@ -140,10 +128,6 @@ pub struct ClassBound {
     /// No schedule that does its best for the more important classes has more
     /// complete ADUs of this one on time.
     pub adus: u64,
-    /// Packets offered.
-    pub packets_offered: u64,
-    /// The same for packets, complete ADU or not.
-    pub packets: u64,
     /// Whether `adus` is the exact optimum of the model above. Otherwise it is a bound
     /// still, but a looser one: lifetimes differ within the class, or not all of a more
     /// important class fits and its choice was left open.
@@ -218,14 +202,16 @@ impl Bound {
     }
 }
 
-/// The clairvoyant bound on the lab's path: `rate` in bit/s on wire bytes, `owd` in ns.
-pub fn of(schedule: &Schedule, rate: u64, owd: u64) -> Bound {
-    on(schedule, Link::of_path(rate, owd))
-}
-
-/// The same for any link that is up all the time.
+/// The clairvoyant bound on a link that is up all the time.
 pub fn on(schedule: &Schedule, link: Link) -> Bound {
-    let [audio, video, data] = classes::bounds(schedule, &link, true);
+    bound(schedule, link, true)
+}
+
+/// `uninterrupted`: video's packets are sent whole, where it can be known what that costs.
+fn bound(schedule: &Schedule, link: Link, uninterrupted: bool) -> Bound {
+    let mut before = Before::default();
+    let [audio, video, data] =
+        Class::ALL.map(|class| before.class(schedule, class, &link, uninterrupted));
     Bound {
         version: VERSION,
         link,
@@ -233,41 +219,4 @@ pub fn on(schedule: &Schedule, link: Link) -> Bound {
         video,
         data,
     }
-}
-
-/// The bound of the model in which every packet may be interrupted.
-#[cfg(test)]
-fn interrupted(schedule: &Schedule, link: Link) -> Bound {
-    let [audio, video, data] = classes::bounds(schedule, &link, false);
-    Bound {
-        version: VERSION,
-        link,
-        audio,
-        video,
-        data,
-    }
-}
-
-/// The ADUs of one choice that reaches the bound for audio and video, by their numbers;
-/// `None` where not all audio fits or the choice is not to be had cheaply. Real packets
-/// cannot be interrupted, so sending exactly these need not succeed: what does arrive
-/// of them in a simulation says how tight the bound is.
-pub fn best_choice(schedule: &Schedule, link: &Link) -> Option<std::collections::HashSet<u32>> {
-    let audio = Jobs::adus(schedule, Class::Audio, link).possible();
-    let (ordered, _) = audio.agreeable();
-    if Limit::new(&[], &ordered).rejected(&ordered) > 0 {
-        return None;
-    }
-    let (video, _) = Jobs::adus(schedule, Class::Video, link)
-        .possible()
-        .placeable(&ordered, schedule, Class::Video, link)
-        .agreeable();
-    let chosen = Limit::new(std::slice::from_ref(&audio), &video).chosen(&video)?;
-    let video = video.0.iter().zip(chosen).filter(|(_, chosen)| *chosen);
-    Some(
-        video
-            .map(|(job, _)| job.adu)
-            .chain(audio.0.iter().map(|job| job.adu))
-            .collect(),
-    )
 }

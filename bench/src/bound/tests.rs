@@ -1,25 +1,30 @@
+//! The bound against every choice of a few ADUs, and against orders of packets through shapers that
+//! keep account as the kernel's do. Neither shares code with the bound.
+
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::{
-    columns::{Column, columns, outcome},
-    demand::feasible,
     jobs::{Job, Jobs},
-    rules::Triage,
-    simulate::{Errors, Scheduler, simulate},
-    study::complete,
+    stall::Stall,
     *,
 };
 use crate::{
-    sys::{MILLI, SECOND},
+    sys::SECOND,
     traffic::{Packet, conference},
 };
 
 /// 8 Mbit/s: a byte takes 1 µs.
-pub(super) const LINK: Link = Link {
+pub(crate) const LINK: Link = Link {
     rate: 8_000_000,
     owd: 10 * MILLI,
     departure: Departure::LastBit,
     burst: 0,
+};
+pub(super) const FIRST_BIT: Link = Link {
+    departure: Departure::FirstBit,
+    ..LINK
 };
 
 pub(super) fn packet(class: Class, adu: u32, at_ms: u64, lifetime_ms: u64, bytes: u32) -> Packet {
@@ -43,284 +48,370 @@ pub(super) fn schedule(mut packets: Vec<Packet>) -> Schedule {
     }
 }
 
-/// The optimum by trying every choice: as many audio jobs, then video, then data.
-fn brute(schedule: &Schedule, link: &Link) -> [u64; 3] {
-    let mut jobs: Vec<(Class, Job)> = Vec::new();
-    for class in Class::ALL {
-        jobs.extend(
-            Jobs::adus(schedule, class, link)
-                .0
-                .iter()
-                .map(|&j| (class, j)),
-        );
-    }
-    jobs.sort_by_key(|(_, j)| j.release);
-    let mut best = [0; 3];
-    for choice in 0u32..1 << jobs.len() {
-        let chosen = || (0..jobs.len()).filter(|i| choice & (1 << i) != 0);
-        let mut count = [0; 3];
-        for i in chosen() {
-            count[jobs[i].0 as usize] += 1;
-        }
-        if count > best && feasible(chosen().map(|i| &jobs[i].1)) {
-            best = count;
-        }
-    }
-    best
-}
-
-/// The demand criterion as it stands in textbooks, to check the EDF simulation.
-fn demand(jobs: &[Job]) -> bool {
-    jobs.iter().all(|a| {
-        jobs.iter().filter(|b| b.due > a.release).all(|b| {
-            let inside = jobs
-                .iter()
-                .filter(|j| j.release >= a.release && j.due <= b.due);
-            inside.map(|j| j.work).sum::<i64>() <= b.due - a.release
-        })
-    }) && jobs.iter().all(Job::possible)
-}
-
 prop_compose! {
-    /// Up to 12 ADUs of one to three packets; lifetimes are equal within a class.
-    pub(super) fn small()(
+    /// Up to 12 ADUs of one to three packets, video of one or two priorities; lifetimes are equal
+    /// within a class.
+    pub(crate) fn small()(
         lifetimes in prop::array::uniform3(12u64..60),
-        adus in prop::collection::vec((0usize..3, 0u64..60, prop::collection::vec(500u32..9_000, 1..4)), 1..12),
+        adus in prop::collection::vec(
+            (0usize..3, 0u64..60, 0u8..2, prop::collection::vec(500u32..9_000, 1..4)),
+            1..12,
+        ),
         classes in 1usize..4,
+        priorities in 1u8..3,
     ) -> Schedule {
         let mut packets = Vec::new();
-        for (number, (class, at, sizes)) in adus.into_iter().enumerate() {
+        for (number, (class, at, priority, sizes)) in (0..).zip(adus) {
             let class = class % classes;
             let of_adu = if class == 0 { &sizes[..1] } else { &sizes[..] };
             for &bytes in of_adu {
-                packets.push(packet(Class::ALL[class], number as u32, at, lifetimes[class], bytes));
+                let mut one = packet(Class::ALL[class], number, at, lifetimes[class], bytes);
+                one.priority += if class == 1 { priority % priorities } else { 0 };
+                packets.push(one);
             }
         }
         schedule(packets)
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+fn all_jobs(schedule: &Schedule, link: &Link) -> Vec<Vec<Job>> {
+    let by_priority = |class| Jobs::by_priority(schedule, class, link);
+    let jobs = Class::ALL.into_iter().flat_map(by_priority);
+    jobs.map(|jobs| jobs.0).collect()
+}
 
-    #[test]
-    fn no_choice_beats_the_bound_and_an_exact_one_is_reached(
-        schedule in small(),
-        first_bit in any::<bool>(),
-        burst in 0u64..3,
-    ) {
-        let departure = if first_bit { Departure::FirstBit } else { Departure::LastBit };
-        let link = Link { departure, burst: burst * MILLI, ..LINK };
-        let best = brute(&schedule, &link);
-        let bound = interrupted(&schedule, link);
-        let mut certain = true;
-        for class in Class::ALL {
-            let (found, of_class) = (best[class as usize], bound.class(class));
-            // After a class whose bound is not reached the comparison says nothing.
-            if !certain {
-                break;
-            }
-            // ADUs with a packet that has no place beside the audio: the search, which may
-            // interrupt packets, finds one.
-            let alone = Jobs::adus(&schedule, class, &link).possible().len() as u64;
-            let placeable = of_class.adus_offered - of_class.adus_impossible;
-            let no_place = alone - placeable;
-            prop_assert!(of_class.adus + no_place >= found, "{class:?} {of_class:?} {best:?}");
-            if of_class.exact && no_place == 0 {
-                prop_assert_eq!(of_class.adus, found, "{:?} {:?}", class, best);
-            }
-            certain = of_class.adus == found;
-        }
-    }
-
-    #[test]
-    fn edf_decides_as_the_demand_criterion_does(schedule in small()) {
-        let mut jobs = Vec::new();
-        for class in Class::ALL {
-            jobs.extend(Jobs::adus(&schedule, class, &LINK).0);
-        }
-        jobs.sort_by_key(|j| j.release);
-        prop_assert_eq!(feasible(&jobs), demand(&jobs));
-    }
-
-    #[test]
-    fn a_false_drop_is_one_that_fits_and_none_is_left_after_it(
-        schedule in small(),
-        keep in any::<u32>(),
-    ) {
-        // Deliver a feasible set: the ADUs of the mask, one after the other as they fit.
-        let mut jobs: Vec<Job> = Vec::new();
-        for class in Class::ALL {
-            jobs.extend(Jobs::adus(&schedule, class, &LINK).0);
-        }
-        jobs.sort_by_key(|j| j.release);
-        let mut delivered: Vec<Job> = Vec::new();
-        for (index, &job) in jobs.iter().enumerate() {
-            let mut with = delivered.clone();
-            with.push(job);
-            with.sort_by_key(|j| j.release);
-            if keep & (1 << index) != 0 && demand(&with) {
-                delivered = with;
-            }
-        }
-        let fates: Vec<Fate> = schedule
-            .packets
-            .iter()
-            .map(|p| match delivered.iter().any(|j| j.adu == p.adu) {
-                true => Fate::OnTime,
-                false => Fate::Dropped,
+/// The demand criterion as it stands in textbooks: may `job` be added to `others`, which can be on
+/// time?
+fn has_room(others: &[Job], job: &Job) -> bool {
+    let all = || others.iter().chain([job]);
+    job.possible()
+        && all().filter(|a| a.release <= job.release).all(|a| {
+            all().filter(|b| b.due >= job.due).all(|b| {
+                let inside = all().filter(|j| j.release >= a.release && j.due <= b.due);
+                inside.map(|j| j.work).sum::<i64>() <= b.due - a.release
             })
-            .collect();
-        // The definition, without any short cut. Of what has no place as whole packets only
-        // that round it is looked at, so more may be found than have one.
-        let found = drops::adus(&schedule, &fates, &LINK);
-        let packets = drops::Packets::new(&schedule, &LINK);
-        let mut left = found.iter().copied().peekable();
-        for class in Class::ALL {
-            for job in Jobs::adus(&schedule, class, &LINK).0 {
-                if delivered.iter().any(|j| j.adu == job.adu) {
-                    continue;
-                }
-                let mut with = delivered.clone();
-                with.push(job);
-                with.sort_by_key(|j| j.release);
-                if left.next_if_eq(&(class, job.adu)).is_some() {
-                    prop_assert!(demand(&with), "{job:?} has no place");
-                    delivered = with;
-                } else {
-                    prop_assert!(!demand(&with) || !packets.have_place(with.iter()), "{job:?} has one");
-                }
-            }
+        })
+}
+
+/// The optimum by trying every choice: as many as possible of the first group, then of the next.
+fn brute(groups: &[Vec<Job>]) -> Vec<u64> {
+    fn go(left: &[(usize, Job)], chosen: &mut Vec<Job>, count: &mut Vec<u64>, best: &mut Vec<u64>) {
+        let Some(((group, job), left)) = left.split_first() else {
+            *best = best.clone().max(count.clone());
+            return;
+        };
+        if has_room(chosen, job) {
+            chosen.push(*job);
+            count[*group] += 1;
+            go(left, chosen, count, best);
+            count[*group] -= 1;
+            chosen.pop();
         }
-        prop_assert_eq!(left.next(), None);
+        go(left, chosen, count, best);
     }
-}
-
-#[test]
-fn a_link_with_room_delivers_all() {
-    let traffic = conference::schedule(20, 1);
-    let bound = of(&traffic, 1_000_000, 40 * MILLI);
-    assert_eq!((bound.audio.adus, bound.video.adus), (1000, 200));
-    assert_eq!(bound.video.packets, bound.video.packets_offered);
-    assert!(bound.audio.exact && bound.video.exact && bound.data.exact);
-}
-
-#[test]
-fn what_cannot_arrive_alone_is_impossible_not_a_fraction() {
-    // 9000 bytes take 9 ms; alive 18 ms, 10 of them on the way: 8 ms to send.
-    let traffic = schedule(vec![
-        packet(Class::Video, 0, 0, 18, 9000),
-        packet(Class::Video, 1, 100, 30, 9000),
-        packet(Class::Audio, 2, 0, 9, 500),
-    ]);
-    let bound = on(&traffic, LINK);
-    assert_eq!(bound.video.adus_impossible, 1);
-    assert_eq!((bound.video.adus, bound.audio.adus), (1, 0));
-    assert_eq!(bound.audio.adus_impossible, 1);
-}
-
-#[test]
-fn the_first_bit_rule_lets_the_last_packet_start_at_the_last_moment() {
-    let late = schedule(vec![packet(Class::Video, 0, 0, 11, 5000)]);
-    assert_eq!(on(&late, LINK).video.adus, 0);
-    let first_bit = Link {
-        departure: Departure::FirstBit,
-        ..LINK
+    let of_group = |(group, jobs): (usize, &Vec<Job>)| -> Vec<(usize, Job)> {
+        jobs.iter().map(|&job| (group, job)).collect()
     };
-    assert_eq!(on(&late, first_bit).video.adus, 1);
-    // A whole frame may not: all but its last packet must be gone by then.
-    let frame = schedule(vec![
-        Packet {
-            last: false,
-            ..packet(Class::Video, 0, 0, 11, 5000)
-        },
-        packet(Class::Video, 0, 0, 11, 5000),
-    ]);
-    assert_eq!(on(&frame, first_bit).video.adus, 0);
-}
-
-#[test]
-fn two_frames_for_one_gap_are_one_false_drop() {
-    // Each takes 9 of the 10 ms that both have.
-    let traffic = schedule(vec![
-        packet(Class::Video, 0, 0, 20, 9000),
-        packet(Class::Video, 1, 0, 20, 9000),
-    ]);
-    let none = false_drops(&traffic, &[Fate::Dropped, Fate::Dropped], &LINK);
-    assert_eq!((none.video, none.total()), (1, 1));
-    let one = false_drops(&traffic, &[Fate::OnTime, Fate::Dropped], &LINK);
-    assert_eq!(one.total(), 0);
-}
-
-#[test]
-fn an_adu_that_came_late_was_not_dropped_and_one_that_came_in_part_was() {
-    let traffic = schedule(vec![
-        packet(Class::Video, 0, 0, 20, 900),
-        packet(Class::Video, 0, 0, 20, 900),
-    ]);
-    let late = false_drops(&traffic, &[Fate::OnTime, Fate::Late], &LINK);
-    assert_eq!(late.total(), 0);
-    let part = false_drops(&traffic, &[Fate::Late, Fate::Dropped], &LINK);
-    assert_eq!(part.total(), 1);
-}
-
-#[test]
-fn the_conference_has_the_bound_that_was_known_for_it() {
-    // 56 and 35.5 % were computed before, by an integer program, for other seeds and
-    // the last-bit rule; the figures of one seed lie near them.
-    let link = |rate| Link {
-        departure: Departure::LastBit,
-        burst: 0,
-        ..Link::of_path(rate, 40 * MILLI)
-    };
-    for (rate, low, high) in [(253_000, 104, 122), (190_000, 66, 76)] {
-        let bound = on(&conference::schedule(20, 1), link(rate));
-        assert_eq!(bound.audio.adus, 1000);
-        assert!((low..=high).contains(&bound.video.adus), "{bound:?}");
-    }
+    let jobs: Vec<(usize, Job)> = groups.iter().enumerate().flat_map(of_group).collect();
+    let mut best = vec![0; groups.len()];
+    go(
+        &jobs,
+        &mut Vec::new(),
+        &mut vec![0; groups.len()],
+        &mut best,
+    );
+    best
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn no_scheduler_beats_the_bound(schedule in small(), rate in 2_000_000u64..10_000_000) {
-        let bound = of(&schedule, rate, LINK.owd);
-        for (name, column) in columns() {
-            // They know the conference only.
-            if matches!(column, Column::Informed(_)) {
-                continue;
+    fn bound_no_choice_beats_it_and_an_exact_one_is_reached(
+        schedule in small(),
+        first_bit in any::<bool>(),
+        burst in 0u64..3,
+    ) {
+        let departure = if first_bit { Departure::FirstBit } else { Departure::LastBit };
+        let link = Link { departure, burst: burst * MILLI, ..LINK };
+        let mut best = brute(&all_jobs(&schedule, &link)).into_iter();
+        let bound = bound(&schedule, link, false);
+        for class in Class::ALL {
+            let of_class = bound.class(class);
+            let priorities = Jobs::by_priority(&schedule, class, &link);
+            let found: u64 = best.by_ref().take(priorities.len()).sum();
+            // ADUs with a packet that has no place beside the audio: the search, which may
+            // interrupt packets, finds one.
+            let alone: usize = priorities.into_iter().map(|jobs| jobs.possible().len()).sum();
+            let no_place = alone as u64 - (of_class.adus_offered - of_class.adus_impossible);
+            prop_assert!(of_class.adus + no_place >= found, "{class:?} {of_class:?} {found}");
+            if of_class.exact && no_place == 0 {
+                prop_assert_eq!(of_class.adus, found, "{:?}", class);
             }
-            let outcome = outcome(&schedule, &bound, column, Errors::default());
-            for class in Class::ALL {
-                let found = complete(&schedule, &outcome.fates, class).len() as u64;
-                let limit = bound.class(class);
-                prop_assert!(found <= limit.adus, "{name} {class:?} {found} {limit:?}");
-                // The bound of the next class holds for those that reach this one's.
-                if found < limit.adus {
-                    break;
-                }
+            // After a class whose bound is not reached the comparison says nothing.
+            if of_class.adus != found {
+                break;
             }
         }
+    }
+
+    #[test]
+    fn false_drop_is_one_that_fits_and_none_is_left_after_it(
+        schedule in small(),
+        keep in any::<u32>(),
+    ) {
+        // Deliver the ADUs of the mask, one after the other as they fit.
+        let mut delivered: Vec<Job> = Vec::new();
+        for job in all_jobs(&schedule, &LINK).concat() {
+            if keep & (1 << job.adu) != 0 && has_room(&delivered, &job) {
+                delivered.push(job);
+            }
+        }
+        let is_in = |jobs: &[Job], adu| jobs.iter().any(|j| j.adu == adu);
+        let fate = |p: &Packet| match is_in(&delivered, p.adu) {
+            true => Fate::OnTime,
+            false => Fate::Dropped,
+        };
+        let fates: Vec<Fate> = schedule.packets.iter().map(fate).collect();
+        // The definition, without any short cut. Of what has no place as whole packets only
+        // that round it is looked at, so more may be found than have one.
+        let found = drops::adus(&schedule, &fates, &LINK);
+        let packets = drops::Packets::new(&schedule, &LINK);
+        let mut left = found.iter().map(|found| found.1).peekable();
+        for job in all_jobs(&schedule, &LINK).concat() {
+            if is_in(&delivered, job.adu) {
+                continue;
+            }
+            let fits = has_room(&delivered, &job);
+            if left.next_if_eq(&job.adu).is_some() {
+                prop_assert!(fits, "{job:?} has no place");
+                delivered.push(job);
+            } else if fits {
+                let mut with = delivered.clone();
+                with.push(job);
+                with.sort_by_key(|j| j.release);
+                prop_assert!(!packets.have_place(with.iter()), "{job:?} has one");
+            }
+        }
+        prop_assert_eq!(left.next(), None);
+    }
+}
+
+/// What a queue does, whatever its reasons.
+#[derive(Clone, Debug)]
+struct Whim {
+    /// ADUs that it never sends.
+    drops: u16,
+    /// How long it holds each packet back, µs, in turns.
+    holds: Vec<i64>,
+    /// Goes by deadline, by class first, or by chance.
+    goes_by: u8,
+    chances: Vec<i64>,
+}
+
+prop_compose! {
+    fn whim()(
+        drops in prop_oneof![Just(0u16), any::<u16>()],
+        holds in prop_oneof![Just(vec![0]), prop::collection::vec(0i64..30_000, 1..12)],
+        goes_by in 0u8..3,
+        chances in prop::collection::vec(0i64..60_000_000, 12),
+    ) -> Whim {
+        Whim { drops, holds, goes_by, chances }
+    }
+}
+
+/// No more ADUs are complete on time than `bound` says, in the order of `whim` through `pass`. That
+/// says when a packet leaves that is the next from `now` on, and when it is on its way, ns.
+fn obeys(
+    schedule: &Schedule,
+    bound: &Bound,
+    whim: &Whim,
+    mut pass: impl FnMut(i64, i64) -> (i64, i64),
+) -> Result<(), TestCaseError> {
+    let due = |packet: &Packet| (packet.at + packet.lifetime) as i64;
+    let exists = |place: usize| {
+        let held = whim.holds[place % whim.holds.len()] * 1_000;
+        schedule.packets[place].at as i64 + held
+    };
+    let key = |place: usize| {
+        let packet = &schedule.packets[place];
+        match whim.goes_by {
+            0 => (0, due(packet)),
+            1 => (packet.class as usize, due(packet)),
+            _ => (0, whim.chances[place % whim.chances.len()]),
+        }
+    };
+    let mut missing = BTreeMap::new();
+    let mut left: Vec<usize> = Vec::new();
+    for (place, packet) in schedule.packets.iter().enumerate() {
+        *missing
+            .entry((packet.class as usize, packet.adu))
+            .or_insert(0) += 1;
+        if whim.drops & (1 << (packet.adu % 16)) == 0 {
+            left.push(place);
+        }
+    }
+    let mut now = 0;
+    while !left.is_empty() {
+        // The packets of an ADU go in their order, as the bound has it of every queue.
+        let adu = |place: usize| schedule.packets[place].adu;
+        let firsts = (0..left.len()).filter(|&at| {
+            left[..at]
+                .iter()
+                .all(|&before| adu(before) != adu(left[at]))
+        });
+        let firsts: Vec<usize> = firsts.collect();
+        let soonest = firsts.iter().map(|&at| exists(left[at])).min();
+        now = now.max(soonest.unwrap_or(now));
+        let there = firsts.into_iter().filter(|&at| exists(left[at]) <= now);
+        let next = there.min_by_key(|&at| key(left[at])).expect("one is there");
+        let packet = &schedule.packets[left.remove(next)];
+        let work = bound.link.transmission(packet.wire_bytes.into()) as i64;
+        let (leaves, arrives) = pass(now, work);
+        now = leaves;
+        if arrives + bound.link.owd as i64 <= due(packet) {
+            *missing
+                .entry((packet.class as usize, packet.adu))
+                .or_insert(0) -= 1;
+        }
+    }
+    for class in Class::ALL {
+        let of_class =
+            |((of, _), missing): (&(usize, u32), &i32)| *of == class as usize && *missing == 0;
+        let found = missing.iter().filter(|&adu| of_class(adu)).count() as u64;
+        let limit = bound.class(class);
+        prop_assert!(found <= limit.adus, "{class:?}: {found}, {limit:?}");
+        // The bound of the next class holds for those that reach this one's.
+        if found < limit.adus {
+            break;
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    /// TBF, as in net/sched/sch_tbf.c.
+    #[test]
+    fn bound_of_a_bucket_no_order_beats_it(
+        schedule in small(),
+        whim in whim(),
+        bucket in 9_000u64..20_000,
+    ) {
+        let link = Link::of_bucket(LINK.rate, LINK.owd, bucket);
+        let holds = link.burst as i64;
+        let (mut tokens, mut counted) = (holds, 0);
+        obeys(&schedule, &on(&schedule, link), &whim, |now, work| {
+            let saved = (tokens + now - counted).min(holds);
+            let leaves = now + (work - saved).max(0);
+            tokens = (saved + leaves - now) - work;
+            counted = leaves;
+            (leaves, leaves)
+        })?;
+    }
+
+    /// A shaper with a credit in front of a device that takes one packet while its line stands.
+    #[test]
+    fn bound_of_a_stall_no_order_beats_it(
+        schedule in small(),
+        whim in whim(),
+        at in 0u64..80_000,
+        length in 0u64..60_000,
+        burst in 0u64..8,
+    ) {
+        let link = Link { burst: burst * MILLI, ..FIRST_BIT };
+        let [at, length] = [at, length].map(|us| us * 1_000);
+        let back = (at + length) as i64;
+        let stands = |time| (at as i64..back).contains(&time);
+        let burst = link.burst as i64;
+        let (mut next, mut taken) = (-burst, false);
+        let bound = stall::bound(&schedule, link, Stall { at, length });
+        obeys(&schedule, &bound, &whim, |now, work| {
+            let mut leaves = now.max(next);
+            if stands(leaves) && taken {
+                leaves = back;
+            }
+            taken |= stands(leaves);
+            next = next.max(leaves - burst) + work;
+            (leaves, if stands(leaves) { back } else { leaves })
+        })?;
     }
 }
 
 #[test]
-fn triage_in_the_simulator_is_triage_in_the_kernel() {
-    // Measured in the VM, 20 s of seed 1, lifetimes 200 ms: so many of 200 frames by triage
-    // and in priority order (ring-sfdps2), all audio.
-    let traffic = conference::schedule(20, 1);
-    for (rate, triage, priority) in [(253_000, 119, 51), (190_000, 86, 47)] {
-        let link = Link::of_path(rate, 40 * MILLI);
-        for (scheduler, measured) in [
-            (Scheduler::Triage(Triage::KERNEL), triage),
-            (Scheduler::Priority, priority),
-        ] {
-            let outcome = simulate(&traffic, &link, scheduler, Errors::default());
-            let frames = complete(&traffic, &outcome.fates, Class::Video).len();
-            assert_eq!(complete(&traffic, &outcome.fates, Class::Audio).len(), 1000);
-            assert!(!outcome.fates.contains(&Fate::Late));
-            assert!(frames.abs_diff(measured) <= 3, "{scheduler:?}: {frames}");
-        }
+fn bound_of_a_full_bucket_lets_go_at_once_what_it_holds() {
+    let video = |at, lifetime, packets, bucket| {
+        let frame = (0..packets).map(|_| packet(Class::Video, 0, at, lifetime, 4_000));
+        let link = Link::of_bucket(LINK.rate, LINK.owd, bucket);
+        on(&schedule(frame.collect()), link).video
+    };
+    // 2 ms are left to leave. The bucket holds one of the packets and a half.
+    assert_eq!(
+        [2, 3].map(|packets| video(0, 12, packets, 6_000).adus),
+        [1, 0]
+    );
+    assert!(video(0, 12, 2, 6_000).whole_packets);
+    // The last of them at its last moment, not a moment later.
+    assert_eq!(
+        [10, 9].map(|lifetime| video(5, lifetime, 1, 4_000).adus),
+        [1, 0]
+    );
+}
+
+#[test]
+fn bound_first_bit_last_packet_may_begin_at_the_last_moment() {
+    let video = |link, packets| {
+        let frame = (0..packets).map(|_| packet(Class::Video, 0, 0, 11, 5_000));
+        on(&schedule(frame.collect()), link).video.adus
+    };
+    assert_eq!([video(LINK, 1), video(FIRST_BIT, 1)], [0, 1]);
+    // All but the last packet of a frame must be gone by then.
+    assert_eq!(video(FIRST_BIT, 2), 0);
+}
+
+#[test]
+fn bound_what_cannot_arrive_alone_is_impossible() {
+    // 9000 bytes take 9 ms; alive 18 ms, 10 of them on the way: 8 ms to send.
+    let traffic = schedule(vec![
+        packet(Class::Video, 0, 0, 18, 9_000),
+        packet(Class::Video, 1, 100, 30, 9_000),
+        packet(Class::Audio, 2, 0, 9, 500),
+    ]);
+    let bound = on(&traffic, LINK);
+    assert_eq!((bound.video.adus, bound.video.adus_impossible), (1, 1));
+    assert_eq!((bound.audio.adus, bound.audio.adus_impossible), (0, 1));
+}
+
+#[test]
+fn bound_of_the_conference_is_the_one_that_was_known() {
+    // 56 and 35.5 % were computed before, by an integer program, for other seeds and the last-bit
+    // rule; the figures of one seed lie near them.
+    for (rate, frames) in [(253_000, 104..=122), (190_000, 66..=76)] {
+        let link = Link {
+            rate,
+            owd: 40 * MILLI,
+            ..LINK
+        };
+        let bound = on(&conference::schedule(20, 1), link);
+        assert_eq!(bound.audio.adus, 1000);
+        assert!(frames.contains(&bound.video.adus), "{bound:?}");
     }
+}
+
+#[test]
+fn false_drops_two_frames_for_one_gap_are_one() {
+    // Each takes 9 of the 10 ms that both have.
+    let frame = |adu| packet(Class::Video, adu, 0, 20, 9_000);
+    let traffic = schedule(vec![frame(0), frame(1)]);
+    let found = |first| false_drops(&traffic, &[first, Fate::Dropped], &LINK).total();
+    assert_eq!([Fate::Dropped, Fate::OnTime].map(found), [1, 0]);
+}
+
+#[test]
+fn false_drops_late_adu_is_none_and_one_that_came_in_part_is() {
+    let traffic = schedule(vec![packet(Class::Video, 0, 0, 20, 900); 2]);
+    let found = |fates: [Fate; 2]| false_drops(&traffic, &fates, &LINK).total();
+    assert_eq!(found([Fate::OnTime, Fate::Late]), 0);
+    assert_eq!(found([Fate::Late, Fate::Dropped]), 1);
 }

@@ -365,13 +365,15 @@ fn culprit(file: &File, traffic: &BTreeMap<String, Value>, message: &str) -> (us
 
 /// Why the traffic can have one receiver only, if it can.
 fn of_one_receiver(file: &File) -> Option<&'static str> {
-    let mut queues = file.queues.get_ref().iter();
+    let is = |kind: fn(&Queue) -> bool| file.queues.get_ref().iter().any(kind);
     if file.stall.is_some() {
         Some("[stall]: the line that can stall has one end")
     } else if file.control != Control::None {
         Some("`control`: a congestion-controlled sender has one session")
-    } else if queues.any(|queue| matches!(queue, Queue::Srt { .. })) {
+    } else if is(|queue| matches!(queue, Queue::Srt { .. })) {
         Some("`queues`: SRT is of one receiver")
+    } else if is(|queue| matches!(queue, Queue::Simulated(_))) {
+        Some("`queues`: what is simulated is one session")
     } else {
         None
     }

@@ -203,6 +203,14 @@ impl File {
         let (queues, at) = (self.queues.get_ref(), self.queues.span().start);
         super::value::distinct(queues)
             .map_err(|message| fault(at, format!("`queues`: {message}")))?;
+        let simulated = |queue: &Queue| matches!(queue, Queue::Simulated(_));
+        let lossy = self.topology.get_ref().loss.is_some();
+        refuse(
+            queues.iter().any(simulated) && (self.router() || lossy || self.stall.is_some()),
+            at,
+            "`queues`: what is simulated is a bottleneck at the sender, which loses nothing and \
+             does not stall",
+        )?;
         // What none of the queues is told would be a wrong value without any effect.
         for (axis, errors, who) in [
             ("rtt_error", &self.told.rtt_error, "bestby, `etf` and `srt`"),
@@ -230,7 +238,7 @@ impl File {
     pub(super) fn hears(&self, queue: &Queue, axis: &str) -> bool {
         match axis {
             "rtt_error" => queue.knows_owd(),
-            "rate_error" => queue.is_bestby() || self.router(),
+            "rate_error" => queue.knows_rate() || self.router(),
             _ => true,
         }
     }

@@ -13,14 +13,15 @@ use super::{
 };
 use crate::{
     bestby::Agent,
+    bound::Link,
     cleanup,
     competing::{Competitor, Running},
     dccp,
     measure::{self, fairness},
     queue::{self, Installed, Queue, Told},
     records,
-    scenario::cell::{Bottleneck, Control},
-    srt,
+    scenario::cell::{Bottleneck, Control, Point},
+    simulator, srt,
     sys::SECOND,
     topology::{self, Path, Shape},
     traffic::{Schedule, sender::Sent},
@@ -65,13 +66,14 @@ impl Runner for Bench {
              8 kbit/s to 10 Gbit/s",
             point.link
         );
-        let passage = match point.stall {
-            Some(stall) => {
+        let passage = match (&job.cell.queue, point.stall) {
+            (Queue::Simulated(rule), _) => simulated(rule, point, &schedule, rate),
+            (_, Some(stall)) => {
                 // It has a namespace and an agent of its own, and one lab's agents share a socket.
                 self.agent = None;
                 stalled::pass(job, &schedule, rate, stall)
             }
-            None => self.pass(job, &schedule, rate),
+            _ => self.pass(job, &schedule, rate),
         };
         let passage = match passage {
             Ok(passage) => passage,
@@ -226,6 +228,28 @@ impl Bench {
     }
 }
 
+/// What a queue without a kernel makes of it.
+fn simulated(rule: &str, point: &Point, schedule: &Schedule, rate: u64) -> Result<Passage> {
+    let rule = simulator::rule(rule).with_context(|| format!("no rule `{rule}`"))?;
+    let owd = point.owd_ms.ns();
+    let errors = simulator::Errors {
+        rate: point.rate_error.0,
+        owd: point.rtt_error.0,
+    };
+    let (sent, arrivals) = simulator::run(schedule, &Link::of_path(rate, owd), rule, errors);
+    Ok(Passage {
+        sent,
+        arrivals,
+        extra_delay: 0,
+        owd,
+        counters: None,
+        srt: None,
+        tfrc: None,
+        tail_drops: None,
+        tcp_bytes: None,
+    })
+}
+
 fn not_on_this_kernel(why: String) -> String {
     format!("not on this kernel: {why}")
 }
@@ -255,4 +279,30 @@ pub(super) fn make_with<'a>(
         keep(job, outcome)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+
+    #[test]
+    fn bench_simulated_queue_needs_no_path_and_gives_what_a_run_gives() {
+        let text = "title = \"t\"\nqueues = [\"simulated triage\"]\n[topology]\nload = 1.5\nowd = 40\n\
+                    [traffic]\nmodel = \"conference\"";
+        let scenario = Scenario::of_text("t", text).expect("a scenario");
+        let job = Job {
+            scenario: &scenario,
+            cell: &scenario.cells[0],
+            number: 0,
+        };
+        let outcome = Bench::default().run(&job).expect("a run");
+        let Outcome::Made(run, packets) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((run.owd_ms, run.measures.audio), (40.0, [1000, 1000]));
+        let seen = records::seen(&packets).expect("packets");
+        let arrived = seen.iter().filter(|packet| packet.on_time).count() as u64;
+        assert_eq!(arrived, run.measures.audio[1] + run.measures.video[1]);
+    }
 }

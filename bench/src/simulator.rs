@@ -1,0 +1,605 @@
+//! Queues without a kernel: one session, one link of known rate, an exact clock. A rule is tried
+//! here first and measured in the kernel afterwards. In scenarios it is the queue `simulated RULE`.
+//!
+//! The link is bestby's shaper. It hands a packet over when its first bit leaves, and takes the next
+//! one when the link is free again; an idle link may catch up [`Link::burst`]. Packets created at one
+//! time reach the queue [`SPACING`] apart, so that a free link takes the first of a burst before the
+//! queue knows the second.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::{
+    bound::Link,
+    sys::MILLI,
+    traffic::{Schedule, receiver::Arrival, sender::Sent, wire::Record},
+};
+
+/// ns between two packets that are created at the same time: a system call.
+const SPACING: u64 = 20_000;
+/// BB_PRIORITY_DEFAULT in bb_abi.h.
+const DEFAULT_PRIORITY: u8 = 3;
+/// ADUs a session remembers as given up (BBQ_DEAD in bbq_state.bpf.h).
+const DEAD: usize = 8;
+/// ADUs that triage looks at, and that it gives up at once.
+const WALK: usize = 128;
+const ROUNDS: usize = 4;
+/// Room for late timers, ns. A packet that waits for none needs no timer.
+const MARGIN: u64 = 200_000;
+/// A priority is expected for this long after its last packet, ns (BBQ_AHEAD_NS in
+/// bbq_triage.bpf.h). The kernel knows this of the most important priority only.
+const AHEAD: u64 = 100 * MILLI;
+/// How long a packet waits for one that does not come when it is expected, ns.
+const OVERDUE: u64 = 500_000;
+/// The part of its wait that an important packet may have to spare.
+const SPARE: f64 = 0.125;
+
+/// What is sent next, and what is given up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// SFDPS: the most important first, then by deadline; stale ADUs are dropped.
+    Priority,
+    /// By deadline; stale ADUs are dropped.
+    Edf,
+    /// By deadline; what cannot be saved is given up.
+    Triage(Triage),
+}
+
+/// Which ADU is given up, among the least important of those due no later than the first that
+/// would be late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// Most bytes left in the queue.
+    MostLeft,
+    /// Most bytes in all, those that were sent included.
+    Largest,
+    /// The first due.
+    First,
+}
+
+/// Triage and what can be varied about it. [`Triage::KERNEL`] is the queue as it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Triage {
+    /// It decides when the link is free and something arrived since, so that it knows a burst as a
+    /// whole; otherwise with every arrival.
+    when_free: bool,
+    victim: Victim,
+    /// An ADU is in time if its last packet *begins* in time.
+    first_bit: bool,
+    /// A packet waits if it would hold the link longer than a more important one can wait that is
+    /// expected, judging by the last two of its priority.
+    guard: bool,
+    /// Deadlines within so many ns count as one: the more important goes first. 0: none do.
+    grain: u64,
+    /// A packet more important than the default should have time to spare: the believed owd, at
+    /// most an eighth of what it could wait if the way were so many believed owds long. It is due
+    /// so much of that time (0 to 1) earlier ...
+    spare_owds: f64,
+    early: f64,
+    /// ... and planned so much of it earlier, at the cost of less important ADUs that have not begun.
+    plan_early: f64,
+    /// Any other ADU is planned such a part of its wait earlier, at the same cost.
+    layers: f64,
+    /// Of two neighbours in the order the more important goes first if its last byte must leave
+    /// before the other's. (Deadlines are for the first byte of a last packet.)
+    by_end: bool,
+    /// An ADU is planned behind what is still to come and has to go before it, as it came of late.
+    expects: bool,
+}
+
+impl Triage {
+    /// The queue as it is.
+    const KERNEL: Self = Self {
+        when_free: true,
+        victim: Victim::MostLeft,
+        first_bit: true,
+        guard: true,
+        grain: 1 << 20,
+        spare_owds: 2.0,
+        early: 1.0,
+        plan_early: 1.0,
+        layers: 0.25,
+        by_end: true,
+        expects: true,
+    };
+    /// The queue as it was at first (commit df6bac4).
+    const LAST_BIT: Self = Self {
+        when_free: false,
+        first_bit: false,
+        guard: false,
+        grain: 0,
+        early: 0.0,
+        plan_early: 0.0,
+        layers: 0.0,
+        by_end: false,
+        expects: false,
+        ..Self::KERNEL
+    };
+    const FIRST_BIT: Self = Self {
+        first_bit: true,
+        ..Self::LAST_BIT
+    };
+    const WHEN_FREE: Self = Self {
+        when_free: true,
+        ..Self::FIRST_BIT
+    };
+    /// A part of the spare time.
+    const SPARE_MOST: Self = Self {
+        spare_owds: 1.0,
+        early: 0.25,
+        plan_early: 0.75,
+        ..Self::KERNEL
+    };
+}
+
+/// The rules by the names that queues and `docs/triage.md` give them.
+#[rustfmt::skip]
+pub const RULES: [(&str, Rule); 13] = [
+    ("triage", Rule::Triage(Triage::KERNEL)),
+    ("priority", Rule::Priority),
+    ("edf", Rule::Edf),
+    ("last-bit", Rule::Triage(Triage::LAST_BIT)),
+    ("first-bit", Rule::Triage(Triage::FIRST_BIT)),
+    ("when-free", Rule::Triage(Triage::WHEN_FREE)),
+    ("victim-largest", Rule::Triage(Triage { victim: Victim::Largest, ..Triage::FIRST_BIT })),
+    ("victim-first", Rule::Triage(Triage { victim: Victim::First, ..Triage::FIRST_BIT })),
+    ("tie", Rule::Triage(Triage { guard: true, grain: 1, ..Triage::WHEN_FREE })),
+    ("spare-most", Rule::Triage(Triage::SPARE_MOST)),
+    ("nothing-expected", Rule::Triage(Triage { expects: false, ..Triage::SPARE_MOST })),
+    ("layers-0", Rule::Triage(Triage { layers: 0.0, ..Triage::KERNEL })),
+    ("layers-0.5", Rule::Triage(Triage { layers: 0.5, ..Triage::KERNEL })),
+];
+
+/// The rule of a name.
+pub fn rule(name: &str) -> Option<Rule> {
+    RULES.iter().find(|rule| rule.0 == name).map(|rule| rule.1)
+}
+
+/// What the queue believes of the path, relative to the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Errors {
+    /// −0.2: it plans with a rate 20 % too low. The link itself is not changed.
+    pub rate: f64,
+    /// −0.2: it believes an owd 20 % too short.
+    pub owd: f64,
+}
+
+/// A run over `link`, in the words of one that was measured.
+pub fn run(schedule: &Schedule, link: &Link, rule: Rule, errors: Errors) -> (Sent, Vec<Arrival>) {
+    let sent = Sent {
+        created: schedule.packets.iter().map(|p| p.at).collect(),
+        ..Sent::default()
+    };
+    let arrival = |(index, left): (usize, u64)| {
+        let packet = &schedule.packets[index];
+        Arrival {
+            record: Record {
+                class: packet.class,
+                stream: packet.stream,
+                last: packet.last,
+                sequence: index as u32,
+                adu: packet.adu,
+                created: packet.at,
+                deadline: packet.at + packet.lifetime,
+            },
+            at: left + link.owd,
+        }
+    };
+    let left = departures(schedule, link, rule, errors);
+    (sent, left.into_iter().map(arrival).collect())
+}
+
+/// The packets that leave (places in the schedule) and when each one's first bit does.
+fn departures(schedule: &Schedule, link: &Link, rule: Rule, errors: Errors) -> Vec<(usize, u64)> {
+    let mut queue = Queue {
+        schedule,
+        link: *link,
+        rule,
+        owd: (link.owd as f64 * (1.0 + errors.owd)) as u64,
+        rate: link.rate as f64 * (1.0 + errors.rate) / 8e9,
+        adus: Vec::new(),
+        dead: VecDeque::new(),
+        begun: HashMap::new(),
+        changed: false,
+        link_next: 0,
+        hold_until: 0,
+        seen: [Seen::default(); 8],
+    };
+    let mut left = Vec::new();
+    let mut clock = 0;
+    for (index, packet) in schedule.packets.iter().enumerate() {
+        let at = packet.at.max(clock + SPACING);
+        while !queue.adus.is_empty() && queue.ready(clock) < at {
+            clock = queue.ready(clock);
+            left.extend(queue.dequeue(clock));
+        }
+        clock = at;
+        queue.enqueue(index, at);
+        if queue.link_next <= at {
+            left.extend(queue.dequeue(at));
+        }
+    }
+    while !queue.adus.is_empty() {
+        clock = queue.ready(clock);
+        left.extend(queue.dequeue(clock));
+    }
+    left
+}
+
+/// What is queued of an ADU.
+struct Adu {
+    number: u32,
+    priority: u8,
+    /// Place in the order.
+    key: (u64, u64, u64),
+    deadline: u64,
+    /// Time it should have to spare, ns: see [`Triage::early`].
+    spare: f64,
+    /// What it could wait when it came, ns.
+    slack: u64,
+    /// Places in the schedule, first to go first.
+    packets: VecDeque<usize>,
+    bytes: u64,
+    /// Bytes that have left.
+    sent: u64,
+}
+
+/// The last packet of a priority.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// When it came; 0 = never.
+    at: u64,
+    /// Time since the one before it.
+    gap: u64,
+    /// How long it could wait.
+    slack: u64,
+    /// When the period began of which bytes are counted.
+    from: u64,
+    bytes: u64,
+    /// Bytes per ns of the period before; 0 = there was none.
+    load: f64,
+}
+
+impl Seen {
+    fn saw(&mut self, now: u64, slack: u64, bytes: u64) {
+        let (gap, period) = (now - self.at, now - self.from);
+        let is_new = self.at == 0 || gap >= AHEAD;
+        if is_new || period >= AHEAD {
+            self.load = match is_new {
+                true => 0.0,
+                false => self.bytes as f64 / period as f64,
+            };
+            (self.from, self.bytes) = (now, 0);
+        }
+        (self.at, self.gap, self.slack) = (now, gap, slack);
+        self.bytes += bytes;
+    }
+}
+
+struct Queue<'a> {
+    schedule: &'a Schedule,
+    link: Link,
+    rule: Rule,
+    /// Believed, ns.
+    owd: u64,
+    /// Believed, bytes per ns.
+    rate: f64,
+    /// In the order in which they go.
+    adus: Vec<Adu>,
+    dead: VecDeque<u32>,
+    /// Bytes of each ADU that have left.
+    begun: HashMap<u32, u64>,
+    /// Something arrived since triage decided last.
+    changed: bool,
+    link_next: u64,
+    /// Packets wait for expected ones until then, or for the next arrival; 0 = they do not.
+    hold_until: u64,
+    /// Of each priority.
+    seen: [Seen; 8],
+}
+
+impl Queue<'_> {
+    /// When something may be sent, at `now` or later.
+    fn ready(&self, now: u64) -> u64 {
+        self.link_next.max(self.hold_until).max(now)
+    }
+
+    fn bytes(&self, index: usize) -> u64 {
+        self.schedule.packets[index].wire_bytes.into()
+    }
+
+    /// Would a packet that leaves at `at` be late, as far as it is known?
+    fn stale(&self, at: u64, deadline: u64) -> bool {
+        at + self.owd > deadline
+    }
+
+    fn enqueue(&mut self, index: usize, now: u64) {
+        self.hold_until = 0;
+        let packet = &self.schedule.packets[index];
+        let (deadline, priority) = (packet.at + packet.lifetime, packet.priority);
+        let bytes = self.bytes(index);
+        // What is late already when it comes is nothing to wait for.
+        if !self.stale(now, deadline) {
+            let slack = deadline - now - self.owd;
+            self.seen[usize::from(priority)].saw(now, slack, bytes);
+        }
+        if self.dead.contains(&packet.adu) {
+            return;
+        }
+        let important = u64::from(priority);
+        let mut spare = 0.0;
+        let key = match self.rule {
+            Rule::Priority => (important, deadline, 0),
+            Rule::Edf => (deadline, 0, 0),
+            Rule::Triage(triage) => {
+                spare = self.spare(triage, priority, deadline, now);
+                let due = deadline - (spare * triage.early) as u64;
+                match triage.grain {
+                    0 => (due, 0, 0),
+                    grain => (due / grain, important, due),
+                }
+            }
+        };
+        let known = self.adus.iter().position(|a| a.number == packet.adu);
+        let place = known.unwrap_or_else(|| {
+            let place = self.adus.partition_point(|a| a.key <= key);
+            let adu = Adu {
+                number: packet.adu,
+                priority,
+                key,
+                deadline,
+                spare,
+                slack: deadline.saturating_sub(now + self.owd),
+                packets: VecDeque::new(),
+                bytes: 0,
+                sent: self.begun.get(&packet.adu).copied().unwrap_or(0),
+            };
+            self.adus.insert(place, adu);
+            place
+        });
+        self.adus[place].packets.push_back(index);
+        self.adus[place].bytes += bytes;
+        self.changed = true;
+        if let Rule::Triage(triage) = self.rule {
+            let start = now.max(self.link_next);
+            let begins = self.begins(triage, start, self.adus[place].bytes, place);
+            if self.stale(begins, deadline) {
+                self.give_up(place);
+            } else if !triage.when_free {
+                self.triage(triage, start);
+            }
+        }
+    }
+
+    /// Time that a packet should have to spare, ns: see [`Triage::early`].
+    fn spare(&self, triage: Triage, priority: u8, deadline: u64, now: u64) -> f64 {
+        if priority >= DEFAULT_PRIORITY {
+            return 0.0;
+        }
+        let owd = self.owd as f64;
+        let slack = deadline.saturating_sub(now) as f64 - owd * triage.spare_owds;
+        owd.min(slack.max(0.0) * SPARE)
+    }
+
+    /// When ADU `place` is in time (its last packet begins, or ends) if the link is free from
+    /// `start` on and sends `bytes` up to its end.
+    fn begins(&self, triage: Triage, start: u64, bytes: u64, place: usize) -> u64 {
+        let last = match (triage.first_bit, self.adus[place].packets.back()) {
+            (true, Some(&last)) => self.bytes(last),
+            _ => 0,
+        };
+        match ((bytes - last) as f64 / self.rate) as u64 {
+            0 => start,
+            wait => start + wait + MARGIN,
+        }
+    }
+
+    /// When the last byte of this ADU must leave, but for the owd.
+    fn end(&self, triage: Triage, adu: &Adu) -> u64 {
+        let last = adu.packets.back().map_or(0, |&last| self.bytes(last));
+        adu.deadline - (adu.spare * triage.early) as u64 + (last as f64 / self.rate) as u64
+    }
+
+    /// Puts the ADU behind `place` before it if it must be gone first.
+    fn order_by_end(&mut self, triage: Triage, place: usize) {
+        if triage.by_end
+            && let [adu, behind, ..] = &self.adus[place..]
+            && behind.priority < adu.priority
+            && self.end(triage, behind) < self.end(triage, adu)
+        {
+            self.adus.swap(place, place + 1);
+        }
+    }
+
+    fn give_up(&mut self, place: usize) {
+        self.dead.push_back(self.adus.remove(place).number);
+        if self.dead.len() > DEAD {
+            self.dead.pop_front();
+        }
+    }
+
+    /// Bytes that are still to come and have to go before this ADU: `bbq_expected`.
+    fn expected(&self, triage: Triage, adu: &Adu, now: u64) -> u64 {
+        let more_important = match triage.expects {
+            true => &self.seen[..usize::from(adu.priority)],
+            false => &[],
+        };
+        let bytes = |seen: &Seen| {
+            let until = adu.deadline.saturating_sub(self.owd + seen.slack);
+            until.saturating_sub(now) as f64 * seen.load
+        };
+        let lately = |seen: &&Seen| now < seen.at + AHEAD;
+        more_important.iter().filter(lately).map(bytes).sum::<f64>() as u64
+    }
+
+    /// Gives up what cannot be saved if the link is free from `start` on.
+    fn triage(&mut self, triage: Triage, start: u64) {
+        for _ in 0..ROUNDS {
+            let mut bytes = 0;
+            let mut late = false;
+            let mut worst: Option<((u8, u64), usize)> = None;
+            for place in 0..self.adus.len().min(WALK) {
+                self.order_by_end(triage, place);
+                let adu = &self.adus[place];
+                bytes += adu.bytes;
+                let weight = match triage.victim {
+                    Victim::MostLeft => adu.bytes,
+                    Victim::Largest => adu.bytes + adu.sent,
+                    Victim::First => (1 << 32) - place as u64,
+                };
+                if worst.is_none_or(|(least, _)| (adu.priority, weight) >= least) {
+                    worst = Some(((adu.priority, weight), place));
+                }
+                let before = bytes + self.expected(triage, adu, start);
+                let begins = self.begins(triage, start, before, place);
+                let pays = worst.is_some_and(|(_, victim)| {
+                    let victim = &self.adus[victim];
+                    victim.priority > adu.priority && victim.sent == 0
+                });
+                let spare = match pays {
+                    false => 0.0,
+                    true if adu.priority < DEFAULT_PRIORITY => adu.spare * triage.plan_early,
+                    true => adu.slack as f64 * triage.layers,
+                };
+                if self.stale(begins + spare as u64, adu.deadline) {
+                    late = true;
+                    break;
+                }
+            }
+            match worst {
+                Some((_, place)) if late => self.give_up(place),
+                _ => break,
+            }
+        }
+    }
+
+    /// Until when this ADU's next packet would block a more important one that is expected; 0 = it
+    /// may go.
+    fn blocked_until(&self, adu: &Adu, now: u64) -> u64 {
+        let busy = (self.bytes(adu.packets[0]) as f64 / self.rate) as u64;
+        let blocked = |seen: &Seen| {
+            let next = seen.at + seen.gap;
+            let blocks = seen.at > 0
+                && seen.slack < busy
+                && now - seen.at <= AHEAD
+                && next + OVERDUE > now
+                && next + seen.slack < now + busy + MARGIN;
+            if blocks { next + OVERDUE } else { 0 }
+        };
+        let more_important = self.seen[..usize::from(adu.priority)].iter();
+        more_important.map(blocked).max().unwrap_or(0)
+    }
+
+    /// Place of the ADU whose packet goes next, if one may go now. Frees what is stale at the head.
+    fn next(&mut self, now: u64) -> Option<usize> {
+        while let Some(deadline) = self.adus.first().map(|head| head.deadline) {
+            if let Rule::Triage(triage) = self.rule
+                && triage.when_free
+                && std::mem::take(&mut self.changed)
+            {
+                self.triage(triage, now);
+            } else if self.stale(now, deadline) {
+                self.give_up(0);
+            } else {
+                break;
+            }
+        }
+        match self.rule {
+            Rule::Triage(triage) if triage.guard => {}
+            _ => return Some(0),
+        }
+        let mut hold = u64::MAX;
+        for (place, adu) in self.adus.iter().enumerate().take(WALK) {
+            if place > 0 && self.stale(now, adu.deadline) {
+                continue;
+            }
+            match self.blocked_until(adu, now) {
+                0 => return Some(place),
+                until => hold = hold.min(until),
+            }
+        }
+        // What becomes stale meanwhile is freed by the next look at it.
+        self.hold_until = hold.min(now + MILLI);
+        None
+    }
+
+    /// What leaves at `now`, if anything may.
+    fn dequeue(&mut self, now: u64) -> Option<(usize, u64)> {
+        self.hold_until = 0;
+        let place = self.next(now)?;
+        let index = self.adus.get_mut(place)?.packets.pop_front()?;
+        let bytes = self.bytes(index);
+        let adu = &mut self.adus[place];
+        adu.bytes -= bytes;
+        adu.sent += bytes;
+        self.begun.insert(adu.number, adu.sent);
+        if adu.packets.is_empty() {
+            self.adus.remove(place);
+        }
+        let idle = now.saturating_sub(self.link.burst);
+        self.link_next = self.link_next.max(idle) + self.link.transmission(bytes) + 1;
+        Some((index, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        bound::{
+            on,
+            tests::{LINK, small},
+        },
+        measure::{Measures, judge},
+        traffic::{Class, conference},
+    };
+
+    fn measure(schedule: &Schedule, link: &Link, rule: Rule) -> Measures {
+        let (sent, arrivals) = run(schedule, link, rule, Errors::default());
+        judge(schedule, &sent, &arrivals, 0)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn rule_none_beats_the_bound(schedule in small(), rate in 2_000_000u64..10_000_000) {
+            let link = Link::of_path(rate, LINK.owd);
+            let bound = on(&schedule, link);
+            for (name, rule) in RULES {
+                let m = measure(&schedule, &link, rule);
+                for (class, [_, found]) in Class::ALL.into_iter().zip([m.audio, m.frames, m.objects]) {
+                    let limit = bound.class(class);
+                    prop_assert!(found <= limit.adus, "{name} {class:?} {found} {limit:?}");
+                    // The bound of the next class holds for those that reach this one's.
+                    if found < limit.adus {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rule_triage_does_what_the_kernel_does() {
+        // Measured in the VM, 20 s of seed 1, lifetimes 200 ms: so many of 200 frames by triage
+        // and in priority order (ring-sfdps2), all audio.
+        let traffic = conference::schedule(20, 1);
+        for (rate, triage, priority) in [(253_000, 119, 51), (190_000, 86, 47)] {
+            let link = Link::of_path(rate, 40 * MILLI);
+            for (rule, frames) in [
+                (Rule::Triage(Triage::KERNEL), triage),
+                (Rule::Priority, priority),
+            ] {
+                let m = measure(&traffic, &link, rule);
+                assert_eq!((m.audio[1], m.stale_arrivals), (1000, 0));
+                assert!(
+                    m.frames[1].abs_diff(frames) <= 3,
+                    "{rule:?}: {}",
+                    m.frames[1]
+                );
+            }
+        }
+    }
+}

@@ -20,7 +20,6 @@ use rand_chacha::{
 };
 use rand_distr::{Distribution as _, Normal};
 use serde::{Deserialize, Serialize};
-use statrs::distribution::ContinuousCDF as _;
 
 use super::{Class, MIN_WIRE, Packet, Schedule, build};
 use crate::sys::{MILLI, SECOND};
@@ -28,7 +27,7 @@ use crate::sys::{MILLI, SECOND};
 /// Bytes of every audio packet.
 pub const AUDIO_BYTES: u32 = 214;
 /// Largest video packet in bytes.
-pub const VIDEO_MAX: u32 = 1026;
+const VIDEO_MAX: u32 = 1026;
 /// Lifetime of all packets in the paper, ns.
 pub const LIFETIME: u64 = 200 * MILLI;
 
@@ -36,54 +35,13 @@ const AUDIO_EVERY: u64 = 20 * MILLI;
 const FRAME_EVERY: u64 = 100 * MILLI;
 const CYCLE: u64 = 20 * SECOND;
 
-/// When nothing moves, ns of a cycle.
-pub const STILL: std::ops::Range<u64> = 10 * SECOND..15 * SECOND;
-
-/// Does nothing move at `at` ns?
-pub fn still(at: u64) -> bool {
-    STILL.contains(&(at % CYCLE))
-}
-
-/// Mean and standard deviation of a frame's bytes at `at` ns.
+/// Mean and standard deviation of a frame's bytes at `at` ns. Nothing moves from 10 to 15 s.
 fn frame_size(at: u64) -> (f64, f64) {
-    if still(at) {
+    if (10 * SECOND..15 * SECOND).contains(&(at % CYCLE)) {
         (1075.0, 475.0)
     } else {
         (4450.0, 1000.0)
     }
-}
-
-/// How likely it is that a frame has bytes within `range`: one created at `at` ns, or any of the cycle.
-pub fn likely(at: Option<u64>, range: &std::ops::Range<u32>) -> f64 {
-    let Some(at) = at else {
-        let phase = 5 * SECOND;
-        let phases = (0..CYCLE).step_by(phase as usize);
-        let sum: f64 = phases.map(|at| likely(Some(at), range)).sum();
-        return sum * phase as f64 / CYCLE as f64;
-    };
-    let (mean, deviation) = frame_size(at);
-    let below = |bytes: u32| {
-        let up_to = |normal: statrs::distribution::Normal| normal.cdf(f64::from(bytes) - 0.5);
-        match bytes > MIN_WIRE {
-            true => statrs::distribution::Normal::new(mean, deviation).map_or(0.0, up_to),
-            false => 0.0,
-        }
-    };
-    below(range.end) - below(range.start)
-}
-
-/// Frames in a row while something moves or nothing does, in a conference that goes on.
-pub fn frames_in_a_row(still: bool) -> u64 {
-    let stands = STILL.end - STILL.start;
-    (if still { stands } else { CYCLE - stands }) / FRAME_EVERY
-}
-
-/// Bytes of the last packet of a frame of `bytes`.
-pub fn last_packet(bytes: u32) -> u32 {
-    build::cut(bytes, VIDEO_MAX)
-        .last()
-        .copied()
-        .unwrap_or(bytes)
 }
 
 /// What can be chosen; all else is the paper's.
@@ -221,26 +179,6 @@ mod tests {
                 variance.sqrt()
             );
         }
-    }
-
-    #[test]
-    fn sizes_are_as_likely_as_said() {
-        let frames = |schedule: &Schedule| {
-            let mut sizes = std::collections::BTreeMap::<u32, u32>::new();
-            for p in schedule.packets.iter().filter(|p| p.class == Class::Video) {
-                *sizes.entry(p.adu).or_default() += p.wire_bytes;
-            }
-            sizes.into_values().collect::<Vec<_>>()
-        };
-        let all = frames(&schedule(2000, 11));
-        for range in [0..500, 500..1075, 1075..2000, 2000..4450, 4450..20_000] {
-            let seen = all.iter().filter(|&size| range.contains(size)).count();
-            let seen = seen as f64 / all.len() as f64;
-            let said = likely(None, &range);
-            assert!((seen - said).abs() < 0.01, "{range:?}: {seen} of {said}");
-        }
-        assert!(likely(Some(0), &(0..1000)) < 0.001);
-        assert!(likely(Some(12 * SECOND), &(0..1000)) > 0.4);
     }
 
     #[test]

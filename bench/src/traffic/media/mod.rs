@@ -10,14 +10,12 @@
 //! between, which no other frame refers to (in the place of the temporal layers of a
 //! conference's encoder).
 
-mod layers;
 mod picture;
 mod record;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-pub use layers::{Layers, layers};
 pub use picture::{Picture, judge};
 use serde::{Deserialize, Serialize};
 

@@ -10,13 +10,15 @@
 //! between, which no other frame refers to (in the place of the temporal layers of a
 //! conference's encoder).
 
+mod h264;
 mod picture;
 mod record;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-pub use picture::{Picture, judge};
+use h264::Layer;
+pub use picture::{Picture, judge, stream};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -24,10 +26,7 @@ use super::{
     build::{self, check_lifetime},
     pcap::capture::{self, Rtp},
 };
-use crate::{
-    demo::rtp::{self, Layer},
-    sys::{MILLI, SECOND},
-};
+use crate::sys::{MILLI, SECOND};
 
 /// RTP payload types of the recording.
 const VIDEO_TYPE: u8 = 96;
@@ -175,10 +174,9 @@ fn class(packet: &Rtp) -> Class {
     }
 }
 
-/// What a packet of video is to other frames.
-fn layer(packet: &Rtp) -> Option<Layer> {
-    let (_, payload) = rtp::parse(&packet.content)?;
-    Layer::of_h264(payload)
+/// The RTP payload. ffmpeg writes the fixed header alone: no CSRC, extension or padding.
+fn payload(packet: &Rtp) -> &[u8] {
+    packet.content.get(12..).unwrap_or_default()
 }
 
 /// The priority of a frame that comes so many ns after its key frame.
@@ -208,7 +206,7 @@ pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Sche
         let class = class(packet);
         let priority = match class {
             Class::Video => {
-                let layer = layer(packet);
+                let layer = Layer::of(payload(packet));
                 if layer == Some(Layer::Key) {
                     key_at = packet.at;
                 }

@@ -13,12 +13,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Class, Parameters, class, record, recording};
-use crate::{
-    cleanup, decoder,
-    demo::{depay, rtp},
-    traffic::pcap::capture::Rtp,
-};
+use super::{Class, Parameters, class, h264, payload, record, recording};
+use crate::{cleanup, decoder, traffic::pcap::capture::Rtp};
 
 /// The container's name in ffmpeg.
 const FORMAT: &str = "ivf";
@@ -91,6 +87,17 @@ pub fn judge(
         ssim: got.mean(first, count),
         ssim_undisturbed: reference.mean(first, count),
     })
+}
+
+/// The frames that were complete on time, as a file that ffmpeg reads.
+pub fn stream(
+    parameters: &Parameters,
+    seconds: u64,
+    seed: u64,
+    on_time: &[bool],
+) -> Result<Vec<u8>> {
+    let packets = recording(parameters, seconds, seed)?;
+    Ok(ivf(parameters, &frames(parameters, &packets, on_time)))
 }
 
 /// What an undisturbed player shows; kept beside the recording.
@@ -179,12 +186,8 @@ fn frames(parameters: &Parameters, packets: &[Rtp], on_time: &[bool]) -> Vec<(u6
             order.push(packet.timestamp);
             Some(Vec::new())
         });
-        match (on_time, rtp::parse(&packet.content)) {
-            (true, Some((_, payload))) => {
-                if let Some(frame) = frame {
-                    frame.push(payload);
-                }
-            }
+        match frame {
+            Some(frame) if on_time => frame.push(payload(packet)),
             _ => *frame = None,
         }
     }
@@ -192,8 +195,7 @@ fn frames(parameters: &Parameters, packets: &[Rtp], on_time: &[bool]) -> Vec<(u6
         .into_iter()
         .filter_map(|timestamp| {
             let payloads = payloads.get(&timestamp)?.as_ref()?;
-            let mut bytes = Vec::new();
-            depay::append_frame(payloads.iter().copied(), &mut bytes).ok()?;
+            let bytes = h264::byte_stream(payloads.iter().copied())?;
             Some((record::shown(parameters, timestamp, begin), bytes))
         })
         .collect()

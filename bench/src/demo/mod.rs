@@ -1,339 +1,265 @@
-//! The demo: real media over a link that is too narrow for them, without and
-//! with bestby.
+//! The demo: real media over a link that is too narrow for them, without and with bestby.
 //!
-//! ffmpeg encodes H.264 video and Opus audio once and plays them, as RTP, to a
-//! relay in a namespace. The relay passes them on to a client behind a link of
-//! 1 Mbit/s and 40 ms: first through a plain FIFO, then through bestby told by
-//! flow rules what audio and video are worth, then the same with the relay
-//! marking frames by what other frames lose with them. Both ends log every
-//! packet with one clock; [`account::judge`] compares the logs; ffmpeg decodes
-//! what came in time.
+//! All of it is the lab's: [`media`] encodes, [`Path`] carries, [`measure`](crate::measure)
+//! counts and a decoder judges. The same packets go
+//! 1. through a plain FIFO,
+//! 2. through bestby, told by two flow rules what audio and video are worth,
+//! 3. through bestby, told so by the application, packet by packet.
 //!
-//! Three steps, because a VM that emulates its processor measures well but
-//! encodes slowly: [`prepare`] and [`finish`] on the host, [`measure`] here or there.
+//! Two steps, because a VM that emulates its processor measures well but encodes slowly:
+//! [`Demo::measure`] here or there, [`Demo::finish`] on the host.
 
-pub mod account;
-mod agent;
-mod delay;
-pub mod depay;
-#[cfg(test)]
-mod marking;
-mod media;
-mod plot;
-mod progress;
-mod relay;
-pub mod report;
-pub mod rtp;
-mod signalling;
-mod sys;
-mod world;
+mod film;
+mod table;
 
-use std::{
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-    sync::mpsc::{self, Receiver},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, os::unix::fs::MetadataExt as _, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use account::{Delay, Figures, Lifetimes, Received, Sent};
-use agent::Operator;
-use media::{Decoded, Media, Player};
-use progress::Progress;
-use relay::Relay;
-use signalling::Signalling;
-use world::World;
+use crate::{
+    bestby::{Agent, program},
+    decoder,
+    measure::{Measures, QueueCounters, judge},
+    queue,
+    records::{self, Row},
+    report::Provenance,
+    run,
+    sys::MILLI,
+    topology::{DEVICE, Path, RECEIVER},
+    traffic::{
+        Schedule,
+        media::{self, Parameters},
+        sender::Marking,
+    },
+};
 
-/// Answers on the signalling connection before the media start: by then the
-/// kernel, and so bestby, has a steady round trip time.
-const WARM_UP_ANSWERS: usize = 5;
+/// What the server may send, bit/s.
+const RATE: u64 = 750_000;
+/// Of the link, one way, ns.
+const DELAY: u64 = 40 * MILLI;
+/// Packets in the plain FIFO: the default `txqueuelen` of Linux.
+const FIFO: u32 = 1000;
+/// An audio packet is of use for so long, ms. A conference's jitter buffer gives up a
+/// little later.
+const AUDIO_LIFETIME: u64 = 200;
+/// A video frame is of use for so long, ms: later, lips and words part visibly.
+const VIDEO_LIFETIME: u64 = 400;
 
-/// What is the same in all runs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Plan {
-    /// What the server may send, bit/s.
-    pub rate_bit: u64,
-    /// Of the link, one way, ms.
-    pub delay_ms: u64,
-    /// An audio packet is of use for so long, ms. A conference's jitter buffer
-    /// gives up a little later.
-    pub audio_lifetime_ms: u64,
-    /// A video frame is of use for so long, ms: later, lips and words part visibly.
-    pub video_lifetime_ms: u64,
-    /// Of the plain FIFO: the default `txqueuelen` of Linux.
-    pub fifo_packets: u32,
-    /// What to try, in this order.
-    pub queues: Vec<Queue>,
-    /// Encoded by [`prepare`].
-    pub media: Media,
-}
+/// Of the media. Its pictures begin nearly where the source does, so that ffmpeg makes few
+/// that are thrown away.
+const SEED: u64 = 363;
 
-impl Plan {
-    fn lifetimes(&self) -> Lifetimes {
-        Lifetimes {
-            audio_ns: self.audio_lifetime_ms * 1_000_000,
-            video_ns: self.video_lifetime_ms * 1_000_000,
-        }
-    }
-}
+/// Everything measured.
+const REPORT: &str = "demo.json";
 
-/// What stands between the relay and the link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Queue {
+/// What stands between the application and the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Queue {
     /// A plain FIFO.
     Fifo,
-    /// bestby; the relay is a plain forwarder, all is said by flow rules.
-    Bestby,
-    /// bestby; besides, the relay says by DSCP which frames others refer to.
-    BestbyMarkedFrames,
+    /// bestby; an operator's rules say what packets are worth.
+    Rules,
+    /// bestby; the application says so itself.
+    Marks,
 }
 
 impl Queue {
-    /// In files and at the head of a column.
-    pub fn name(self) -> &'static str {
+    const ALL: [Self; 3] = [Self::Fifo, Self::Rules, Self::Marks];
+
+    /// In names of files.
+    fn key(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
-            Self::Bestby => "bestby",
-            Self::BestbyMarkedFrames => "bestby-marked-frames",
+            Self::Rules => "rules",
+            Self::Marks => "marks",
+        }
+    }
+
+    /// At the head of a column, and in the film.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "plain FIFO",
+            Self::Rules => "bestby, rules",
+            Self::Marks => "bestby, packets marked",
+        }
+    }
+
+    /// What an operator types before the media begin.
+    fn commands(self) -> Vec<String> {
+        let rules = [
+            format!(
+                "flow add audio --proto udp --dport 5004 --lifetime {AUDIO_LIFETIME}ms --priority 0"
+            ),
+            format!(
+                "flow add video --proto udp --dport 5005 --lifetime {VIDEO_LIFETIME}ms --priority 4"
+            ),
+        ];
+        let interface = [
+            format!("iface attach {DEVICE} --rate {}kbit", RATE / 1000),
+            format!("session set {RECEIVER} --owd {}ms", DELAY / MILLI),
+        ];
+        match self {
+            Self::Fifo => Vec::new(),
+            Self::Rules => [rules, interface].concat(),
+            Self::Marks => interface.into(),
         }
     }
 }
 
 /// One run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Run {
-    /// What was measured.
-    pub queue: Queue,
-    /// bestby's mode, `qdisc` or `tc`; `None` for the FIFO.
-    pub mode: Option<String>,
-    /// What arrived, and when.
-    pub figures: Figures,
-    /// What ffmpeg made of it; filled in by [`finish`].
-    pub decoded: Decoded,
-    /// Round trip of the signalling connection beside the media, ms.
-    pub signalling_ms: Option<Delay>,
-    /// One-way delay that bestby learnt from that connection before the media began, ms.
-    pub learnt_owd_ms: Option<f64>,
-    /// Packets that the relay's `send` refused.
-    pub refused: u64,
-    /// What delays on the link: `netem` or `user space`.
-    pub link_by: String,
-    /// How much longer than said user space held its frames, ms: the demo's own error.
-    pub link_late_ms: Option<Delay>,
-    /// What bestby said of itself after the run.
-    pub agent: Option<Value>,
-    /// Kernel release.
-    pub kernel: String,
+#[derive(Debug, Serialize, Deserialize)]
+struct Run {
+    queue: Queue,
+    /// bestby's, `qdisc` or `tc`.
+    mode: Option<String>,
+    /// What was typed, without `bestby` in front.
+    commands: Vec<String>,
+    measures: Measures,
 }
 
-/// From the two logs, as they grow.
-enum Event {
-    Sent(Sent),
-    Received(Received),
+/// `demo.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Report {
+    provenance: Provenance,
+    /// What the media came to, bit/s on the wire.
+    offered: f64,
+    runs: Vec<Run>,
 }
 
-/// Fails, with what to do, unless [`measure`] can try `queues` on this machine.
-pub fn check(queues: &[Queue]) -> Result<()> {
+/// A demonstration that is to be made.
+#[derive(Debug)]
+pub struct Demo {
+    /// Where all of its files go.
+    pub directory: PathBuf,
+    /// Length of each run.
+    pub seconds: u64,
+}
+
+/// Fails, with what to do, unless [`Demo::measure`] works on this machine.
+pub fn check() -> Result<()> {
     ensure!(
-        sys::is_root(),
+        fs::metadata("/proc/self")?.uid() == 0,
         "the demo builds network namespaces and loads BPF programs: run it as root (sudo ./dev demo)"
     );
-    for (command, package) in [
-        ("ip -V", "iproute2"),
-        ("tc -V", "iproute2"),
-        ("ffmpeg -version", "ffmpeg"),
-    ] {
-        crate::run::sh(command)
-            .with_context(|| format!("the demo needs {package} (Debian: apt install {package})"))?;
+    for command in ["ip -V", "tc -V"] {
+        run::sh(command).context("the demo needs iproute2 (Debian: apt install iproute2)")?;
     }
-    for program in ["bestbyd", "bestby"] {
-        let path = std::env::current_exe()?.with_file_name(program);
-        ensure!(
-            path.exists() || queues == [Queue::Fifo],
-            "{} is missing: build it with `cargo build --release --bins`",
-            path.display()
-        );
-    }
-    Ok(())
+    program("bestbyd").and(program("bestby")).map(drop)
 }
 
-/// Encodes the media into `work`.
-pub fn prepare(work: &Path, seconds: u32, fifo_packets: u32, queues: Vec<Queue>) -> Result<Plan> {
-    crate::decoder::check()?;
-    let progress = Progress::new();
-    progress.note(&format!(
-        "encoding {seconds} s of H.264 video and Opus audio"
-    ));
-    let media = media::encode(work, seconds)?;
-    Ok(Plan {
-        rate_bit: 1_000_000,
-        delay_ms: 40,
-        audio_lifetime_ms: 200,
-        video_lifetime_ms: 400,
-        fifo_packets,
-        queues,
-        media,
-    })
-}
-
-/// Runs the plan's queues, one after the other, on this machine; leaves what a
-/// player could use in `work` as `NAME.h264`.
-pub fn measure(plan: &Plan, work: &Path) -> Result<Vec<Run>> {
-    plan.queues
-        .iter()
-        .map(|queue| run(*queue, plan, work))
-        .collect()
-}
-
-/// Decodes what [`measure`] left, and fills it in.
-pub fn finish(plan: &Plan, runs: &mut [Run], work: &Path) -> Result<()> {
-    Progress::new().note("decoding what came in time");
-    let reference = media::reference(&plan.media)?;
-    for run in runs {
-        run.decoded = media::decode(&stream_file(work, run.queue), &reference)?;
-    }
-    Ok(())
-}
-
-/// Draws delay over time of all runs as SVG.
-pub fn draw(plan: &Plan, runs: &[Run], file: &Path) -> Result<()> {
-    plot::draw(plan, runs, file)
-}
-
-fn stream_file(work: &Path, queue: Queue) -> PathBuf {
-    work.join(format!("{}.h264", queue.name()))
-}
-
-fn run(queue: Queue, plan: &Plan, work: &Path) -> Result<Run> {
-    let world = World::new(Duration::from_millis(plan.delay_ms))?;
-    let signalling = Signalling::start(&world)?;
-    let agent = match queue {
-        Queue::Fifo => {
-            world.attach_fifo(plan.rate_bit, plan.fifo_packets)?;
-            None
+impl Demo {
+    fn parameters(&self) -> Parameters {
+        Parameters {
+            audio_lifetime_ms: AUDIO_LIFETIME,
+            video_lifetime_ms: VIDEO_LIFETIME,
+            directory: self.directory.join("media"),
+            ..Parameters::default()
         }
-        Queue::Bestby | Queue::BestbyMarkedFrames => {
-            let marked = queue == Queue::BestbyMarkedFrames;
-            Some(Operator::start(
-                &world,
-                plan.rate_bit,
-                plan.lifetimes(),
-                marked,
-            )?)
-        }
-    };
-    let before = signalling.round_trips().len();
-    signalling.wait_for(before + WARM_UP_ANSWERS)?;
-    let learnt_owd_ms = agent
-        .as_ref()
-        .map(Operator::learnt_owd_ms)
-        .transpose()?
-        .flatten();
-    let mode = agent.as_ref().map(Operator::mode).transpose()?;
-
-    let (sender, events) = mpsc::channel();
-    let client = relay::start_client(&world, sender.clone())?;
-    let relay = Relay::start(&world, queue == Queue::BestbyMarkedFrames, sender)?;
-    let asked = signalling.round_trips().len();
-    let player = Player::start(&world.server, &plan.media, work)?;
-    let title = mode.as_ref().map_or_else(
-        || format!("FIFO of {} packets", plan.fifo_packets),
-        |mode| match queue {
-            Queue::BestbyMarkedFrames => format!("bestby, mode {mode}, frames marked"),
-            _ => format!("bestby, mode {mode}"),
-        },
-    );
-    let (sent, received) = watch(&events, player, plan, &title)?;
-
-    let (figures, usable) = account::judge(&sent, &received, plan.lifetimes());
-    write_stream(&stream_file(work, queue), usable)?;
-    let signalling_ms = signalling.delay_ms(asked);
-    let report = agent.as_ref().map(Operator::report).transpose()?;
-    if let Some(agent) = agent {
-        agent.finish()?;
     }
-    client.finish()?;
-    let refused = relay.finish()?;
-    drop(signalling);
-    Ok(Run {
-        queue,
-        mode,
-        figures,
-        decoded: Decoded::default(),
-        signalling_ms,
-        learnt_owd_ms,
-        refused,
-        link_by: world.delayed_by().to_owned(),
-        link_late_ms: world.finish()?,
-        agent: report,
-        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
-            .trim()
-            .to_owned(),
-    })
-}
 
-/// Collects both logs while the media play, and until the queue is empty.
-fn watch(
-    events: &Receiver<Event>,
-    mut player: Player,
-    plan: &Plan,
-    title: &str,
-) -> Result<(Vec<Sent>, Vec<Received>)> {
-    let progress = Progress::new();
-    let (mut sent, mut received) = (Vec::new(), Vec::new());
-    let begin = Instant::now();
-    let give_up = Duration::from_secs(u64::from(plan.media.seconds) * 3 + 60);
-    // A FIFO needs longer to empty; while it does, packets keep coming.
-    let quiet = Duration::from_millis(plan.video_lifetime_ms.max(plan.audio_lifetime_ms) + 500);
-    let mut quiet_since = None;
-    loop {
-        thread::sleep(Duration::from_millis(100));
-        let mut arrived = false;
-        for event in events.try_iter() {
-            match event {
-                Event::Sent(packet) => sent.push(packet),
-                Event::Received(packet) => {
-                    received.push(packet);
-                    arrived = true;
-                }
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn records(&self, queue: Queue) -> PathBuf {
+        self.file(&format!("{}.parquet", queue.key()))
+    }
+
+    /// Encodes the media.
+    pub fn prepare(&self) -> Result<()> {
+        decoder::check()?;
+        note!("encoding {} s of video and audio ...", self.seconds);
+        media::prepare(&self.parameters(), self.seconds, SEED)
+    }
+
+    /// Makes the runs, one after the other, and leaves `demo.json` and each one's records.
+    pub fn measure(&self) -> Result<()> {
+        let schedule = media::schedule(&self.parameters(), self.seconds, SEED)?;
+        let path = Path::new(DELAY).context("building the path")?;
+        let runs = Queue::ALL
+            .into_iter()
+            .map(|queue| self.run(queue, &path, &schedule))
+            .collect::<Result<_>>()?;
+        self.write(&Report {
+            provenance: Provenance::here(SEED),
+            offered: schedule.load(),
+            runs,
+        })
+    }
+
+    fn run(&self, queue: Queue, path: &Path, schedule: &Schedule) -> Result<Run> {
+        note!("{}: {} s of media ...", queue.name(), self.seconds);
+        let commands = queue.commands();
+        let marking = Marking {
+            mark: queue == Queue::Marks,
+            ..Marking::default()
+        };
+        let (fifo, agent) = if queue == Queue::Fifo {
+            let fifo = queue::Queue::Pfifo(FIFO).install(path, RATE)?;
+            (Some(fifo), None)
+        } else {
+            (None, Some(Agent::start(path.sender(), "demo")?))
+        };
+        for words in &commands {
+            agent
+                .as_ref()
+                .map(|agent| agent.bestby(words))
+                .transpose()?;
+        }
+        let (sent, arrivals) = path.run(schedule, marking)?;
+        drop(fifo);
+        let mut measures = judge(schedule, &sent, &arrivals, path.extra_delay);
+        let mut mode = None;
+        if let Some(agent) = agent {
+            let interfaces = agent.json("iface ls")?;
+            mode = interfaces[0]["mode"].as_str().map(str::to_owned);
+            measures.queue = QueueCounters::from_stats(&agent.json("stats")?, DEVICE);
+            agent.bestby(&format!("iface detach {DEVICE}"))?;
+        }
+        let rows = records::rows(schedule, &sent, &arrivals, path.extra_delay)?;
+        records::write(&self.records(queue), &rows, &Vec::new())?;
+        Ok(Run {
+            queue,
+            mode,
+            commands,
+            measures,
+        })
+    }
+
+    /// Gives what [`measure`](Self::measure) left to a decoder and makes the film of it.
+    /// Returns the table.
+    pub fn finish(&self) -> Result<String> {
+        note!("decoding what came in time ...");
+        let file = self.file(REPORT);
+        let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        let mut report: Report = serde_json::from_slice(&text).context("the runs' figures")?;
+        let parameters = self.parameters();
+        let mut shown = Vec::new();
+        for run in &mut report.runs {
+            let (rows, _) = records::read(&self.records(run.queue))?;
+            let on_time: Vec<bool> = rows.iter().map(Row::on_time).collect();
+            let picture = media::judge(&parameters, self.seconds, SEED, &on_time, 0.0)?;
+            run.measures.picture = Some(picture);
+            let stream = media::stream(&parameters, self.seconds, SEED, &on_time)?;
+            let file = self.file(&format!("{}.ivf", run.queue.key()));
+            fs::write(&file, stream).with_context(|| format!("writing {}", file.display()))?;
+            if picture.decoded > 0 {
+                shown.push((run.queue, file));
             }
         }
-        progress.update(title, begin.elapsed(), plan, &sent, &received);
-        if quiet_since.is_some() || player.finished()? {
-            let since = quiet_since.get_or_insert_with(Instant::now);
-            if arrived {
-                *since = Instant::now();
-            }
-            if since.elapsed() > quiet {
-                break;
-            }
-        }
-        ensure!(
-            begin.elapsed() < give_up,
-            "ffmpeg plays {} s of media since {give_up:?}",
-            plan.media.seconds
-        );
+        self.write(&report)?;
+        film::make(&parameters, self.seconds, SEED, &shown, &self.directory)?;
+        Ok(table::text(&report))
     }
-    progress.end();
-    ensure!(
-        !sent.is_empty(),
-        "not one RTP packet of ffmpeg reached the relay"
-    );
-    Ok((sent, received))
-}
 
-fn write_stream(file: &Path, frames: Vec<Vec<&[u8]>>) -> Result<()> {
-    let mut stream = Vec::new();
-    for payloads in frames {
-        depay::append_frame(payloads, &mut stream).context("depacketizing a whole frame")?;
-    }
-    fs::File::create(file)
-        .and_then(|mut f| f.write_all(&stream))
+    fn write(&self, report: &Report) -> Result<()> {
+        let file = self.file(REPORT);
+        fs::write(
+            &file,
+            format!("{}\n", serde_json::to_string_pretty(report)?),
+        )
         .with_context(|| format!("writing {}", file.display()))
+    }
 }

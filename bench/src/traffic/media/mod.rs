@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use h264::Layer;
 pub use picture::{Picture, judge, stream};
+pub use record::source;
 use serde::{Deserialize, Serialize};
 
 use super::{

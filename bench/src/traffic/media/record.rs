@@ -44,7 +44,7 @@ pub(super) fn begin(fps: u32, seed: u64) -> u64 {
 }
 
 /// The pictures before they are encoded, as a source of ffmpeg; the same for one seed.
-pub(super) fn source(parameters: &Parameters, seed: u64) -> String {
+pub fn source(parameters: &Parameters, seed: u64) -> String {
     let Parameters {
         width,
         height,

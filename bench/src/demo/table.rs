@@ -1,0 +1,70 @@
+//! The demo's result for people.
+
+use super::{AUDIO_LIFETIME, DELAY, RATE, Report, VIDEO_LIFETIME};
+use crate::{
+    measure::{Delay, Measures},
+    report::Table,
+    sys::MILLI,
+};
+
+/// A table with a column for each run, and what its words mean.
+pub(super) fn text(report: &Report) -> String {
+    let names = report.runs.iter().map(|run| run.queue.name());
+    let head: Vec<&str> = [""].into_iter().chain(names).collect();
+    let mut table = Table::new(&head);
+    let mut row = |name: &str, cell: fn(&Measures) -> String| {
+        let cells = report.runs.iter().map(|run| cell(&run.measures));
+        table.row([name.to_owned()].into_iter().chain(cells).collect());
+    };
+    row("audio packets on time", |m| share(m.audio));
+    row("video packets on time", |m| share(m.video));
+    row("complete video frames on time", |m| share(m.frames));
+    row("pictures that ffmpeg decodes of these", |m| {
+        let picture = m.picture.unwrap_or_default();
+        share([picture.pictures, picture.decoded])
+    });
+    row("  exactly as an undisturbed player shows them", |m| {
+        let picture = m.picture.unwrap_or_default();
+        share([picture.pictures, picture.intact])
+    });
+    row("likeness to the source (SSIM)", |m| {
+        let picture = m.picture.unwrap_or_default();
+        format!("{:.2} of {:.2}", picture.ssim, picture.ssim_undisturbed)
+    });
+    row("stale packets sent", |m| share([m.sent, m.stale_arrivals]));
+    row("packets never sent", |m| share([m.sent, m.dropped]));
+    row("audio delay p50 / p99", |m| delay(m.audio_delay));
+    row("video delay p50 / p99", |m| delay(m.video_delay));
+
+    let modes: Vec<&str> = report
+        .runs
+        .iter()
+        .filter_map(|r| r.mode.as_deref())
+        .collect();
+    format!(
+        "{}\n\
+         Offered: {:.2} Mbit/s of H.264 and Opus. The link: {} kbit/s, {} ms one way. \
+         bestby in mode {}, Linux {}.\n\
+         On time: within {AUDIO_LIFETIME} ms (audio) or {VIDEO_LIFETIME} ms (video frame) of \
+         sending. Stale packets arrived after that, and took the place of fresh ones.\n\
+         Packets marked: the application says what other frames lose with a packet.\n",
+        table.render(),
+        report.offered / 1e6,
+        RATE / 1000,
+        DELAY / MILLI,
+        modes.first().unwrap_or(&"?"),
+        report.provenance.kernel,
+    )
+}
+
+/// "12 of 750    1.6 %", aligned by its right end.
+fn share([of, part]: [u64; 2]) -> String {
+    format!(
+        "{part} of {of}  {:5.1} %",
+        part as f64 * 100.0 / of.max(1) as f64
+    )
+}
+
+fn delay(delay: Delay) -> String {
+    format!("{:.0} / {:.0} ms", delay.p50, delay.p99)
+}

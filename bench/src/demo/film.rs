@@ -54,7 +54,7 @@ pub(super) fn make(
     );
     ffmpeg
         .args(["-filter_complex", &graph])
-        .args("-map [film] -c:v libx264 -preset veryfast -movflags +faststart".split(' '))
+        .args("-map [film] -c:v libx264 -preset ultrafast -movflags +faststart".split(' '))
         .arg(directory.join("demo.mp4"))
         .args("-map [still] -frames:v 1 -update 1".split(' '))
         .arg(directory.join("demo.png"));

@@ -13,18 +13,16 @@
 //! | 4.. | per arrival, oldest first: position in the schedule (4), time of arrival, ns of CLOCK_MONOTONIC (8) |
 
 use std::{
-    collections::VecDeque,
     net::{Ipv4Addr, SocketAddr, UdpSocket},
-    os::fd::{AsRawFd as _, RawFd},
-    sync::atomic::{AtomicU64, Ordering},
+    os::fd::AsRawFd as _,
+    sync::atomic::AtomicU64,
 };
 
 use anyhow::{Context as _, Result};
 
 use crate::{
     netns::Netns,
-    sys::{self, MILLI},
-    traffic::{receiver::Arrival, wire::Record},
+    traffic::receiver::{Arrival, Receiver},
 };
 
 /// Arrivals in each report: 16 reports in a row may be lost.
@@ -33,8 +31,6 @@ const ENTRY: usize = 12;
 const MAGIC: [u8; 4] = *b"bbt1";
 /// The receiver's port for greetings and reports.
 pub const PORT: u16 = 5010;
-/// After the last packet, this long without another ends a run, ns.
-const QUIET: u64 = 1500 * MILLI;
 
 /// One line of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +41,17 @@ pub struct Entry {
     pub at: u64,
 }
 
+impl From<&Arrival> for Entry {
+    fn from(arrival: &Arrival) -> Self {
+        Self {
+            sequence: arrival.record.sequence,
+            at: arrival.at,
+        }
+    }
+}
+
 /// The bytes of a report.
-pub fn encode<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<u8> {
+pub fn encode(entries: impl Iterator<Item = Entry>) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     for entry in entries {
         bytes.extend(entry.sequence.to_be_bytes());
@@ -76,72 +81,37 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
 /// The receiving host: data on three ports (audio, video, data), reports from a fourth.
 #[derive(Debug)]
 pub struct Reporter {
-    data: [UdpSocket; 3],
+    data: Receiver,
     control: UdpSocket,
 }
 
 impl Reporter {
     /// Opens the sockets inside `ns`, data on `port` and the two after it.
     pub fn new(ns: &Netns, port: u16) -> Result<Self> {
-        let open = |port: u16| -> Result<UdpSocket> {
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
-                .with_context(|| format!("binding the receiver's port {port}"))?;
-            socket.set_nonblocking(true)?;
-            sys::big_receive_buffer(socket.as_raw_fd(), 4 << 20)
-                .context("SO_RCVBUFFORCE (needs CAP_NET_ADMIN)")?;
-            sys::timestamp_arrivals(socket.as_raw_fd()).context("SO_TIMESTAMPNS")?;
-            Ok(socket)
-        };
-        ns.enter(|| {
-            Ok(Self {
-                data: [open(port)?, open(port + 1)?, open(port + 2)?],
-                control: open(PORT)?,
-            })
+        let control = ns.enter(|| {
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("binding the control port")
+        })?;
+        control.set_nonblocking(true)?;
+        Ok(Self {
+            data: Receiver::new(ns, port)?,
+            control,
         })
     }
 
     /// Receives and reports until the sender has stored the time of its end in `ended`
     /// (ns of CLOCK_MONOTONIC; 0 = still sending) and nothing came for 1.5 s.
     pub fn run(&self, ended: &AtomicU64) -> Result<Vec<Arrival>> {
-        let offset = sys::realtime_offset();
-        let control = self.control.as_raw_fd();
-        let fds: Vec<RawFd> = self
-            .data
-            .iter()
-            .map(|socket| socket.as_raw_fd())
-            .chain([control])
-            .collect();
-        let mut arrivals = Vec::new();
-        let mut recent = VecDeque::<Entry>::new();
         let mut sender: Option<SocketAddr> = None;
         let mut buffer = [0u8; 2048];
-        let mut last = sys::now();
-        loop {
-            sys::wait_readable(&fds, 100)?;
-            let mut came = Vec::new();
-            for &fd in &fds[..self.data.len()] {
-                while let Some((length, stamp)) = sys::receive(fd, &mut buffer)? {
-                    last = sys::now();
-                    if let Some(record) = Record::read(&buffer[..length]) {
-                        let at = stamp.map_or(last, |ns| ns.saturating_add_signed(-offset));
-                        came.push(Arrival { record, at });
-                    }
-                }
-            }
-            // Across the sockets of the classes in the order of the wire.
-            came.sort_by_key(|arrival| arrival.at);
-            for arrival in came {
-                arrivals.push(arrival);
-                recent.push_back(Entry {
-                    sequence: arrival.record.sequence,
-                    at: arrival.at,
-                });
-                if recent.len() > ENTRIES {
-                    recent.pop_front();
-                }
+        let other = Some(self.control.as_raw_fd());
+        self.data.run_with(ended, other, |arrivals, old| {
+            for end in old + 1..=arrivals.len() {
+                let recent = &arrivals[end.saturating_sub(ENTRIES)..end];
                 if let Some(sender) = sender {
                     // A report that cannot be sent is one that was lost: the next has it all.
-                    let _ = self.control.send_to(&encode(recent.iter()), sender);
+                    let _ = self
+                        .control
+                        .send_to(&encode(recent.iter().map(Entry::from)), sender);
                 }
             }
             while let Ok((length, from)) = self.control.recv_from(&mut buffer) {
@@ -152,11 +122,8 @@ impl Reporter {
                         .context("answering a greeting")?;
                 }
             }
-            let end = ended.load(Ordering::Acquire);
-            if end != 0 && sys::now() > end.max(last) + QUIET {
-                return Ok(arrivals);
-            }
-        }
+            Ok(())
+        })
     }
 }
 
@@ -176,10 +143,10 @@ mod tests {
                 at: u64::MAX,
             },
         ];
-        let bytes = encode(entries.iter());
+        let bytes = encode(entries.into_iter());
         assert_eq!(decode(&bytes), Some(entries.to_vec()));
         assert_eq!(decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(decode(b"bbt2"), None);
-        assert_eq!(decode(&encode([].iter())), Some(Vec::new()));
+        assert_eq!(decode(&encode([].into_iter())), Some(Vec::new()));
     }
 }

@@ -382,7 +382,7 @@ fn greet(socket: &UdpSocket) -> Result<u64> {
     for _ in 0..10 {
         let began = sys::now();
         socket
-            .send(&reports::encode([].iter()))
+            .send(&reports::encode(std::iter::empty()))
             .context("greeting the receiver")?;
         sys::wait_readable_until(&[socket.as_raw_fd()], began + SECOND)?;
         if let Ok(length) = socket.recv(&mut buffer)

@@ -1,6 +1,8 @@
 //! What all models do alike: frames cut into packets, ADUs brought into sending order
 //! and numbered.
 
+use std::{fmt, ops::RangeInclusive};
+
 use anyhow::{Result, ensure};
 
 use super::{Class, MAX_WIRE, MIN_WIRE, Packet, Schedule};
@@ -83,32 +85,34 @@ pub(super) fn cut(size: u32, max: u32) -> Vec<u32> {
     parts
 }
 
+/// Refuses a parameter that is out of its range.
+pub(super) fn within<T: PartialOrd + fmt::Display>(
+    name: &str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<()> {
+    let (least, most) = (range.start(), range.end());
+    // A NaN is in no range.
+    ensure!(
+        range.contains(&value),
+        "{name} = {value} is not within {least}..={most}"
+    );
+    Ok(())
+}
+
 /// Refuses packets that cannot be cut or do not fit on an Ethernet.
 pub(super) fn check_packet_bytes(bytes: u32) -> Result<()> {
-    ensure!(
-        (2 * MIN_WIRE..=MAX_WIRE).contains(&bytes),
-        "packet_bytes = {bytes} is not within {}..={MAX_WIRE} (bytes with the MAC header)",
-        2 * MIN_WIRE
-    );
-    Ok(())
+    within("packet_bytes", bytes, 2 * MIN_WIRE..=MAX_WIRE)
 }
 
-/// Refuses a rate that is not a positive number.
-pub(super) fn check_rate(kbit: f64) -> Result<()> {
-    ensure!(
-        kbit.is_finite() && (1.0..=1e7).contains(&kbit),
-        "rate_kbit = {kbit} is not within 1..=10000000 kbit/s"
-    );
-    Ok(())
-}
-
-/// Refuses more streams of a rate than the fastest link carries: their packets alone would
-/// not fit into memory.
-pub(super) fn check_sum(name: &str, streams: u16, kbit: f64) -> Result<()> {
+/// Refuses a rate that is none, and more `streams` of it than the fastest link carries: their
+/// packets alone would not fit into memory.
+pub(super) fn check_rate(kbit: f64, streams: u16) -> Result<()> {
+    within("rate_kbit", kbit, 1.0..=1e7)?;
     let all = f64::from(streams) * kbit;
     ensure!(
         all <= 1e7,
-        "{name} = {streams} of rate_kbit = {kbit} are {all} kbit/s together, more than the \
+        "{streams} clients or streams of rate_kbit = {kbit} are {all} kbit/s together, more than the \
          10000000 of the fastest link: lower one of the two"
     );
     Ok(())
@@ -116,11 +120,7 @@ pub(super) fn check_sum(name: &str, streams: u16, kbit: f64) -> Result<()> {
 
 /// Refuses a lifetime that is 0 or beyond what bestby's mark can say (±65 s).
 pub(super) fn check_lifetime(name: &str, ms: u64) -> Result<()> {
-    ensure!(
-        (1..=60_000).contains(&ms),
-        "{name} = {ms} is not within 1..=60000 ms"
-    );
-    Ok(())
+    within(name, ms, 1..=60_000)
 }
 
 #[cfg(test)]
@@ -156,9 +156,8 @@ mod tests {
         builder.add(adu(Class::Data, &[5]));
         builder.add(adu(Class::Data, &[]));
         builder.add(adu(Class::Video, &[SECOND - 1, SECOND]));
-        let schedule = builder.finish(1);
-        let seen: Vec<_> = schedule
-            .packets
+        let packets = builder.finish(1).packets;
+        let seen: Vec<_> = packets
             .iter()
             .map(|p| (p.at, p.adu, p.class, p.last))
             .collect();
@@ -171,11 +170,6 @@ mod tests {
                 (30, 1, Class::Video, true),
             ]
         );
-        assert!(
-            schedule
-                .packets
-                .iter()
-                .all(|p| p.at + p.lifetime == 5 * SECOND)
-        );
+        assert!(packets.iter().all(|p| p.at + p.lifetime == 5 * SECOND));
     }
 }

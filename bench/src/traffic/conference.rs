@@ -21,7 +21,10 @@ use rand_chacha::{
 use rand_distr::{Distribution as _, Normal};
 use serde::{Deserialize, Serialize};
 
-use super::{Class, MIN_WIRE, Packet, Schedule, build};
+use super::{
+    Class, MIN_WIRE, Schedule,
+    build::{Adu, Builder, check_lifetime, cut},
+};
 use crate::sys::{MILLI, SECOND};
 
 /// Bytes of every audio packet.
@@ -65,8 +68,8 @@ impl Default for Parameters {
 
 impl Parameters {
     pub(super) fn check(&self) -> Result<()> {
-        build::check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)?;
-        build::check_lifetime("video_lifetime_ms", self.video_lifetime_ms)
+        check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)?;
+        check_lifetime("video_lifetime_ms", self.video_lifetime_ms)
     }
 }
 
@@ -78,162 +81,69 @@ pub fn schedule(seconds: u64, seed: u64) -> Schedule {
 /// The same packets at the same times, with other lifetimes.
 pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut packets = Vec::new();
-    let mut adu = 0;
+    let mut builder = Builder::default();
+    let adu = |class, at, lifetime_ms: u64, parts: Vec<u32>| Adu {
+        class,
+        stream: 0,
+        deadline: at + lifetime_ms * MILLI,
+        parts: parts.into_iter().map(|bytes| (at, bytes)).collect(),
+    };
     for at in (0..seconds * SECOND).step_by(AUDIO_EVERY as usize) {
         let video_first = rng.next_u32() & 1 == 0;
-        let audio = |packets: &mut Vec<Packet>, adu: &mut u32| {
-            packets.push(Packet {
-                at,
-                lifetime: parameters.audio_lifetime_ms * MILLI,
-                class: Class::Audio,
-                priority: Class::Audio.priority(),
-                stream: 0,
-                adu: *adu,
-                last: true,
-                wire_bytes: AUDIO_BYTES,
-            });
-            *adu += 1;
-        };
-        if at % FRAME_EVERY != 0 {
-            audio(&mut packets, &mut adu);
-            continue;
+        let audio_ms = parameters.audio_lifetime_ms;
+        let mut due = vec![adu(Class::Audio, at, audio_ms, vec![AUDIO_BYTES])];
+        if at % FRAME_EVERY == 0 {
+            let (mean, deviation) = frame_size(at);
+            // The distribution's tail below the smallest packet (1.8 % of still frames) is cut.
+            let size = Normal::new(mean, deviation)
+                .map_or(mean, |normal| normal.sample(&mut rng))
+                .round()
+                .max(f64::from(MIN_WIRE)) as u32;
+            let video_ms = parameters.video_lifetime_ms;
+            let frame = adu(Class::Video, at, video_ms, cut(size, VIDEO_MAX));
+            due.insert(usize::from(!video_first), frame);
         }
-        if !video_first {
-            audio(&mut packets, &mut adu);
-        }
-        let (mean, deviation) = frame_size(at);
-        // The distribution's tail below the smallest packet (1.8 % of still frames) is cut.
-        let size = Normal::new(mean, deviation)
-            .map_or(mean, |normal| normal.sample(&mut rng))
-            .round()
-            .max(f64::from(MIN_WIRE)) as u32;
-        let parts = build::cut(size, VIDEO_MAX);
-        for (index, &wire_bytes) in parts.iter().enumerate() {
-            packets.push(Packet {
-                at,
-                lifetime: parameters.video_lifetime_ms * MILLI,
-                class: Class::Video,
-                priority: Class::Video.priority(),
-                stream: 0,
-                adu,
-                last: index + 1 == parts.len(),
-                wire_bytes,
-            });
-        }
-        adu += 1;
-        if video_first {
-            audio(&mut packets, &mut adu);
-        }
+        due.into_iter().for_each(|adu| builder.add(adu));
     }
-    Schedule {
-        packets,
-        duration: seconds * SECOND,
-    }
+    builder.finish(seconds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::traffic::tests::{Adu, adus, rate_kbit};
 
-    fn rate(schedule: &Schedule, class: Class) -> f64 {
-        let bytes: u32 = schedule
-            .packets
-            .iter()
-            .filter(|p| p.class == class)
-            .map(|p| p.wire_bytes)
-            .sum();
-        f64::from(bytes) * 8.0 / (schedule.duration as f64 / 1e9) / 1000.0
+    fn frames(schedule: &Schedule) -> Vec<Adu> {
+        let mut frames = adus(schedule);
+        frames.retain(|adu| adu.class == Class::Video);
+        frames
     }
 
     #[test]
-    fn rates_are_those_of_the_paper() {
+    fn conference_rates_are_those_of_the_paper() {
         let schedule = schedule(2000, 7);
-        assert!((rate(&schedule, Class::Audio) - 85.6).abs() < 0.01);
-        assert!((rate(&schedule, Class::Video) - 289.0).abs() < 1.5);
+        assert!((rate_kbit(&schedule, Class::Audio) - 85.6).abs() < 0.01);
+        assert!((rate_kbit(&schedule, Class::Video) - 289.0).abs() < 1.5);
         assert!((schedule.load() / 1000.0 - 374.0).abs() < 2.0);
+        let pairs = schedule.packets.windows(2);
+        let audio_first = pairs
+            .filter(|pair| pair[0].at == pair[1].at && pair[0].class == Class::Audio)
+            .count();
+        assert!((9500..10_500).contains(&audio_first), "{audio_first}");
     }
 
     #[test]
-    fn motion_and_still_have_their_means_and_deviations() {
-        let schedule = schedule(2000, 3);
-        let mut sizes = std::collections::BTreeMap::<u32, (u64, f64)>::new();
-        for p in schedule.packets.iter().filter(|p| p.class == Class::Video) {
-            let frame = sizes.entry(p.adu).or_insert((p.at, 0.0));
-            frame.1 += f64::from(p.wire_bytes);
-        }
-        assert_eq!(sizes.len(), 20_000);
-        for (still, mean, deviation) in [(false, 4450.0, 1000.0), (true, 1075.0, 475.0)] {
-            let group: Vec<f64> = sizes
-                .values()
-                .filter(|(at, _)| (10..15).contains(&(at / SECOND % 20)) == still)
-                .map(|(_, size)| *size)
-                .collect();
-            let average = group.iter().sum::<f64>() / group.len() as f64;
-            let variance =
-                group.iter().map(|s| (s - average).powi(2)).sum::<f64>() / group.len() as f64;
+    fn conference_motion_and_still_have_their_means_and_deviations() {
+        let frames = frames(&schedule(2000, 3));
+        assert_eq!(frames.len(), 20_000);
+        for (is_still, mean, deviation) in [(false, 4450.0, 1000.0), (true, 1075.0, 475.0)] {
+            let group = frames.iter().filter(|frame| still(frame.at) == is_still);
+            let sizes: Vec<f64> = group.map(|frame| f64::from(frame.bytes)).collect();
+            let count = sizes.len() as f64;
+            let average = sizes.iter().sum::<f64>() / count;
+            let variance = sizes.iter().map(|s| (s - average).powi(2)).sum::<f64>() / count;
             assert!((average - mean).abs() < 25.0, "{average}");
-            assert!(
-                (variance.sqrt() - deviation).abs() < 25.0,
-                "{}",
-                variance.sqrt()
-            );
+            assert!((variance.sqrt() - deviation).abs() < 25.0, "{variance}");
         }
-    }
-
-    #[test]
-    fn other_lifetimes_change_nothing_else() {
-        let mixed = Parameters {
-            audio_lifetime_ms: 50,
-            video_lifetime_ms: 1000,
-        };
-        let (paper, mixed) = (schedule(20, 1), schedule_with(&mixed, 20, 1));
-        for (a, b) in paper.packets.iter().zip(&mixed.packets) {
-            assert_eq!(
-                (a.at, a.class, a.adu, a.wire_bytes),
-                (b.at, b.class, b.adu, b.wire_bytes)
-            );
-            let expected = if b.class == Class::Audio { 50 } else { 1000 };
-            assert_eq!(b.lifetime, expected * MILLI);
-        }
-    }
-
-    #[test]
-    fn one_seed_gives_one_schedule() {
-        assert_eq!(schedule(20, 1), schedule(20, 1));
-        assert_ne!(schedule(20, 1), schedule(20, 2));
-    }
-
-    #[test]
-    fn times_sizes_and_frames_are_well_formed() {
-        let schedule = schedule(20, 1);
-        assert!(schedule.packets.is_sorted_by_key(|p| p.at));
-        let mut audio_first = 0;
-        let mut previous_adu = None;
-        for pair in schedule.packets.windows(2) {
-            let both = pair[0].at == pair[1].at;
-            if both && pair[0].class == Class::Audio && pair[1].class == Class::Video {
-                audio_first += 1;
-            }
-        }
-        for p in &schedule.packets {
-            assert!(p.wire_bytes >= MIN_WIRE && p.wire_bytes <= VIDEO_MAX);
-            if previous_adu != Some(p.adu) {
-                assert_eq!(p.adu, previous_adu.map_or(0, |adu: u32| adu + 1));
-                previous_adu = Some(p.adu);
-            }
-        }
-        assert!((60..140).contains(&audio_first), "{audio_first} of 200");
-        let audio = schedule
-            .packets
-            .iter()
-            .filter(|p| p.class == Class::Audio)
-            .count();
-        let frames = schedule
-            .packets
-            .iter()
-            .filter(|p| p.class == Class::Video && p.last)
-            .count();
-        assert_eq!((audio, frames), (1000, 200));
     }
 }

@@ -174,38 +174,6 @@ mod tests {
             })
     }
 
-    /// Kept runs and published tables are of these packets.
-    #[test]
-    fn model_schedule_of_a_seed_stays_as_it_was() {
-        for (model, expected) in [
-            (r#"{"model": "conference"}"#, 0x4294059fd242c6c6),
-            (
-                r#"{"model": "conference", "audio_lifetime_ms": 50}"#,
-                0x6b72da59c1ee9592,
-            ),
-            (r#"{"model": "gop"}"#, 0x6aa7a5fce96b1be1),
-            (
-                r#"{"model": "gop", "fps": 25, "gop_frames": 12, "audio_bytes": 0}"#,
-                0x7c043752a43f6981,
-            ),
-            (r#"{"model": "sfu", "clients": 3}"#, 0x3311b2489c35fe60),
-            (r#"{"model": "cbr", "streams": 3}"#, 0xdfb5069972d19f68),
-            (
-                r#"{"model": "onoff", "streams": 2, "class": "video"}"#,
-                0x4ef195c3a9e9a81,
-            ),
-            (
-                r#"{"model": "mix", "separate": true,
-                    "parts": [{"model": "conference"}, {"model": "cbr"}, {"model": "onoff"}]}"#,
-                0x568ec5918380ff19,
-            ),
-        ] {
-            let parsed: Model = serde_json::from_str(model).expect(model);
-            let schedule = parsed.schedule(20, 7).expect(model);
-            assert_eq!(fingerprint(&schedule), expected, "{model}");
-        }
-    }
-
     /// What a test wants to know of an ADU.
     #[derive(Debug)]
     pub(super) struct Adu {

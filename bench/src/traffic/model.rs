@@ -120,16 +120,10 @@ impl Model {
     /// are an error that names the parameter and the range.
     pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
         ensure!(seconds > 0, "traffic of 0 s cannot be measured");
-        self.make(seconds, seed)
-            .with_context(|| format!("traffic model `{}`", self.name()))
-    }
-
-    fn make(&self, seconds: u64, seed: u64) -> Result<Schedule> {
         match self {
-            Self::Conference(parameters) => {
-                parameters.check()?;
-                Ok(conference::schedule_with(parameters, seconds, seed))
-            }
+            Self::Conference(parameters) => parameters
+                .check()
+                .map(|()| conference::schedule_with(parameters, seconds, seed)),
             Self::Gop(parameters) => gop::schedule(parameters, seconds, seed),
             Self::Sfu(parameters) => sfu::schedule(parameters, seconds, seed),
             Self::Cbr(parameters) => parameters.schedule(seconds, seed),
@@ -138,6 +132,7 @@ impl Model {
             Self::Media(parameters) => media::schedule(parameters, seconds, seed),
             Self::Mix(mix) => mix.schedule(seconds, seed),
         }
+        .with_context(|| format!("traffic model `{}`", self.name()))
     }
 
     /// Does beforehand what a run should not: encodes media. Otherwise `schedule` does,
@@ -244,153 +239,149 @@ impl Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        sys::SECOND,
-        traffic::{
-            Class,
-            tests::{adus, rate_kbit},
-        },
-    };
+    use crate::traffic::tests::{adus, fingerprint, rate_kbit};
 
-    fn parse(text: &str) -> Result<Model, serde_json::Error> {
-        serde_json::from_str(text)
+    fn parse(text: &str) -> Model {
+        toml::from_str(text).expect(text)
     }
 
+    /// Kept runs and published tables are of these packets.
     #[test]
-    fn defaults_are_filled_in_and_unknown_words_refused() {
-        let model = parse(r#"{"model": "gop", "fps": 25}"#).expect("a model");
-        let expected = gop::Parameters {
-            fps: 25,
-            ..gop::Parameters::default()
-        };
-        assert_eq!(model, Model::Gop(expected));
-        assert!(parse(r#"{"model": "gop", "fsp": 25}"#).is_err());
-        assert!(parse(r#"{"model": "gob"}"#).is_err());
-        assert!(parse(r#"{"model": "sfu", "media": {"fsp": 25}}"#).is_err());
-        let cbr = parse(r#"{"model": "cbr", "class": "video"}"#).expect("a model");
-        assert!(matches!(cbr, Model::Cbr(cbr) if cbr.class == Class::Video));
-        assert!(parse(r#"{"model": "mix", "parts": [], "x": 1}"#).is_err());
-    }
-
-    #[test]
-    fn a_bad_parameter_names_itself_and_its_model() {
-        let model = parse(r#"{"model": "conference", "audio_lifetime_ms": 0}"#).expect("a model");
-        let error = format!("{:#}", model.schedule(1, 1).expect_err("0 ms"));
-        assert!(
-            error.contains("conference") && error.contains("audio_lifetime_ms"),
-            "{error}"
-        );
-        assert!(Model::default().schedule(0, 1).is_err());
-    }
-
-    #[test]
-    fn a_mix_is_the_sum_of_its_parts() {
-        let text = r#"{"model": "mix", "separate": true, "parts": [
-            {"model": "conference"}, {"model": "onoff"}, {"model": "cbr", "streams": 2}]}"#;
-        let model = parse(text).expect("a model");
-        let schedule = model.schedule(20, 3).expect("a schedule");
-        assert!(schedule.packets.is_sorted_by_key(|p| p.at));
-        assert_eq!(schedule.streams(), 4);
-        assert_eq!(schedule.duration, 20 * SECOND);
-        assert_eq!(
-            adus(&schedule).iter().filter(|a| a.stream == 0).count(),
-            1200
-        );
-        let alone = conference::schedule(20, 3);
-        for class in [Class::Audio, Class::Video] {
-            assert_eq!(rate_kbit(&schedule, class), rate_kbit(&alone, class));
-        }
-        assert!(model.is_relay());
-        let together = parse(&text.replace("true", "false")).expect("a model");
-        assert_eq!(together.schedule(20, 3).expect("a schedule").streams(), 2);
-        assert!(
-            parse(r#"{"model": "mix", "parts": []}"#)
-                .expect("a model")
-                .schedule(1, 1)
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn streams_of_a_mix_have_numbers_and_addresses() {
-        let parts = |count: usize| {
-            let part = r#"{"model": "cbr", "streams": 1000}"#;
-            let parts = vec![part; count].join(",");
-            parse(&format!(
-                r#"{{"model": "mix", "separate": true, "parts": [{parts}]}}"#
-            ))
-            .expect("a model")
-        };
-        assert!(parts(65).check().is_ok());
-        for error in [parts(66).check(), parts(66).schedule(1, 1).map(|_| ())] {
-            let error = format!("{:#}", error.expect_err("66000 streams"));
-            assert!(
-                error.contains("66000 streams") && error.contains("65534"),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn no_value_is_so_large_that_time_or_memory_end() {
-        for (text, says) in [
+    fn model_schedule_of_a_seed_stays_as_it_was() {
+        for (text, expected) in [
+            ("model = 'conference'", 0x4294059fd242c6c6),
             (
-                r#"{"model": "sfu", "uplink_mbit": 1e-9}"#,
-                "uplink_mbit = 0.000000001 is not within 0.1..=10000",
+                "model = 'conference'\naudio_lifetime_ms = 50",
+                0x6b72da59c1ee9592,
+            ),
+            ("model = 'gop'", 0x6aa7a5fce96b1be1),
+            (
+                "model = 'gop'\nfps = 25\ngop_frames = 12\naudio_bytes = 0",
+                0x7c043752a43f6981,
+            ),
+            ("model = 'sfu'\nclients = 3", 0x3311b2489c35fe60),
+            ("model = 'cbr'\nstreams = 3", 0xdfb5069972d19f68),
+            (
+                "model = 'onoff'\nstreams = 2\nclass = 'video'",
+                0x4ef195c3a9e9a81,
             ),
             (
-                r#"{"model": "sfu", "send_us": 9000000000000000000}"#,
-                "send_us = 9000000000000000000 is not within 0..=10000",
-            ),
-            (
-                r#"{"model": "sfu", "clients": 1000, "media": {"rate_kbit": 1e6}}"#,
-                "lower one of the two",
-            ),
-            (
-                r#"{"model": "cbr", "streams": 1000, "rate_kbit": 1e7}"#,
-                "lower one of the two",
-            ),
-            (
-                r#"{"model": "onoff", "every_ms": 9000000000000000000}"#,
-                "every_ms = 9000000000000000000 is not within 1..=3600000",
+                "model = 'mix'\nseparate = true\n\
+                 parts = [{ model = 'conference' }, { model = 'cbr' }, { model = 'onoff' }]",
+                0x568ec5918380ff19,
             ),
         ] {
-            let model = parse(text).expect("a model");
-            for result in [model.check(), model.schedule(1, 1).map(|_| ())] {
-                let error = format!("{:#}", result.expect_err(text));
-                assert!(error.contains(says), "{text}: {error}");
-            }
-        }
-    }
-
-    #[test]
-    fn classes_are_those_that_are_sent() {
-        for text in [
-            r#"{"model": "conference"}"#,
-            r#"{"model": "gop"}"#,
-            r#"{"model": "gop", "audio_bytes": 0}"#,
-            r#"{"model": "sfu"}"#,
-            r#"{"model": "cbr", "class": "audio"}"#,
-            r#"{"model": "onoff"}"#,
-            r#"{"model": "mix", "parts": [{"model": "conference"}, {"model": "cbr"}]}"#,
-        ] {
-            let model = parse(text).expect("a model");
-            let sent = model.schedule(10, 1).expect("a schedule");
-            let sent: BTreeSet<Class> = sent.packets.iter().map(|p| p.class).collect();
+            let model = parse(text);
+            let schedule = model.schedule(20, 7).expect(text);
+            assert_eq!(fingerprint(&schedule), expected, "{text}");
+            assert!(text.contains(&format!("'{}'", model.name())), "{text}");
+            assert!(schedule.packets.is_sorted_by_key(|p| p.at));
+            assert!(schedule.packets.iter().all(|p| p.at < schedule.duration));
+            let sent = adus(&schedule).iter().map(|adu| adu.class).collect();
             assert_eq!(model.classes(), Some(sent), "{text}");
         }
     }
 
     #[test]
-    fn every_model_is_told_by_its_name() {
-        for name in ["conference", "gop", "sfu", "cbr", "onoff"] {
-            let model = parse(&format!(r#"{{"model": "{name}"}}"#)).expect("a model");
-            assert_eq!(model.name(), name);
-            let schedule = model.schedule(10, 1).expect("a schedule");
-            assert_eq!(schedule, model.schedule(10, 1).expect("again"));
-            assert!(!schedule.packets.is_empty());
-            assert!(schedule.packets.iter().all(|p| p.at < schedule.duration));
-            adus(&schedule);
+    fn model_unknown_word_is_refused() {
+        for text in [
+            "model = 'gob'",
+            "model = 'gop'\nfsp = 25",
+            "model = 'sfu'\nmedia = { fsp = 25 }",
+            "model = 'mix'\nparts = []\nx = 1",
+        ] {
+            assert!(toml::from_str::<Model>(text).is_err(), "{text}");
+        }
+        assert!(Model::default().schedule(0, 1).is_err());
+    }
+
+    /// Also what is so large that time or memory would end.
+    #[test]
+    fn model_parameter_out_of_its_range_is_refused_before_anything_is_made() {
+        for (model, parameter, says) in [
+            ("conference", "audio_lifetime_ms = 0", "within 1..=60000"),
+            ("gop", "fps = 0", "within 1..=240"),
+            ("gop", "gop_frames = 0", "within 1..="),
+            ("gop", "rate_kbit = nan", "within 1..=10000000"),
+            ("gop", "packet_bytes = 1515", "within 164..=1514"),
+            ("gop", "packet_bytes = 163", "within 164..=1514"),
+            ("gop", "audio_bytes = 10", "within 82..=1514"),
+            ("gop", "video_lifetime_ms = 0", "within 1..=60000"),
+            ("sfu", "clients = 0", "within 1..=1000"),
+            ("sfu", "uplink_mbit = 1e-9", "within 0.1..=10000"),
+            ("sfu", "send_us = 9000000000000000000", "within 0..=10000"),
+            (
+                "sfu",
+                "clients = 1000\nmedia = { rate_kbit = 1e6 }",
+                "lower one",
+            ),
+            ("cbr", "rate_kbit = 0", "within 1..=10000000"),
+            ("cbr", "streams = 0", "within 1..=1000"),
+            ("cbr", "lifetime_ms = 0", "within 1..=60000"),
+            ("cbr", "rate_kbit = 1e7\nstreams = 1000", "lower one"),
+            ("onoff", "on_ms = 0", "within 1..=5000"),
+            ("onoff", "on_ms = 5001", "within 1..=5000"),
+            (
+                "onoff",
+                "on_ms = 2500\nlifetime_ms = 2000",
+                "within 1..=2000",
+            ),
+            (
+                "onoff",
+                "every_ms = 9000000000000000000",
+                "within 1..=3600000",
+            ),
+            ("media", "width = 30", "within 64..=1920"),
+            ("media", "height = 91", "even"),
+            ("media", "fps = 29", "one of 10"),
+            ("media", "disposable = 5", "within 0..=4"),
+            ("media", "audio_lifetime_ms = 0", "within 1..=60000"),
+            ("mix", "parts = []", "at least one"),
+        ] {
+            let of_model = parse(&format!("model = '{model}'\n{parameter}"));
+            for result in [of_model.check(), of_model.schedule(1, 1).map(|_| ())] {
+                let error = format!("{:#}", result.expect_err(parameter));
+                let (name, _) = parameter.split_once(' ').expect("a name");
+                for word in [model, name, says] {
+                    assert!(error.contains(word), "{parameter}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mix_is_the_sum_of_its_parts() {
+        let text = "model = 'mix'\nseparate = true\nparts = [{ model = 'conference' }, \
+                    { model = 'onoff' }, { model = 'cbr', streams = 2 }]";
+        let model = parse(text);
+        let schedule = model.schedule(20, 3).expect("a schedule");
+        assert!(model.is_relay());
+        assert_eq!((schedule.streams(), schedule.duration), (4, 20_000_000_000));
+        let first = adus(&schedule).iter().filter(|a| a.stream == 0).count();
+        assert_eq!(first, 1200);
+        let alone = conference::schedule(20, 3);
+        for class in [Class::Audio, Class::Video] {
+            assert_eq!(rate_kbit(&schedule, class), rate_kbit(&alone, class));
+        }
+        let together = parse(&text.replace("true", "false"));
+        assert_eq!(together.schedule(20, 3).expect("a schedule").streams(), 2);
+    }
+
+    #[test]
+    fn mix_of_more_streams_than_addresses_is_refused() {
+        let parts = |count: usize| {
+            let parts = vec!["{ model = 'cbr', streams = 1000 }"; count].join(",");
+            parse(&format!(
+                "model = 'mix'\nseparate = true\nparts = [{parts}]"
+            ))
+        };
+        assert!(parts(65).check().is_ok());
+        for error in [parts(66).check(), parts(66).schedule(1, 1).map(|_| ())] {
+            let error = format!("{:#}", error.expect_err("66000 streams"));
+            assert!(
+                error.contains("66000") && error.contains("65534"),
+                "{error}"
+            );
         }
     }
 
@@ -403,7 +394,7 @@ mod tests {
             .split("```toml\n")
             .skip(1)
             .filter_map(|rest| rest.split("```").next())
-            .map(|block| toml::from_str(block).expect(block))
+            .map(parse)
             .collect();
         let names: Vec<&str> = blocks.iter().map(Model::name).collect();
         assert_eq!(
@@ -433,7 +424,7 @@ mod tests {
                     assert!(!mix.separate && mix.parts.len() == 2);
                     continue;
                 }
-                other => parse(&format!(r#"{{"model": "{}"}}"#, other.name())).expect("a name"),
+                other => parse(&format!("model = '{}'", other.name())),
             };
             assert_eq!(model, expected);
         }

@@ -56,14 +56,27 @@ impl Receiver {
     /// Receives until the sender has stored the time of its end in `ended` (ns of
     /// CLOCK_MONOTONIC; 0 = still sending) and nothing came for 1.5 s.
     pub fn run(&self, ended: &AtomicU64) -> Result<Vec<Arrival>> {
+        self.run_with(ended, None, |_, _| Ok(()))
+    }
+
+    /// The same; `each` gets what came at once (all arrivals, and how many are old) whenever
+    /// something did, or `other` is readable.
+    pub fn run_with(
+        &self,
+        ended: &AtomicU64,
+        other: Option<RawFd>,
+        mut each: impl FnMut(&[Arrival], usize) -> Result<()>,
+    ) -> Result<Vec<Arrival>> {
         let offset = sys::realtime_offset();
-        let fds: Vec<RawFd> = self.sockets.iter().map(|s| s.as_raw_fd()).collect();
-        let mut arrivals = Vec::new();
+        let own: Vec<RawFd> = self.sockets.iter().map(|s| s.as_raw_fd()).collect();
+        let fds: Vec<RawFd> = own.iter().copied().chain(other).collect();
+        let mut arrivals: Vec<Arrival> = Vec::new();
         let mut buffer = [0u8; 2048];
         let mut last = sys::now();
         loop {
             sys::wait_readable(&fds, 100)?;
-            for &fd in &fds {
+            let old = arrivals.len();
+            for &fd in &own {
                 while let Some((length, stamp)) = sys::receive(fd, &mut buffer)? {
                     last = sys::now();
                     if let Some(record) = Record::read(&buffer[..length]) {
@@ -72,6 +85,9 @@ impl Receiver {
                     }
                 }
             }
+            // Across the sockets of the classes in the order of the wire.
+            arrivals[old..].sort_by_key(|arrival| arrival.at);
+            each(&arrivals, old)?;
             let end = ended.load(Ordering::Acquire);
             if end != 0 && sys::now() > end.max(last) + QUIET {
                 return Ok(arrivals);

@@ -100,11 +100,21 @@ impl Sender {
     /// Opens a socket per class inside `ns`; audio goes to `to`, video to the next
     /// port, data to the one after. Streams differ in their SSRC only.
     pub fn new(ns: &Netns, to: SocketAddrV4, marking: Marking) -> Result<Self> {
+        Self::call(ns, Class::ALL.map(|class| port_of(to, class)), marking)
+    }
+
+    /// Opens sockets inside `ns` that all send to the one port of `to`, unmarked: a program
+    /// there takes over.
+    pub fn hand_over(ns: &Netns, to: SocketAddrV4) -> Result<Self> {
+        Self::call(ns, [to; 3], Marking::default())
+    }
+
+    fn call(ns: &Netns, to: [SocketAddrV4; 3], marking: Marking) -> Result<Self> {
         let open_class = |class: Class| -> Result<UdpSocket> {
-            let socket = open(marking)?;
+            let (socket, to) = (open(marking)?, to[class as usize]);
             socket
-                .connect(port_of(to, class))
-                .context("connecting to receiver")?;
+                .connect(to)
+                .with_context(|| format!("connecting to {to}"))?;
             if marking.priority {
                 let priority = Marking::so_priority(class);
                 sys::set_priority(socket.as_raw_fd(), priority).context("SO_PRIORITY")?;
@@ -115,25 +125,6 @@ impl Sender {
         ns.enter(|| {
             Ok(Self {
                 sockets: Sockets::Call([open_class(audio)?, open_class(video)?, open_class(data)?]),
-                marking,
-            })
-        })
-    }
-
-    /// Opens sockets inside `ns` that all send to the one port of `to`, unmarked: a program
-    /// there takes over.
-    pub fn hand_over(ns: &Netns, to: SocketAddrV4) -> Result<Self> {
-        let marking = Marking::default();
-        let open_class = || -> Result<UdpSocket> {
-            let socket = open(marking)?;
-            socket
-                .connect(to)
-                .with_context(|| format!("connecting to {to}"))?;
-            Ok(socket)
-        };
-        ns.enter(|| {
-            Ok(Self {
-                sockets: Sockets::Call([open_class()?, open_class()?, open_class()?]),
                 marking,
             })
         })
@@ -166,11 +157,7 @@ impl Sender {
             created: Vec::with_capacity(schedule.packets.len()),
             ..Sent::default()
         };
-        let ids = if self.marking.alone {
-            packet_ids(&schedule.packets)
-        } else {
-            adu_ids(&schedule.packets)
-        };
+        let ids = adu_ids(&schedule.packets, self.marking.alone);
         let mut buffer = [0u8; 2048];
         let tai = sys::tai_offset();
         for (sequence, (packet, id)) in schedule.packets.iter().zip(ids).enumerate() {
@@ -251,32 +238,23 @@ fn port_of(to: SocketAddrV4, class: Class) -> SocketAddrV4 {
     SocketAddrV4::new(*to.ip(), to.port() + class as u16)
 }
 
-/// An id for each packet by itself, rolling within a flow. (Without one, packets of
-/// equal deadlines or RTP timestamps would be taken for one ADU.)
-fn packet_ids(packets: &[Packet]) -> Vec<Option<AduId>> {
-    let mut flows: HashMap<(u16, Class), AduIds> = HashMap::new();
-    packets
-        .iter()
-        .map(|p| Some(flows.entry((p.stream, p.class)).or_default().take_id()))
-        .collect()
-}
-
 /// The rolling id of each packet's ADU: ids follow each other within a flow (stream and
 /// class), where the classifier looks at them. A packet that is an ADU by itself, as all
-/// audio is here, needs none.
-fn adu_ids(packets: &[Packet]) -> Vec<Option<AduId>> {
+/// audio is here, needs none; but where all are (`alone`), packets of equal deadlines or RTP
+/// timestamps would be taken for one ADU without an id each.
+fn adu_ids(packets: &[Packet], alone: bool) -> Vec<Option<AduId>> {
     let mut flows: HashMap<(u16, Class), AduIds> = HashMap::new();
     let mut open: HashMap<u32, AduId> = HashMap::new();
-    packets
-        .iter()
-        .map(|packet| {
-            if packet.class == Class::Audio {
-                return None;
-            }
-            let ids = flows.entry((packet.stream, packet.class)).or_default();
-            Some(*open.entry(packet.adu).or_insert_with(|| ids.take_id()))
-        })
-        .collect()
+    let id = |packet: &Packet| {
+        if alone {
+            open.clear();
+        } else if packet.class == Class::Audio {
+            return None;
+        }
+        let ids = flows.entry((packet.stream, packet.class)).or_default();
+        Some(*open.entry(packet.adu).or_insert_with(|| ids.take_id()))
+    };
+    packets.iter().map(id).collect()
 }
 
 #[cfg(test)]
@@ -295,14 +273,15 @@ mod tests {
             last: false,
             wire_bytes: 100,
         };
-        let ids = adu_ids(&[
+        let packets = [
             packet(Class::Video, 0, 0),
             packet(Class::Video, 1, 1),
             packet(Class::Audio, 0, 2),
             packet(Class::Video, 0, 3),
             packet(Class::Video, 0, 0),
             packet(Class::Video, 1, 4),
-        ]);
+        ];
+        let ids = adu_ids(&packets, false);
         let [first, other, audio, second, again, other_second] = ids[..] else {
             panic!("an id or none for each packet");
         };
@@ -312,12 +291,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(second, other_second);
         assert_eq!(first.map(AduId::next), second);
-    }
-
-    #[test]
-    fn classes_have_ports_of_their_own() {
-        let to = SocketAddrV4::new([10, 0, 0, 1].into(), 5004);
-        let ports = Class::ALL.map(|class| port_of(to, class).port());
-        assert_eq!(ports, [5004, 5005, 5006]);
+        let alone = adu_ids(&packets, true);
+        assert_eq!(alone[4], alone[3].map(AduId::next));
     }
 }

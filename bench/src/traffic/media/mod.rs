@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MIN_WIRE, Packet, Schedule,
-    build::{self, check_lifetime},
+    build::{self, check_lifetime, within},
     pcap::capture::{self, Rtp},
 };
 use crate::sys::{MILLI, SECOND};
@@ -90,13 +90,6 @@ impl Default for Parameters {
 
 impl Parameters {
     pub(super) fn check(&self) -> Result<()> {
-        let within = |name: &str, value: u32, range: std::ops::RangeInclusive<u32>| {
-            ensure!(
-                range.contains(&value),
-                "{name} = {value} is not within {range:?}"
-            );
-            Ok(())
-        };
         within("width", self.width, 64..=1920)?;
         within("height", self.height, 64..=1080)?;
         within("video_kbit", self.video_kbit, 50..=20_000)?;

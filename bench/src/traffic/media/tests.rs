@@ -119,104 +119,35 @@ fn seeds_that_follow_each_other_give_frames_of_other_sizes() {
 }
 
 #[test]
-fn frames_without_a_key_frame_may_give_no_picture_and_that_is_no_error() {
+fn picture_is_judged_by_the_frames_that_are_left() {
     let (_directory, parameters) = small();
-    let schedule = schedule(&parameters, 2, 3).expect("a recording");
-    let disposable: Vec<bool> = schedule.packets.iter().map(|p| p.priority == 7).collect();
-    let picture = judge(&parameters, 2, 3, &disposable, 0.0).expect("a picture");
+    let schedule = schedule(&parameters, 4, 3).expect("a recording");
+    let of = |discard_first: f64, kept: fn(&Packet) -> bool| {
+        let kept: Vec<bool> = schedule.packets.iter().map(kept).collect();
+        judge(&parameters, 4, 3, &kept, discard_first).expect("a picture")
+    };
+    // Frames without any that they build on may give no picture, and that is no error.
+    let picture = of(0.0, |p| p.priority == 7);
     assert_eq!(picture.intact, 0, "{picture:?}");
     assert!(picture.ssim < picture.ssim_undisturbed, "{picture:?}");
-}
 
-/// Frames that are all two apart look like half the rate to ffmpeg.
-#[test]
-fn what_the_references_alone_show_is_intact() {
-    let (_directory, parameters) = small();
-    let schedule = schedule(&parameters, 4, 3).expect("a recording");
-    // Without the last reference of each group, whose picture follows the one before it.
-    let kept: Vec<bool> = schedule.packets.iter().map(|p| p.priority < 6).collect();
-    let frames = schedule.packets.iter().zip(&kept);
-    let given = frames.filter(|(p, kept)| p.class == Class::Video && p.last && **kept);
-    let given = given.count() as u64;
-    let picture = judge(&parameters, 4, 3, &kept, 0.0).expect("a picture");
-    assert_eq!(
-        (picture.decoded, picture.intact),
-        (given, given),
-        "{picture:?}"
-    );
-}
+    // Without the last reference of each group, whose picture follows the one before it. What
+    // is left shows whole, though frames that are all two apart look like half the rate.
+    let picture = of(0.0, |p| p.priority < 6);
+    let given = |p: &&Packet| p.class == Class::Video && p.last && p.priority < 6;
+    let given = schedule.packets.iter().filter(given).count() as u64;
+    assert_eq!((picture.decoded, picture.intact), (given, given));
 
-#[test]
-fn a_loss_at_the_beginning_moves_no_later_picture() {
-    let (_directory, parameters) = small();
-    let schedule = schedule(&parameters, 4, 3).expect("a recording");
-    let some: Vec<bool> = schedule
-        .packets
-        .iter()
-        .map(|p| p.class == Class::Audio || p.at > 500 * MILLI)
-        .collect();
-    // The second key frame, after 2 s, makes good.
-    let picture = judge(&parameters, 4, 3, &some, 2.0).expect("a picture");
+    // A loss at the beginning moves no later picture: the second key frame makes good.
+    let lost: fn(&Packet) -> bool = |p| p.class == Class::Audio || p.at > 500 * MILLI;
+    let picture = of(2.0, lost);
     assert_eq!((picture.pictures, picture.intact), (20, 20), "{picture:?}");
     assert_eq!(picture.ssim, picture.ssim_undisturbed);
-    let from_start = judge(&parameters, 4, 3, &some, 0.0).expect("a picture");
+    let from_start = of(0.0, lost);
     assert!(from_start.ssim < picture.ssim / 1.2, "{from_start:?}");
-}
 
-#[test]
-fn a_frozen_picture_is_unlike_what_goes_on() {
-    let (_directory, parameters) = small();
-    let schedule = schedule(&parameters, 4, 3).expect("a recording");
-    let first: Vec<bool> = schedule.packets.iter().map(|p| p.at == 0).collect();
-    let picture = judge(&parameters, 4, 3, &first, 1.0).expect("a picture");
+    // A frozen picture is unlike what goes on.
+    let picture = of(1.0, |p| p.at == 0);
     assert_eq!((picture.decoded, picture.intact), (0, 0), "{picture:?}");
-    assert!(
-        picture.ssim > 0.0 && picture.ssim < picture.ssim_undisturbed * 0.5,
-        "{picture:?}"
-    );
-}
-
-#[test]
-fn what_cannot_be_encoded_is_refused_before_ffmpeg_is() {
-    let (_directory, parameters) = small();
-    for (name, bad) in [
-        (
-            "width",
-            Parameters {
-                width: 30,
-                ..parameters.clone()
-            },
-        ),
-        (
-            "even",
-            Parameters {
-                height: 91,
-                ..parameters.clone()
-            },
-        ),
-        (
-            "fps",
-            Parameters {
-                fps: 29,
-                ..parameters.clone()
-            },
-        ),
-        (
-            "disposable",
-            Parameters {
-                disposable: 5,
-                ..parameters.clone()
-            },
-        ),
-        (
-            "audio_lifetime_ms",
-            Parameters {
-                audio_lifetime_ms: 0,
-                ..parameters.clone()
-            },
-        ),
-    ] {
-        let error = format!("{:#}", prepare(&bad, 1, 1).expect_err("refused"));
-        assert!(error.contains(name), "{error}");
-    }
+    assert!(picture.ssim > 0.0 && picture.ssim < picture.ssim_undisturbed * 0.5);
 }

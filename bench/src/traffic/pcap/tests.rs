@@ -1,21 +1,18 @@
 use std::fs;
 
+use etherparse::PacketBuilder;
+
 use super::*;
 use crate::traffic::tests::{adus, fingerprint};
 
 /// A UDP packet on an Ethernet from 10.0.0.1 to 10.0.0.`to`.
 fn ethernet(to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
-    let udp = 8 + payload.len() as u16;
-    let mut packet = vec![0; 12];
-    packet.extend([8, 0]);
-    packet.extend([0x45, 0]);
-    packet.extend((20 + udp).to_be_bytes());
-    packet.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, to]);
-    packet.extend(5000u16.to_be_bytes());
-    packet.extend(port.to_be_bytes());
-    packet.extend(udp.to_be_bytes());
-    packet.extend([0, 0]);
-    packet.extend(payload);
+    let mut packet = Vec::new();
+    PacketBuilder::ethernet2([0; 6], [0; 6])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, to], 64)
+        .udp(5000, port)
+        .write(&mut packet, payload)
+        .expect("a packet");
     packet
 }
 
@@ -51,14 +48,11 @@ fn pcap(packets: &[(u64, Vec<u8>)], snap: usize) -> Vec<u8> {
 /// The same as pcapng with ns.
 fn pcapng(packets: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
-        let length = (12 + body.len().next_multiple_of(4)) as u32;
-        let mut block = Vec::new();
-        block.extend(kind.to_le_bytes());
-        block.extend(length.to_le_bytes());
-        block.extend(body);
-        block.resize(length as usize - 4, 0);
-        block.extend(length.to_le_bytes());
-        block
+        let length = 12 + body.len().next_multiple_of(4);
+        let size = (length as u32).to_le_bytes();
+        let mut block = [&kind.to_le_bytes(), &size, body].concat();
+        block.resize(length - 4, 0);
+        [block, size.to_vec()].concat()
     };
     let mut section = vec![0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0];
     section.extend([0xff; 8]);
@@ -68,11 +62,11 @@ fn pcapng(packets: &[(u64, Vec<u8>)]) -> Vec<u8> {
     file.extend(block(1, &interface));
     for (at, packet) in packets {
         let at = (1_700_000_000_000_000 + at) * 1000;
-        let mut body = vec![0; 4];
-        body.extend(((at >> 32) as u32).to_le_bytes());
-        body.extend((at as u32).to_le_bytes());
-        body.extend((packet.len() as u32).to_le_bytes());
-        body.extend((packet.len() as u32).to_le_bytes());
+        let length = packet.len() as u32;
+        let mut body: Vec<u8> = [0, (at >> 32) as u32, at as u32, length, length]
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect();
         body.extend(packet);
         file.extend(block(6, &body));
     }

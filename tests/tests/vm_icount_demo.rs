@@ -18,7 +18,7 @@ fn demo_in_mode_qdisc_saves_audio_frames_and_with_marks_pictures() {
     }
     let out = tempfile::tempdir().unwrap();
     let mut demo = Command::new(binary("bestby-demo"));
-    succeed(demo.args(["--seconds", "6", "--out"]).arg(out.path()));
+    succeed(demo.args(["--seconds", "4", "--out"]).arg(out.path()));
 
     let report: Value =
         serde_json::from_slice(&fs::read(out.path().join("demo.json")).unwrap()).unwrap();

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use bestby_lab::{
     cleanup,
     demo::{self, Demo},
-    note, report, say,
+    note, say,
 };
 use clap::Parser;
 
@@ -90,8 +90,6 @@ fn in_vm(demo: &Demo) -> Result<()> {
     );
     note!("starting a virtual machine ...");
     let status = Command::new(vm)
-        .env(report::COMMAND, report::command_line())
-        .env(report::COMMIT, report::commit())
         .args(["--icount", "--timeout", "900", "--"])
         .arg(env::current_exe()?)
         .args(["--measure", "--seconds", &demo.seconds.to_string(), "--out"])

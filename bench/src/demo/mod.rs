@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bestby::{Agent, program},
+    columns::Columns,
     decoder,
     measure::{Measures, QueueCounters, judge},
-    queue,
-    records::{self, Row},
-    report::Provenance,
-    run,
+    provenance::Provenance,
+    queue::{self, Installed, Told},
+    records, run,
     sys::MILLI,
     topology::{DEVICE, Path, RECEIVER},
     traffic::{
@@ -183,7 +183,7 @@ impl Demo {
             .map(|queue| self.run(queue, &path, &schedule))
             .collect::<Result<_>>()?;
         self.write(&Report {
-            provenance: Provenance::here(SEED),
+            provenance: Provenance::here(),
             offered: schedule.load(),
             runs,
         })
@@ -197,7 +197,14 @@ impl Demo {
             ..Marking::default()
         };
         let (fifo, agent) = if queue == Queue::Fifo {
-            let fifo = queue::Queue::Pfifo(FIFO).install(path, RATE)?;
+            let told = Told {
+                rate: RATE,
+                session_rate: None,
+                owd: path.owd,
+                receivers: &[RECEIVER],
+            };
+            let queue = queue::Queue::Pfifo(FIFO);
+            let fifo = Installed::told(&queue, path.sender(), DEVICE, &told)?;
             (Some(fifo), None)
         } else {
             (None, Some(Agent::start(path.sender(), "demo")?))
@@ -215,11 +222,11 @@ impl Demo {
         if let Some(agent) = agent {
             let interfaces = agent.json("iface ls")?;
             mode = interfaces[0]["mode"].as_str().map(str::to_owned);
-            measures.queue = QueueCounters::from_stats(&agent.json("stats")?, DEVICE);
+            measures.counters = QueueCounters::from_stats(&agent.json("stats")?, DEVICE);
             agent.bestby(&format!("iface detach {DEVICE}"))?;
         }
-        let rows = records::rows(schedule, &sent, &arrivals, path.extra_delay)?;
-        records::write(&self.records(queue), &rows, &Vec::new())?;
+        records::packets(schedule, &sent, &arrivals, path.extra_delay)?
+            .write(&self.records(queue))?;
         Ok(Run {
             queue,
             mode,
@@ -235,11 +242,13 @@ impl Demo {
         let file = self.file(REPORT);
         let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
         let mut report: Report = serde_json::from_slice(&text).context("the runs' figures")?;
+        // Not the guest's: what was typed here makes it again.
+        report.provenance.commands = Provenance::here().commands;
         let parameters = self.parameters();
         let mut shown = Vec::new();
         for run in &mut report.runs {
-            let (rows, _) = records::read(&self.records(run.queue))?;
-            let on_time: Vec<bool> = rows.iter().map(Row::on_time).collect();
+            let seen = records::seen(&Columns::read(&self.records(run.queue))?)?;
+            let on_time: Vec<bool> = seen.iter().map(|packet| packet.on_time).collect();
             let picture = media::judge(&parameters, self.seconds, SEED, &on_time, 0.0)?;
             run.measures.picture = Some(picture);
             let stream = media::stream(&parameters, self.seconds, SEED, &on_time)?;

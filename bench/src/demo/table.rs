@@ -3,8 +3,8 @@
 use super::{AUDIO_LIFETIME, DELAY, RATE, Report, VIDEO_LIFETIME};
 use crate::{
     measure::{Delay, Measures},
-    report::Table,
     sys::MILLI,
+    table::Table,
 };
 
 /// A table with a column for each run, and what its words mean.

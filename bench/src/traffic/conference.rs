@@ -137,7 +137,9 @@ mod tests {
         let frames = frames(&schedule(2000, 3));
         assert_eq!(frames.len(), 20_000);
         for (is_still, mean, deviation) in [(false, 4450.0, 1000.0), (true, 1075.0, 475.0)] {
-            let group = frames.iter().filter(|frame| still(frame.at) == is_still);
+            let group = frames
+                .iter()
+                .filter(|frame| (frame_size(frame.at).0 < 2000.0) == is_still);
             let sizes: Vec<f64> = group.map(|frame| f64::from(frame.bytes)).collect();
             let count = sizes.len() as f64;
             let average = sizes.iter().sum::<f64>() / count;

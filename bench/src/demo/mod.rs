@@ -192,39 +192,38 @@ impl Demo {
     fn run(&self, queue: Queue, path: &Path, schedule: &Schedule) -> Result<Run> {
         note!("{}: {} s of media ...", queue.name(), self.seconds);
         let commands = queue.commands();
-        let marking = Marking {
-            mark: queue == Queue::Marks,
-            ..Marking::default()
-        };
-        let (fifo, agent) = if queue == Queue::Fifo {
+        let (mut mode, mut counters) = (None, None);
+        let (sent, arrivals) = if queue == Queue::Fifo {
             let told = Told {
                 rate: RATE,
                 session_rate: None,
                 owd: path.owd,
                 receivers: &[RECEIVER],
             };
-            let queue = queue::Queue::Pfifo(FIFO);
-            let fifo = Installed::told(&queue, path.sender(), DEVICE, &told)?;
-            (Some(fifo), None)
+            let fifo = queue::Queue::Pfifo(FIFO);
+            let _installed = Installed::told(&fifo, path.sender(), DEVICE, &told)?;
+            path.run(schedule, Marking::default())?
         } else {
-            (None, Some(Agent::start(path.sender(), "demo")?))
-        };
-        for words in &commands {
-            agent
-                .as_ref()
-                .map(|agent| agent.bestby(words))
-                .transpose()?;
-        }
-        let (sent, arrivals) = path.run(schedule, marking)?;
-        drop(fifo);
-        let mut measures = judge(schedule, &sent, &arrivals, path.extra_delay);
-        let mut mode = None;
-        if let Some(agent) = agent {
-            let interfaces = agent.json("iface ls")?;
-            mode = interfaces[0]["mode"].as_str().map(str::to_owned);
-            measures.counters = QueueCounters::from_stats(&agent.json("stats")?, DEVICE);
+            let agent = Agent::start(path.sender(), "demo")?;
+            for words in &commands {
+                agent.bestby(words)?;
+            }
+            let marking = Marking {
+                mark: queue == Queue::Marks,
+                ..Marking::default()
+            };
+            let passed = path.run(schedule, marking)?;
+            mode = agent.json("iface ls")?[0]["mode"]
+                .as_str()
+                .map(str::to_owned);
+            counters = QueueCounters::from_stats(&agent.json("stats")?, DEVICE);
             agent.bestby(&format!("iface detach {DEVICE}"))?;
-        }
+            passed
+        };
+        let measures = Measures {
+            counters,
+            ..judge(schedule, &sent, &arrivals, path.extra_delay)
+        };
         records::packets(schedule, &sent, &arrivals, path.extra_delay)?
             .write(&self.records(queue))?;
         Ok(Run {

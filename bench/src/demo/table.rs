@@ -19,11 +19,11 @@ pub(super) fn text(report: &Report) -> String {
     row("audio packets on time", |m| share(m.audio));
     row("video packets on time", |m| share(m.video));
     row("complete video frames on time", |m| share(m.frames));
-    row("pictures that ffmpeg decodes of these", |m| {
+    row("frames ffmpeg decodes of these", |m| {
         let picture = m.picture.unwrap_or_default();
         share([picture.pictures, picture.decoded])
     });
-    row("  exactly as an undisturbed player shows them", |m| {
+    row("  exactly as they were encoded", |m| {
         let picture = m.picture.unwrap_or_default();
         share([picture.pictures, picture.intact])
     });

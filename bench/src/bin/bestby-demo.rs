@@ -69,8 +69,7 @@ fn demo(args: &Args) -> Result<()> {
     } else {
         demo.measure()?;
     }
-    let table = demo.finish()?;
-    say!("\n{table}");
+    demo.finish()?;
     for (what, file) in [
         ("What a viewer sees", "demo.mp4"),
         ("One picture of it", "demo.png"),

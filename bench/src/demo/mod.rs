@@ -234,9 +234,9 @@ impl Demo {
         })
     }
 
-    /// Gives what [`measure`](Self::measure) left to a decoder and makes the film of it.
-    /// Returns the table.
-    pub fn finish(&self) -> Result<String> {
+    /// Gives what [`measure`](Self::measure) left to a decoder, prints the table, and makes the
+    /// film.
+    pub fn finish(&self) -> Result<()> {
         note!("decoding what came in time ...");
         let file = self.file(REPORT);
         let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -258,8 +258,8 @@ impl Demo {
             }
         }
         self.write(&report)?;
-        film::make(&parameters, self.seconds, SEED, &shown, &self.directory)?;
-        Ok(table::text(&report))
+        say!("\n{}", table::text(&report));
+        film::make(&parameters, self.seconds, SEED, &shown, &self.directory)
     }
 
     fn write(&self, report: &Report) -> Result<()> {

@@ -84,14 +84,6 @@ pub struct Path {
 }
 
 impl Path {
-    /// Builds the path with a one-way delay of `delay` ns and measures it.
-    pub fn new(delay: u64) -> Result<Self> {
-        Self::build(Shape {
-            delay,
-            ..Shape::default()
-        })
-    }
-
     /// Builds a path of this shape and measures its delay.
     pub fn build(shape: Shape) -> Result<Self> {
         let (sender, middle, receiver) = (Netns::new("s")?, Netns::new("m")?, Netns::new("r")?);

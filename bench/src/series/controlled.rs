@@ -160,14 +160,13 @@ fn seen(outcome: &Outcome, schedule: &Schedule, discard: u64) -> Tfrc {
         .filter(|departure| judged(departure.sequence))
         .map(|departure| u64::from(departure.bytes))
         .sum();
-    let rtts: f64 = outcome.samples.iter().map(|s| s.rtt as f64).sum();
     Tfrc {
         left,
         lost: left.saturating_sub(outcome.arrivals.len() as u64),
         counted: outcome.counted,
         rests: outcome.rests,
         sent_kbit: kbit(bytes as f64, schedule.duration, discard),
-        rtt_ms: rtts / outcome.samples.len().max(1) as f64 / 1e6,
+        rtt_ms: outcome.rtt / 1e6,
     }
 }
 
@@ -181,10 +180,7 @@ mod tests {
     use super::*;
     use crate::{
         sys::{MILLI, SECOND},
-        tfrc::{
-            control::{Departure, Sample},
-            sender::Rests,
-        },
+        tfrc::{control::Departure, sender::Rests},
         traffic::{Class, Packet},
     };
 
@@ -214,12 +210,6 @@ mod tests {
             at: 0,
             bytes: 1000,
         });
-        let sample = |rtt| Sample {
-            at: 0,
-            rate: 0.0,
-            rtt,
-            p: 0.0,
-        };
         let outcome = Outcome {
             sent: Sent::default(),
             arrivals: Vec::new(),
@@ -227,7 +217,7 @@ mod tests {
             refused: 0,
             counted: 3,
             rests: Rests::default(),
-            samples: vec![sample(80 * MILLI), sample(100 * MILLI)],
+            rtt: 90e6,
         };
         let tfrc = seen(&outcome, &schedule(), SECOND);
         // Two packets of 1000 bytes in the second that is judged.

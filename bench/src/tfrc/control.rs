@@ -29,19 +29,6 @@ pub struct Departure {
     pub bytes: u32,
 }
 
-/// A moment of the control loop.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Sample {
-    /// ns of CLOCK_MONOTONIC.
-    pub at: u64,
-    /// Allowed rate, bytes/s.
-    pub rate: f64,
-    /// Smoothed round trip, ns.
-    pub rtt: u64,
-    /// Loss events per packet.
-    pub p: f64,
-}
-
 /// Both halves of TFRC on the sending host. The receiver's half runs on reported
 /// arrivals; its clock is this host's, late by the reports' way back.
 #[derive(Debug)]
@@ -54,7 +41,8 @@ pub struct Control {
     arrived: u64,
     /// Shortest way back of a report, ns.
     back: u64,
-    samples: Vec<Sample>,
+    /// Smoothed round trips after each change, ns: their sum and number.
+    rtts: (f64, u32),
 }
 
 impl Control {
@@ -68,9 +56,9 @@ impl Control {
             number_of: HashMap::new(),
             arrived: 0,
             back: u64::MAX,
-            samples: Vec::new(),
+            rtts: (0.0, 0),
         };
-        control.sample(now);
+        control.observe();
         control
     }
 
@@ -125,7 +113,7 @@ impl Control {
         }
         if self.sender.nofeedback() <= now {
             self.sender.on_nofeedback(now);
-            self.sample(now);
+            self.observe();
         }
     }
 
@@ -133,17 +121,13 @@ impl Control {
     fn feed(&mut self, then: u64, now: u64) {
         if let Some(feedback) = self.receiver.feedback(then) {
             self.sender.on_feedback(&feedback, now);
-            self.sample(now);
+            self.observe();
         }
     }
 
-    fn sample(&mut self, at: u64) {
-        self.samples.push(Sample {
-            at,
-            rate: self.sender.rate(),
-            rtt: self.sender.rtt(),
-            p: self.sender.p(),
-        });
+    fn observe(&mut self) {
+        self.rtts.0 += self.sender.rtt() as f64;
+        self.rtts.1 += 1;
     }
 
     /// Allowed rate, bytes/s.
@@ -171,9 +155,9 @@ impl Control {
         self.sender.rests()
     }
 
-    /// The course of the rate.
-    pub fn into_samples(self) -> Vec<Sample> {
-        self.samples
+    /// Mean of the smoothed round trip, ns.
+    pub fn mean_rtt(&self) -> f64 {
+        self.rtts.0 / f64::from(self.rtts.1)
     }
 }
 

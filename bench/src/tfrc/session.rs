@@ -31,7 +31,7 @@ use bestby::{Peer, SocketOptions};
 
 use super::{
     Restart,
-    control::{Control, Departure, Sample},
+    control::{Control, Departure},
     fifo::{Fifo, Waiting},
     reports::{self, Reporter},
     sender::Rests,
@@ -77,8 +77,8 @@ pub struct Outcome {
     pub counted: u64,
     /// How often the sender was idle or data-limited.
     pub rests: Rests,
-    /// The course of the allowed rate.
-    pub samples: Vec<Sample>,
+    /// Mean of the smoothed round trip, ns.
+    pub rtt: f64,
 }
 
 /// The FIFO in user space and the socket below it. Two threads send from it: the one that offers packets, as a call
@@ -351,7 +351,7 @@ impl<'a> Loop<'a> {
             refused: self.outlet.map_or(0, |o| o.fifo().refused()),
             counted,
             rests: self.control.rests(),
-            samples: self.control.into_samples(),
+            rtt: self.control.mean_rtt(),
         }
     }
 }

@@ -70,30 +70,21 @@ pub(super) fn adus(schedule: &Schedule, fates: &[Fate], link: &Link) -> Vec<(Cla
         *adu = (*adu).max(fate);
     }
     let packets = Packets::new(schedule, link);
-    let mut delivered: Vec<Job> = Vec::new();
     let by_priority = |class| {
         let priorities = Jobs::by_priority(schedule, class, link).into_iter();
-        priorities.map(move |adus| (class, adus))
+        priorities.map(move |adus| (class, adus.0))
     };
-    let mut lost: Vec<(Class, Vec<Job>)> = Vec::new();
-    for (class, adus) in Class::ALL.into_iter().flat_map(by_priority) {
-        let mut of_priority: Vec<Job> = Vec::new();
-        for job in adus.0 {
-            match worst.get(&job.adu) {
-                Some(Fate::OnTime) => delivered.push(job),
-                Some(Fate::Dropped) if job.possible() => of_priority.push(job),
-                _ => {}
-            }
-        }
-        of_priority.sort_by_key(|j| j.release);
-        lost.push((class, of_priority));
-    }
+    let priorities: Vec<_> = Class::ALL.into_iter().flat_map(by_priority).collect();
+    let is = |fate, job: &Job| worst.get(&job.adu) == Some(&fate);
+    let all = priorities.iter().flat_map(|(_, adus)| adus);
+    let mut delivered: Vec<Job> = all.filter(|job| is(Fate::OnTime, job)).copied().collect();
     delivered.sort_by_key(|j| (j.release, j.due));
     let mut found = Vec::new();
-    for (class, lost) in lost {
+    for (class, adus) in priorities {
         // Once through time for each priority: what was released before a job has been served until then.
         let (mut line, mut released) = (Edf::default(), 0);
-        for job in lost {
+        let lost = |job: &Job| is(Fate::Dropped, job) && job.possible();
+        for job in adus.into_iter().filter(lost) {
             while let Some(next) = delivered.get(released).filter(|j| j.release < job.release) {
                 line.release(next);
                 released += 1;

@@ -1,6 +1,6 @@
 //! The limit: what no schedule can beat, even one that knows the future.
 //!
-//! [`of`] gives the clairvoyant bound of a schedule on a link: as many audio packets
+//! [`on`] gives the clairvoyant bound of a schedule on a link: as many audio packets
 //! as possible on time, then as many complete video frames, then as many complete data
 //! objects. [`false_drops`] counts what was dropped although it would have fitted.
 //!

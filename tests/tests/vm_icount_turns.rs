@@ -20,7 +20,7 @@ const RATE: u64 = 20_000;
 fn session(name: &str, counts: [u32; 2], lifetime: u64) -> Lab {
     let lab = Lab::below_mq(name);
     lab.set_session(10, Duration::ZERO, RATE);
-    let queues = format!("/sys/class/net/{name}0/queues");
+    let queues = format!("/sys/class/net/{}/queues", lab.device);
     for (queue, lifetime) in [(0, 30_000), (1, lifetime)] {
         // The only one that the CPU may use meanwhile. No program is started for it: virtual time runs on while the
         // host reads one for the guest, and the first queue would be empty before the second has a packet.

@@ -158,7 +158,8 @@ fn two_interfaces_share_nothing() {
 fn two_transmit_queues(name: &str) -> Lab {
     let lab = Lab::below_mq(name);
     shell(&format!(
-        "for n in 0 1; do echo $((1 << n)) > /sys/class/net/{name}0/queues/tx-$n/xps_cpus; done"
+        "for n in 0 1; do echo $((1 << n)) > /sys/class/net/{}/queues/tx-$n/xps_cpus; done",
+        lab.device
     ));
     lab
 }
@@ -307,7 +308,7 @@ fn a_packet_that_is_alone_is_queued_like_others() {
     assert_eq!(lab.rule(1).packets_in, 0);
     assert_eq!(lab.payload_type(payload_type).packets_in, 0);
     assert!(lab.out.held() > 0);
-    shell("tc qdisc del dev one0 root");
+    shell(&format!("tc qdisc del dev {} root", lab.device));
     assert_eq!(lab.out.held(), 0);
     let c = lab.instance(0);
     assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (0, 1));
@@ -320,7 +321,10 @@ fn a_packet_that_is_alone_is_queued_like_others() {
         assert_conserved(what, &c);
     }
 
-    shell("tc qdisc replace dev one0 root bbone");
+    shell(&format!(
+        "tc qdisc replace dev {} root {}",
+        lab.device, lab.kind
+    ));
     let later = lab.send(&alone);
     let earlier = lab.send(&Packet {
         deadline: now_ns() + 50 * SECOND,
@@ -347,7 +351,7 @@ fn a_qdisc_whose_creation_fails_leaves_the_one_that_runs_in_charge() {
     let mut lab = lab("fai", BB_TRIAGE);
     lab.shut_link();
     let sent: Vec<_> = (0..3).map(|_| lab.send(&Packet::default())).collect();
-    let refused = create_with_unknown_estimator("fai0", "bbfai");
+    let refused = create_with_unknown_estimator(&lab.device, &lab.kind);
     assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
     assert_eq!(lab.instance(0).queued, 3);
     lab.set_iface(|iface| (iface.rate, iface.link_next) = (0, 0));
@@ -358,7 +362,7 @@ fn a_qdisc_whose_creation_fails_leaves_the_one_that_runs_in_charge() {
     for _ in 0..3 {
         lab.send(&Packet::default());
     }
-    shell("tc qdisc del dev fai0 root");
+    shell(&format!("tc qdisc del dev {} root", lab.device));
     assert_eq!(lab.out.held(), 0);
     let c = lab.instance(0);
     assert_eq!((c.queued, c.dropped[BB_DROP_EVICTED as usize]), (0, 3));
@@ -508,10 +512,12 @@ fn sessions_share_the_link_by_bytes_whatever_their_priorities() {
 #[test]
 fn the_qdisc_is_refused_below_anything_but_mq() {
     let lab = lab("ref", BB_TRIAGE);
-    shell(
-        "tc qdisc replace dev ref0 root handle 1: htb && tc class add dev ref0 parent 1: classid 1:1 htb rate 1mbit",
-    );
-    let error = try_shell("tc qdisc add dev ref0 parent 1:1 bbref").unwrap_err();
+    let (device, kind) = (&lab.device, &lab.kind);
+    shell(&format!(
+        "tc qdisc replace dev {device} root handle 1: htb && \
+         tc class add dev {device} parent 1: classid 1:1 htb rate 1mbit"
+    ));
+    let error = try_shell(&format!("tc qdisc add dev {device} parent 1:1 {kind}")).unwrap_err();
     assert!(error.contains("only supported on root or mq"), "{error}");
     // What was there goes on.
     let sent = lab.send(&Packet::default());
@@ -525,14 +531,14 @@ fn nobody_else_gets_the_queue_of_an_interface() {
     let mut sent: Vec<_> = (0..3).map(|_| lab.send(&Packet::default())).collect();
     // Another interface, and one of the same number in a network of its own, as any user may have it.
     shell("ip link add own2 type veth peer name own3");
-    let error = try_shell("tc qdisc add dev own2 root bbown").unwrap_err();
+    let error = try_shell(&format!("tc qdisc add dev own2 root {}", lab.kind)).unwrap_err();
     assert!(error.contains("Invalid argument"), "{error}");
     shell("ip link del own2");
     let foreign = Netns::new();
-    let index = ifindex(&lab.device);
+    let (index, kind) = (ifindex(&lab.device), lab.kind.clone());
     let error = foreign.enter(|| {
         try_shell(&format!(
-            "ip link add own0 index {index} type veth peer name own1 && tc qdisc add dev own0 root bbown"
+            "ip link add own0 index {index} type veth peer name own1 && tc qdisc add dev own0 root {kind}"
         ))
         .unwrap_err()
     });

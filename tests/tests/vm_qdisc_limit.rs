@@ -361,7 +361,7 @@ fn packets_beyond_what_was_allocated_are_refused_and_counted() {
     let c = lab.instance(0);
     assert_eq!((c.packets_in, c.queued), (most.into(), most.into()));
     assert_eq!(dropped(&c), 0);
-    let shown = shell("tc -s qdisc show dev slo0");
+    let shown = shell(&format!("tc -s qdisc show dev {}", lab.device));
     assert!(shown.contains("dropped 5,"), "{shown}");
     // There is room again when those that wait have left.
     lab.set_iface(|iface| (iface.rate, iface.link_next) = (1 << 40, 0));

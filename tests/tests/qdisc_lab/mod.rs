@@ -1,13 +1,18 @@
 //! One queue on one veth, loaded without the agent, fed with frames that carry
 //! their own control block (`bpf/stamp.bpf.c`).
+//!
+//! An emulated kernel verifies the queue for seconds. So a lab that ends keeps its device and its programs, and the
+//! next lab of the same sizes empties their maps and goes on with them.
 
 #![allow(dead_code)] // each test program uses a part
 
 use std::{
     io,
     mem::MaybeUninit,
+    ops::{Deref, DerefMut},
     os::fd::{AsRawFd, FromRawFd as _, OwnedFd},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -29,8 +34,8 @@ use bestby_tests::{
     socket::force_buffer,
 };
 use libbpf_rs::{
-    Link, MapCore as _, MapFlags,
-    skel::{OpenSkel as _, SkelBuilder as _},
+    Link, MapCore as _, MapFlags, MapType,
+    skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -297,17 +302,46 @@ pub(crate) fn sleep_until(at: u64) {
 }
 
 /// One interface with the queue on it, and the far end of its link.
-pub(crate) struct Lab {
+pub(crate) struct Bed {
     pub(crate) pins: PathBuf,
     pub(crate) device: String,
+    /// The kind of its qdisc.
+    pub(crate) kind: String,
     pub(crate) slot: u32,
     pub(crate) out: Wire,
     pub(crate) far: Wire,
     pub(crate) queue: Option<Loaded>,
     _classifier: aya::Ebpf,
-    _maps: Box<MapsSkel<'static>>,
+    maps: Box<MapsSkel<'static>>,
     sequence: std::cell::Cell<u32>,
+    /// Limit and instances that the programs are loaded for; the next lab of these may have them.
+    sizes: Option<(u32, u32)>,
 }
+
+/// The bed of one test.
+pub(crate) struct Lab(Option<Bed>);
+
+impl Deref for Lab {
+    type Target = Bed;
+
+    fn deref(&self) -> &Bed {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Lab {
+    fn deref_mut(&mut self) -> &mut Bed {
+        self.0.as_mut().unwrap()
+    }
+}
+
+/// Of a test that has ended, for the next one.
+struct Parked(Bed);
+
+// SAFETY: a skeleton's pointers lead to memory of its own, which no thread owns; one thread at a time has it.
+unsafe impl Send for Parked {}
+
+static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
 
 pub(crate) struct Options {
     pub(crate) method: u32,
@@ -330,23 +364,32 @@ impl Default for Options {
 }
 
 impl Lab {
+    /// The name is that of a new device, whose kind of qdisc is `bbNAME`; one that is used again keeps its own.
     pub(crate) fn new(name: &str, options: &Options) -> Self {
-        let lab = Self::bare(name, options);
-        let id = format!("bb{name}");
-        let mut lab = lab;
-        lab.queue = Some(load(
-            &lab.pins,
-            &lab.device,
-            lab.slot,
-            &id,
-            options.limit,
-            options.instances,
-            None,
-        ));
+        let sizes = (options.limit, options.instances);
+        let parked = {
+            let mut parked = PARKED.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = parked.iter().position(|p| p.0.sizes == Some(sizes));
+            place.map(|place| parked.swap_remove(place).0)
+        };
+        let mut bed = parked.unwrap_or_else(|| {
+            let mut bed = Bed::new(name, options);
+            let (pins, device) = (&bed.pins, &bed.device);
+            let (limit, instances) = sizes;
+            bed.queue = Some(load(
+                pins, device, bed.slot, &bed.kind, limit, instances, None,
+            ));
+            bed.sizes = Some(sizes);
+            bed
+        });
+        bed.empty(options);
         if options.instances == 1 {
-            shell(&format!("tc qdisc replace dev {} root {id}", lab.device));
+            shell(&format!(
+                "tc qdisc replace dev {} root {}",
+                bed.device, bed.kind
+            ));
         }
-        lab
+        Self(Some(bed))
     }
 
     /// Below mq, with two transmit queues.
@@ -356,15 +399,54 @@ impl Lab {
             ..Options::default()
         };
         let lab = Self::new(name, &options);
+        let (device, kind) = (&lab.device, &lab.kind);
         shell(&format!(
-            "tc qdisc replace dev {name}0 root handle 77: mq && for n in 1 2; do \
-             tc qdisc replace dev {name}0 parent 77:$n bb{name}; done"
+            "tc qdisc replace dev {device} root handle 77: mq && for n in 1 2; do \
+             tc qdisc replace dev {device} parent 77:$n {kind}; done"
         ));
         lab
     }
 
     /// Without the Qdisc.
     pub(crate) fn bare(name: &str, options: &Options) -> Self {
+        let mut bed = Bed::new(name, options);
+        bed.empty(options);
+        Self(Some(bed))
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let Some(bed) = self.0.take() else { return };
+        let _ = try_shell(&format!("tc qdisc del dev {} root", bed.device));
+        // What a failed test has left is nobody's.
+        if bed.sizes.is_some() && !thread::panicking() {
+            let mut parked = PARKED.lock().unwrap_or_else(PoisonError::into_inner);
+            parked.push(Parked(bed));
+        } else {
+            let _ = try_shell(&format!(
+                "ip link del {}; rm -rf {}",
+                bed.device,
+                bed.pins.display()
+            ));
+        }
+    }
+}
+
+/// Makes a map what it is after its load. The agent's rules, peers and so on are in none of these objects' maps.
+fn empty(map: &impl libbpf_rs::MapCore) {
+    if map.map_type() != MapType::Array || map.name().to_string_lossy().contains('.') {
+        return;
+    }
+    let count = map.max_entries();
+    let keys: Vec<u8> = (0..count).flat_map(u32::to_ne_bytes).collect();
+    let values = vec![0; count as usize * map.value_size() as usize];
+    map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
+        .unwrap();
+}
+
+impl Bed {
+    fn new(name: &str, options: &Options) -> Self {
         let pins = PathBuf::from(format!("/sys/fs/bpf/t_{name}"));
         std::fs::create_dir_all(&pins).unwrap();
         let device = format!("{name}0");
@@ -379,15 +461,6 @@ impl Lab {
         let mut builder = MapsSkelBuilder::default();
         builder.obj_builder.pin_root_path(&pins).unwrap();
         let maps = Box::new(builder.open(storage).unwrap().load().unwrap());
-        let mut config = bb_config {
-            abi_version: BB_ABI_VERSION,
-            ..Default::default()
-        };
-        config.events_per_s = 1_000_000;
-        maps.maps
-            .bb_config
-            .update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY)
-            .unwrap();
 
         let mut classifier = EbpfLoader::new()
             .load(include_bytes!(concat!(env!("OUT_DIR"), "/stamp.bpf.o")))
@@ -397,20 +470,43 @@ impl Lab {
         program.load().unwrap();
         program.attach(&device, TcAttachType::Egress).unwrap();
 
-        let out = Wire::open(&device);
-        let far = Wire::open(&peer);
-        let lab = Self {
+        Self {
             pins,
-            device,
+            kind: format!("bb{name}"),
             slot: 3,
-            out,
-            far,
+            out: Wire::open(&device),
+            far: Wire::open(&peer),
+            device,
             queue: None,
             _classifier: classifier,
-            _maps: maps,
+            maps,
             sequence: std::cell::Cell::new(0),
+            sizes: None,
+        }
+    }
+
+    /// As if nothing had ever been sent: empty maps, new sockets, and these settings.
+    fn empty(&mut self, options: &Options) {
+        if let Some(queue) = &self.queue {
+            for map in queue.skel.object().maps() {
+                empty(&map);
+            }
+            let peer = format!("{}1", self.device.strip_suffix('0').unwrap());
+            (self.out, self.far) = (Wire::open(&self.device), Wire::open(&peer));
+            self.sequence.set(0);
+        }
+        self.slot = 3;
+        let config = bb_config {
+            abi_version: BB_ABI_VERSION,
+            events_per_s: 1_000_000,
+            ..Default::default()
         };
-        lab.set_iface(|iface| {
+        self.maps
+            .maps
+            .bb_config
+            .update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY)
+            .unwrap();
+        self.set_iface(|iface| {
             iface.mode = BB_MODE_QDISC as u8;
             iface.method = options.method as u8;
             iface.limit = options.limit;
@@ -418,11 +514,10 @@ impl Lab {
             iface.limit_bytes = 1 << 30;
             iface.flags = options.flags as u8;
         });
-        lab
     }
 
     pub(crate) fn set_iface(&self, change: impl FnOnce(&mut bb_iface)) {
-        let map = &self._maps.maps.bb_ifaces;
+        let map = &self.maps.maps.bb_ifaces;
         let mut iface: bb_iface = self.get_map(map, self.slot);
         iface.ifindex = ifindex(&self.device);
         change(&mut iface);
@@ -446,7 +541,7 @@ impl Lab {
     }
 
     pub(crate) fn change_session(&self, session: u16, change: impl FnOnce(&mut bb_session)) {
-        let map = &self._maps.maps.bb_sessions;
+        let map = &self.maps.maps.bb_sessions;
         let mut s = self.session_of(session);
         change(&mut s);
         map.update(
@@ -459,7 +554,7 @@ impl Lab {
 
     /// Drop notices a second.
     pub(crate) fn set_events(&self, per_second: u32) {
-        let map = &self._maps.maps.bb_config;
+        let map = &self.maps.maps.bb_config;
         let mut config: bb_config = self.get_map(map, 0);
         config.events_per_s = per_second;
         map.update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY)
@@ -468,25 +563,25 @@ impl Lab {
 
     /// One of `BB_G_*`.
     pub(crate) fn global(&self, which: u32) -> u64 {
-        self.get_map(&self._maps.maps.bb_global, which)
+        self.get_map(&self.maps.maps.bb_global, which)
     }
 
     /// Counters of a payload type.
     pub(crate) fn payload_type(&self, rtp: u8) -> bb_counters {
-        self.get_map(&self._maps.maps.bb_rtp_stats, rtp.into())
+        self.get_map(&self.maps.maps.bb_rtp_stats, rtp.into())
     }
 
     /// Drop notices that were counted and not sent.
     pub(crate) fn events_lost(&self) -> u64 {
-        self.get_map(&self._maps.maps.bb_global, BB_G_EVENTS_LOST)
+        self.get_map(&self.maps.maps.bb_global, BB_G_EVENTS_LOST)
     }
 
     pub(crate) fn rule(&self, rule: u16) -> bb_counters {
-        self.get_map(&self._maps.maps.bb_rule_stats, rule.into())
+        self.get_map(&self.maps.maps.bb_rule_stats, rule.into())
     }
 
     fn session_of(&self, session: u16) -> bb_session {
-        self.get_map(&self._maps.maps.bb_sessions, session.into())
+        self.get_map(&self.maps.maps.bb_sessions, session.into())
     }
 
     pub(crate) fn session(&self, session: u16) -> bb_counters {
@@ -551,15 +646,6 @@ impl Lab {
             }
         }
         got
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = try_shell(&format!("tc qdisc del dev {} root", self.device));
-        let _ = try_shell(&format!("ip link del {}", self.device));
-        let _ = std::fs::remove_dir_all(&self.pins);
-        let _ = try_shell(&format!("rm -rf {}", self.pins.display()));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Real sockets on loopback; no privilege needed, and everything must pass with and without
 //! bestby on the host. What the marks look like on the wire is tested by the workspace's
-//! `tests/tests/root_client.rs`.
+//! `tests/tests/root/client.rs`.
 
 #![allow(clippy::unwrap_used)]
 

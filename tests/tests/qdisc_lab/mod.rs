@@ -6,11 +6,11 @@
 
 #![allow(dead_code)] // each test program uses a part
 
+mod wire;
+
 use std::{
-    io,
     mem::MaybeUninit,
     ops::{Deref, DerefMut},
-    os::fd::{AsRawFd, FromRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     thread,
@@ -31,193 +31,13 @@ use bestby_bpf::{
 use bestby_tests::{
     clock::now_ns,
     netns::{ifindex, shell, try_shell},
-    socket::force_buffer,
 };
 use libbpf_rs::{
     Link, MapCore as _, MapFlags, MapType,
     skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
+pub(crate) use wire::{Packet, Wire};
 use zerocopy::{FromBytes, IntoBytes};
-
-/// Ethertype of test frames: IEEE 802 local experimental 1.
-const ETHERTYPE: u16 = 0x88b5;
-
-/// What a test says of one packet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet {
-    pub(crate) rule: u16,
-    pub(crate) session: u16,
-    pub(crate) priority: u8,
-    pub(crate) treatment: u32,
-    pub(crate) adu: u32,
-    /// 0 = none.
-    pub(crate) deadline: u64,
-    /// Length of the frame.
-    pub(crate) len: usize,
-    /// A retransmission.
-    pub(crate) repair: bool,
-    /// Of a TCP socket of this host.
-    pub(crate) tcp: bool,
-    /// `BB_RTP` and the payload type.
-    pub(crate) rtp: u8,
-}
-
-impl Default for Packet {
-    fn default() -> Self {
-        Self {
-            rule: 1,
-            session: 10,
-            priority: 3,
-            treatment: BB_TREAT_DISCARD,
-            adu: 0,
-            deadline: 0,
-            len: 200,
-            repair: false,
-            tcp: false,
-            rtp: 0,
-        }
-    }
-}
-
-impl Packet {
-    /// As it is sent; the far end reads the sequence number.
-    pub(crate) fn frame(&self, sequence: u32) -> Vec<u8> {
-        let mut flags = 0;
-        if self.deadline != 0 {
-            flags |= BB_CB_DEADLINE;
-        }
-        if self.adu != 0 {
-            flags |= BB_CB_ADU;
-        }
-        if self.repair {
-            flags |= BB_CB_REPAIR;
-        }
-        if self.tcp {
-            flags |= BB_CB_TCP;
-        }
-        let cb = bb_cb {
-            rule: self.rule,
-            session: self.session,
-            class_: self.priority | u8::try_from(self.treatment << 4).unwrap(),
-            flags: u8::try_from(flags).unwrap(),
-            adu: self.adu,
-            rtp: self.rtp,
-            ..Default::default()
-        };
-        let cb = bestby_bpf::seal(cb, self.deadline);
-        let mut frame = vec![0xff; 6];
-        frame.extend([2, 0, 0, 0, 0, 1]);
-        frame.extend(ETHERTYPE.to_be_bytes());
-        frame.extend(cb.as_bytes());
-        frame.extend(sequence.to_be_bytes());
-        frame.resize(self.len.max(frame.len()), 0);
-        frame
-    }
-}
-
-/// A packet socket bound to one device.
-pub(crate) struct Wire(OwnedFd);
-
-impl Wire {
-    fn open(device: &str) -> Self {
-        // SAFETY: plain system calls; the address is a zeroed sockaddr_ll, filled below, and
-        // outlives the call that reads it.
-        unsafe {
-            let fd = libc::socket(
-                libc::AF_PACKET,
-                libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-                i32::from(ETHERTYPE.to_be()),
-            );
-            assert!(fd >= 0, "{}", io::Error::last_os_error());
-            let fd = OwnedFd::from_raw_fd(fd);
-            let mut to: libc::sockaddr_ll = std::mem::zeroed();
-            to.sll_family = libc::AF_PACKET as u16;
-            to.sll_protocol = ETHERTYPE.to_be();
-            to.sll_ifindex = ifindex(device) as i32;
-            let size = size_of::<libc::sockaddr_ll>() as u32;
-            assert_eq!(libc::bind(fd.as_raw_fd(), (&raw const to).cast(), size), 0);
-            for option in [libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE] {
-                force_buffer(&fd, option, 256 << 20);
-            }
-            Self(fd)
-        }
-    }
-
-    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the slice is valid for its length.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        if sent < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Lets the socket say when packets depart (`SO_TXTIME`, `CLOCK_MONOTONIC`).
-    pub(crate) fn say_departure(&self) {
-        // struct sock_txtime: clock, flags.
-        let option = [libc::CLOCK_MONOTONIC as u32, 0];
-        // SAFETY: the option is valid for its length.
-        let set = unsafe {
-            libc::setsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_TXTIME,
-                option.as_ptr().cast(),
-                size_of_val(&option) as u32,
-            )
-        };
-        assert_eq!(set, 0, "{}", io::Error::last_os_error());
-    }
-
-    /// Sends a frame that leaves at `at` at the earliest.
-    pub(crate) fn send_at(&self, frame: &[u8], at: u64) {
-        let mut control = [0u64; 3]; // cmsghdr and the time
-        let mut data = libc::iovec {
-            iov_base: frame.as_ptr().cast_mut().cast(),
-            iov_len: frame.len(),
-        };
-        // SAFETY: all that the message points to is valid for its length, and outlives the call.
-        let sent = unsafe {
-            let mut message: libc::msghdr = std::mem::zeroed();
-            message.msg_iov = &raw mut data;
-            message.msg_iovlen = 1;
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = size_of_val(&control);
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_TXTIME;
-            (*header).cmsg_len = libc::CMSG_LEN(8) as usize;
-            libc::CMSG_DATA(header).cast::<u64>().write_unaligned(at);
-            libc::sendmsg(self.0.as_raw_fd(), &raw const message, 0)
-        };
-        assert!(sent > 0, "{}", io::Error::last_os_error());
-    }
-
-    /// Sequence number of the next frame, None when there is none now.
-    pub(crate) fn receive(&self) -> Option<u32> {
-        let mut frame = [0u8; 4096];
-        // SAFETY: the buffer is valid for its length.
-        let got = unsafe {
-            libc::recv(
-                self.0.as_raw_fd(),
-                frame.as_mut_ptr().cast(),
-                frame.len(),
-                0,
-            )
-        };
-        (got >= 38).then(|| u32::from_be_bytes(frame[34..38].try_into().unwrap()))
-    }
-
-    /// Bytes of kernel memory that packets sent by this socket still hold.
-    pub(crate) fn held(&self) -> i32 {
-        let mut bytes = 0i32;
-        // SAFETY: TIOCOUTQ (a packet socket's SIOCOUTQ) writes one int.
-        let asked = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-        assert_eq!(asked, 0);
-        bytes
-    }
-}
 
 pub(crate) struct Loaded {
     // Declared before the skeleton: the link must go first.
@@ -366,22 +186,31 @@ impl Default for Options {
 impl Lab {
     /// The name is that of a new device, whose kind of qdisc is `bbNAME`; one that is used again keeps its own.
     pub(crate) fn new(name: &str, options: &Options) -> Self {
-        let sizes = (options.limit, options.instances);
+        let sizes = Some((options.limit, options.instances));
         let parked = {
             let mut parked = PARKED.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = parked.iter().position(|p| p.0.sizes == Some(sizes));
+            let place = parked.iter().position(|p| p.0.sizes == sizes);
             place.map(|place| parked.swap_remove(place).0)
         };
-        let mut bed = parked.unwrap_or_else(|| {
-            let mut bed = Bed::new(name, options);
-            let (pins, device) = (&bed.pins, &bed.device);
-            let (limit, instances) = sizes;
-            bed.queue = Some(load(
-                pins, device, bed.slot, &bed.kind, limit, instances, None,
-            ));
-            bed.sizes = Some(sizes);
-            bed
-        });
+        match parked {
+            Some(bed) => Self::on(bed, options),
+            None => Self::fresh(name, options),
+        }
+    }
+
+    /// On a device of its own, with programs that never ran.
+    pub(crate) fn fresh(name: &str, options: &Options) -> Self {
+        let mut bed = Bed::new(name, options);
+        let (limit, instances) = (options.limit, options.instances);
+        let (pins, device) = (&bed.pins, &bed.device);
+        bed.queue = Some(load(
+            pins, device, bed.slot, &bed.kind, limit, instances, None,
+        ));
+        bed.sizes = Some((limit, instances));
+        Self::on(bed, options)
+    }
+
+    fn on(mut bed: Bed, options: &Options) -> Self {
         bed.empty(options);
         if options.instances == 1 {
             shell(&format!(

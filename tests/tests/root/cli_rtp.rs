@@ -1,0 +1,66 @@
+//! Rules about RTP: what the command accepts reaches the kernel's maps, and `explain` finds it there.
+
+#[allow(dead_code, reason = "other test programs use more of it")]
+use crate::cli_lab::{Lab, lab, text};
+
+const PROFILE: &str = "[rtp_profile]\naudio = [111]\nvideo = [96, 98]\n";
+
+/// The rule that the kernel's maps name for a packet.
+fn rule(lab: &Lab, rtp: &str) -> String {
+    let asked = format!("explain v0 udp 10.9.0.1:5004 to 10.9.0.2:6000 {rtp}");
+    lab.json(&asked)["flow"].as_str().unwrap().to_string()
+}
+
+#[test]
+fn streams_of_one_port_have_rules_of_their_own() {
+    lab(PROFILE, |lab| {
+        lab.ok("flow add screen --ssrc 0x12345678 --lifetime 600ms");
+        lab.ok("flow add audio --proto udp --rtp-kind audio --lifetime 200ms --priority 0");
+        lab.ok("flow add video --rtp-pt 96,98 --rtx 97:96 --rtx 99:98 --lifetime 400ms");
+        lab.ok("flow add tones --rtp-pt 101 --frames none --lifetime 400ms");
+        for (rtp, name) in [
+            ("rtp 111 ssrc 1", "audio"),
+            ("rtp 0 ssrc 1", "audio"),
+            ("rtp 96 ssrc 1", "video"),
+            ("rtp 99 ssrc 1", "video"),
+            ("payload 80650001000000a000000009", "tones"),
+            ("rtp 96 ssrc 0x12345678", "screen"),
+            ("rtp 100 ssrc 1", "-"),
+            ("", "-"),
+        ] {
+            assert_eq!(rule(lab, rtp), name, "{rtp}");
+        }
+        let shown = lab.ok("flow ls");
+        assert!(
+            shown.contains("rtp_pt 96,98 rtx 97:96,99:98") && shown.contains("ssrc 0x12345678"),
+            "{shown}"
+        );
+        lab.ok("flow set video --rtp-pt 102 --rtx none");
+        assert_eq!(rule(lab, "rtp 96 ssrc 1"), "-");
+        assert_eq!(rule(lab, "rtp 102 ssrc 1"), "video");
+    });
+}
+
+#[test]
+fn rtp_refusals_say_what_and_why() {
+    lab("", |lab| {
+        for (line, why) in [
+            ("--rtp-pt 111 --proto tcp", "in UDP packets only"),
+            ("--rtp-pt 111 --rtp-kind audio", "give one of them"),
+            ("--ssrc 1 --rtx 97:96", "SSRC of their own"),
+            ("--rtp-pt 96 --rtx 99:98", "does not match payload type 98"),
+            ("--rtx 97 --rtx 97", "twice"),
+        ] {
+            let line = format!("flow add a --lifetime 1s {line}");
+            let output = lab.bestby(&line.split(' ').collect::<Vec<_>>());
+            assert!(!output.status.success(), "{line}");
+            let said = text(&output.stderr);
+            assert!(said.contains(why), "{line}: {said}");
+        }
+        assert_eq!(lab.json("flow ls"), serde_json::json!([]));
+        // Without a profile only the static payload types are known.
+        lab.ok("flow add audio --rtp-kind audio --lifetime 1s");
+        assert_eq!(rule(lab, "rtp 111 ssrc 1"), "-");
+        assert_eq!(rule(lab, "rtp 0 ssrc 1"), "audio");
+    });
+}

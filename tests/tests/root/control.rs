@@ -1,0 +1,445 @@
+//! What the agent is told and what it answers: its file, the control API, what it refuses and what it notices.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bestby_tests::agent::*;
+use bestby_tests::load::{Counter, PEER, send_numbered};
+use bestby_tests::netns::{linked_lab, mount};
+use bestby_tests::program::binary;
+use bestby_tests::require;
+use serde_json::{Value, json};
+
+fn audio() -> Value {
+    json!({"name": "audio", "proto": "udp", "dport": "5004", "lifetime": "10s", "priority": 0})
+}
+
+/// Names of the flow rules, in order.
+fn names(agent: &Agent) -> Vec<String> {
+    let flows = agent.ok("GET", "/v1/flows", None);
+    let flows = flows.as_array().unwrap().iter();
+    flows
+        .map(|f| f["flow"]["name"].as_str().unwrap().to_string())
+        .collect()
+}
+
+#[test]
+fn drops_are_noticed_and_counted() {
+    linked_lab(require::root(), |lab, peer| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "200kbit"}));
+        agent.add(json!({"name": "video", "proto": "udp", "dport": 5004, "lifetime": "50ms"}));
+        let mut events = std::os::unix::net::UnixStream::connect(&agent.socket).unwrap();
+        std::io::Write::write_all(&mut events, b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        events
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let counter = Counter::new(peer, PEER, 5004);
+        let sent = send_numbered(
+            &lab.netns,
+            (PEER, 5004),
+            1000,
+            Duration::from_millis(2),
+            |n| n < 200,
+        );
+        std::thread::sleep(Duration::from_millis(500));
+        let arrived = counter.finish().len() as u64;
+        let video = agent.stats()["flows"]["video"].clone();
+        let dropped = drops(&video, "dropped");
+        assert_eq!(video["packets_in"], sent);
+        assert_eq!(video["packets_sent"], arrived, "{video}");
+        assert_eq!(dropped, sent - arrived, "{video}");
+        assert!(dropped > 100, "{video}");
+        let mut text = String::new();
+        let mut buffer = [0; 4096];
+        while !text.contains("\"reason\"") {
+            let length = std::io::Read::read(&mut events, &mut buffer).unwrap();
+            text += std::str::from_utf8(&buffer[..length]).unwrap();
+        }
+        let line = text.lines().find(|l| l.starts_with('{')).unwrap();
+        let event: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&event["flow"], &event["dev"]),
+            (&json!("video"), &json!("v0")),
+            "{line}"
+        );
+    });
+}
+
+#[test]
+fn two_agents_cannot_share() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        let mut second = lab.netns.command(binary("bestbyd"));
+        second
+            .arg("--socket")
+            .arg(lab.dir.join("s2"))
+            .arg("--bpffs")
+            .arg(&lab.bpffs);
+        let said = start_refused(second);
+        assert!(said.contains("another bestbyd is running"), "{said}");
+        let mut third = lab.netns.command(binary("bestbyd"));
+        third
+            .arg("--socket")
+            .arg(lab.dir.join("s"))
+            .arg("--bpffs")
+            .arg(lab.bpffs.with_file_name("other"));
+        let said = start_refused(third);
+        assert!(said.contains("another bestbyd is listening"), "{said}");
+        agent.ok("GET", "/v1/status", None);
+    });
+}
+
+#[test]
+fn a_bad_file_is_refused_whole() {
+    linked_lab(require::root(), |lab, _| {
+        let good = "[[flow]]\nname = \"a\"\nlifetime = \"100ms\"\n\n[[interface]]\ndev = \"v0\"\nmode = \"tc\"\nrate = \"10mbit\"\n";
+        let path = file(
+            lab,
+            "bestby.toml",
+            "[[flow]]\nname = \"a\"\nlifetime = \"100 parsecs\"\n",
+        );
+        let said = start_refused(command(lab, &["--config", path_str(&path)]));
+        assert!(
+            said.contains("bestby.toml:3") && said.contains("parsecs"),
+            "{said}"
+        );
+
+        std::fs::write(&path, good).unwrap();
+        let agent = Agent::start(lab, &["--config", path_str(&path)]);
+        assert_eq!(agent.ok("GET", "/v1/interfaces", None)[0]["dev"], "v0");
+        std::fs::write(
+            &path,
+            format!(
+                "{good}\n[[flow]]\nname = \"b\"\nlifetime = \"1ms\"\n\n[[flow]]\nname = \"b\"\n"
+            ),
+        )
+        .unwrap();
+        agent.signal(libc::SIGHUP);
+        wait_for("a complaint", || agent.log().contains("not read again"));
+        assert_eq!(names(&agent), ["a"], "nothing of a bad file is in force");
+
+        agent.add(json!({"name": "mine", "lifetime": "7ms"}));
+        std::fs::write(&path, "[[flow]]\nname = \"c\"\nlifetime = \"1ms\"\n").unwrap();
+        agent.signal(libc::SIGHUP);
+        wait_for("the new file", || names(&agent).contains(&"c".to_string()));
+        assert_eq!(
+            names(&agent),
+            ["mine", "c"],
+            "rules of the old file go, those of the operator stay"
+        );
+        assert_eq!(
+            agent.ok("GET", "/v1/interfaces", None),
+            json!([]),
+            "and so do interfaces"
+        );
+    });
+}
+
+#[test]
+fn the_standard_file_need_not_be_there() {
+    linked_lab(require::root(), |lab, _| {
+        // In the lab's own mount namespace: the host's /etc stays as it is.
+        mount("tmpfs", Path::new("/etc"), "size=1m");
+        let standard = Path::new(bestby_api::DEFAULT_CONFIG);
+        let agent = Agent::start(lab, &[]);
+        assert!(!standard.exists(), "nothing was saved so far");
+        agent.add(json!({"name": "passing", "lifetime": "7ms"}));
+        agent.ok(
+            "POST",
+            "/v1/flows",
+            Some(json!({"flow": {"name": "kept", "lifetime": "1ms"}, "save": true})),
+        );
+        let text = std::fs::read_to_string(standard).unwrap();
+        assert!(text.contains("kept") && !text.contains("passing"), "{text}");
+        agent.kill();
+        let agent = Agent::start(lab, &[]);
+        assert_eq!(agent.ok("GET", "/v1/flows/kept", None)["saved"], true);
+        std::fs::write(standard, text.replace("kept", "other")).unwrap();
+        agent.signal(libc::SIGHUP);
+        wait_for("the rule of the changed file", || {
+            names(&agent).contains(&"other".to_string())
+        });
+
+        // Gone again: nothing is in it, at the next start or now.
+        std::fs::remove_file(standard).unwrap();
+        agent.signal(libc::SIGHUP);
+        wait_for("the end of the file's rule", || {
+            names(&agent) == ["passing"]
+        });
+        agent.kill();
+        assert_eq!(names(&Agent::start(lab, &[])), ["passing"]);
+
+        // One that the operator named has to be there.
+        let said = start_refused(command(lab, &["--config", bestby_api::DEFAULT_CONFIG]));
+        assert!(
+            said.contains(bestby_api::DEFAULT_CONFIG) && said.contains("No such file"),
+            "{said}"
+        );
+    });
+}
+
+#[test]
+fn saving_is_all_or_nothing() {
+    linked_lab(require::root(), |lab, _| {
+        let path = file(
+            lab,
+            "bestby.toml",
+            "# mine\n[[flow]]\nname = \"a\"\nlifetime = \"100ms\" # why\n",
+        );
+        let agent = Agent::start(lab, &["--config", path_str(&path)]);
+        agent.ok(
+            "PUT",
+            "/v1/flows/a",
+            Some(json!({"change": {"lifetime": "150ms"}, "save": true})),
+        );
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("# mine") && text.contains("150ms"), "{text}");
+
+        // The lab's file system has 1 MiB: fill it.
+        let filler = lab.dir.join("filler");
+        let _ = std::fs::write(&filler, vec![1; 2 << 20]);
+        let (status, message) = agent.refused(
+            "POST",
+            "/v1/flows",
+            Some(json!({"flow": {"name": "b", "lifetime": "1ms"}, "save": true})),
+        );
+        assert!(
+            status == 500
+                && message.contains("No space left")
+                && message.contains("nothing was changed"),
+            "{message}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(
+            agent.call("GET", "/v1/flows/b", None).0,
+            404,
+            "what runs is what the file says"
+        );
+        std::fs::remove_file(&filler).unwrap();
+        agent.ok(
+            "POST",
+            "/v1/flows",
+            Some(json!({"flow": {"name": "b", "lifetime": "1ms"}, "save": true})),
+        );
+        agent.kill();
+        let agent = Agent::start(lab, &["--config", path_str(&path)]);
+        assert_eq!(agent.ok("GET", "/v1/flows/b", None)["saved"], true);
+        let left: Vec<_> = std::fs::read_dir(&lab.dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert!(
+            left.iter().all(|n| !n.to_string_lossy().starts_with('.')),
+            "temporary files stay: {left:?}"
+        );
+    });
+}
+
+#[test]
+fn refusals_say_why() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        let attach = |body: Value| agent.refused("POST", "/v1/interfaces", Some(body));
+        let (status, message) = attach(json!({"dev": "nope0"}));
+        assert!(
+            status == 404 && message.contains("nope0") && message.contains("v0"),
+            "{message}"
+        );
+        let (status, message) = attach(json!({"dev": "v0", "rate": "10 bananas"}));
+        assert!(
+            status == 400 && message.contains("bananas") && message.contains("mbit"),
+            "{message}"
+        );
+        let (status, message) = attach(json!({"dev": "v0", "speed": 3}));
+        assert!(status == 400 && message.contains("speed"), "{message}");
+        if require::bpf_qdisc().is_err() {
+            let (status, message) = attach(json!({"dev": "v0", "mode": "qdisc"}));
+            assert!(
+                status == 501 && message.contains("6.16") && message.contains("--mode tc"),
+                "{message}"
+            );
+        }
+        let (status, message) = agent.refused("DELETE", "/v1/interfaces/v0", None);
+        assert!(
+            status == 404 && message.contains("not attached"),
+            "{message}"
+        );
+        let flow = |body: Value| agent.refused("POST", "/v1/flows", Some(json!({ "flow": body })));
+        let (status, message) = flow(json!({"name": "x"}));
+        assert!(
+            status == 400 && message.contains("neither a lifetime nor a priority"),
+            "{message}"
+        );
+        let (status, message) =
+            flow(json!({"name": "x", "lifetime": "1ms", "sport": "1-65534", "dport": "1-65534"}));
+        assert!(
+            status == 400 && message.contains("power of two"),
+            "{message}"
+        );
+        let (status, message) = flow(json!({"name": "x", "lifetime": "-3ms"}));
+        assert!(status == 400 && message.contains("negative"), "{message}");
+        agent.add(audio());
+        let (status, message) = flow(audio());
+        assert!(
+            status == 409 && message.contains("flow set audio"),
+            "{message}"
+        );
+        assert_eq!(agent.refused("GET", "/v1/flows/%zz", None).0, 400);
+        assert_eq!(
+            agent
+                .refused("PUT", "/v1/sessions/banana", Some(json!({})))
+                .0,
+            400
+        );
+        assert_eq!(agent.refused("GET", "/v2/flows", None).0, 404);
+        assert_eq!(agent.refused("DELETE", "/v1/stats", None).0, 405);
+        // Far too long: the agent stops reading, whoever sends may see the connection break.
+        let mut stream = std::os::unix::net::UnixStream::connect(&agent.socket).unwrap();
+        let length = 2 << 20;
+        let head =
+            format!("POST /v1/flows HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+        std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+        let broken = std::io::Write::write_all(&mut stream, &vec![b'x'; length]).is_err();
+        let mut answer = [0; 16];
+        let read = std::io::Read::read(&mut stream, &mut answer).unwrap_or(0);
+        assert!(broken || answer[..read].starts_with(b"HTTP/1.1 400"));
+        assert_eq!(agent.flow("audio", "packets_in"), 0, "and the agent lives");
+    });
+}
+
+#[test]
+fn without_capabilities_it_says_which() {
+    linked_lab(require::root(), |lab, _| {
+        let mut bare = lab.netns.command("setpriv");
+        bare.args([
+            "--bounding-set",
+            "-all",
+            "--inh-caps",
+            "-all",
+            "--reuid",
+            "65534",
+            "--clear-groups",
+        ]);
+        bare.arg(binary("bestbyd"))
+            .arg("--socket")
+            .arg(lab.dir.join("s"))
+            .arg("--bpffs")
+            .arg(&lab.bpffs);
+        let said = start_refused(bare);
+        assert!(
+            said.contains("CAP_NET_ADMIN") && said.contains("CAP_BPF"),
+            "{said}"
+        );
+    });
+}
+
+#[test]
+fn pins_of_another_version_are_refused() {
+    linked_lab(require::root(), |lab, _| {
+        Agent::start(lab, &[]).terminate();
+        let pin = lab.bpffs.join("bb_config");
+        let map = libbpf_rs::MapHandle::from_pinned_path(&pin).unwrap();
+        use libbpf_rs::MapCore as _;
+        let mut value = map
+            .lookup(&[0; 4], libbpf_rs::MapFlags::ANY)
+            .unwrap()
+            .unwrap();
+        value[0] = value[0].wrapping_add(1);
+        map.update(&[0; 4], &value, libbpf_rs::MapFlags::ANY)
+            .unwrap();
+        let said = start_refused(command(lab, &[]));
+        assert!(
+            said.contains("ABI version") && said.contains("remove"),
+            "{said}"
+        );
+        // A map of another size under a name of ours.
+        std::fs::remove_file(&pin).unwrap();
+        let other = lab.bpffs.join("bb_rtts");
+        std::fs::rename(&other, &pin).unwrap();
+        let said = start_refused(command(lab, &[]));
+        assert!(
+            said.contains("bb_config") && said.contains("this bestbyd wants"),
+            "{said}"
+        );
+    });
+}
+
+#[test]
+fn devices_come_and_go() {
+    linked_lab(require::root(), |lab, peer| {
+        let agent = Agent::start(lab, &[]);
+        let done = agent.add(json!({"name": "later", "dev": "w0", "lifetime": "10s"}));
+        assert!(
+            done["warnings"][0]
+                .as_str()
+                .unwrap()
+                .contains("w0 does not exist"),
+            "{done}"
+        );
+        lab.netns
+            .link("w0", "10.8.0.1/24", peer, "w1", "10.8.0.2/24");
+        wait_for("the rule for w0", || {
+            let doctor = agent.ok("GET", "/v1/doctor", None).to_string();
+            !doctor.contains("matches nothing yet")
+        });
+        agent.attach(json!({"dev": "w0", "mode": "tc", "rate": "10mbit"}));
+        let sent = send_numbered(
+            &lab.netns,
+            ("10.8.0.2".parse().unwrap(), 9),
+            100,
+            Duration::from_micros(500),
+            |n| n < 20,
+        );
+        assert_eq!(agent.flow("later", "packets_in"), sent);
+        lab.netns.run("ip link del w0");
+        wait_for("w0 to be forgotten", || {
+            agent.ok("GET", "/v1/interfaces", None) == json!([])
+        });
+        let pins = std::fs::read_dir(lab.bpffs.join("iface")).unwrap();
+        assert_eq!(pins.count(), 0);
+    });
+}
+
+#[test]
+fn rtt_of_connections_that_were_there_before() {
+    linked_lab(require::root(), |lab, peer| {
+        let listener = peer.enter(|| std::net::TcpListener::bind((PEER, 8000)).unwrap());
+        let mut client = lab
+            .netns
+            .enter(|| std::net::TcpStream::connect((PEER, 8000)).unwrap());
+        let (mut server, _) = listener.accept().unwrap();
+        for _ in 0..5 {
+            std::io::Write::write_all(&mut client, b"ping").unwrap();
+            std::io::Read::read_exact(&mut server, &mut [0; 4]).unwrap();
+            std::io::Write::write_all(&mut server, b"pong").unwrap();
+            std::io::Read::read_exact(&mut client, &mut [0; 4]).unwrap();
+        }
+        let agent = Agent::start(lab, &[]);
+        wait_for("an RTT of 10.9.0.2", || {
+            let peers = agent.ok("GET", "/v1/sessions", None)["peers"].clone();
+            peers
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|p| p["addr"] == "10.9.0.2" && p["rtt"]["srtt_ns"].as_u64() > Some(0))
+        });
+    });
+}
+
+#[test]
+fn metrics_for_prometheus() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.add(audio());
+        let (status, text) = agent.request("GET", "/metrics", "");
+        assert_eq!(status, 200);
+        assert!(
+            text.contains("bestby_flow_packets_in_total{flow=\"audio\"} 0")
+                && text.ends_with("# EOF\n"),
+            "{text}"
+        );
+    });
+}

@@ -1,0 +1,31 @@
+//! Tests with namespaces on this kernel, as root (`just test-root`).
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod adoption;
+mod agent;
+mod cgroup;
+mod classify;
+mod cli;
+mod cli_lab;
+mod cli_rtp;
+mod cli_truth;
+mod client;
+mod client_active;
+#[path = "../client_lab/mod.rs"]
+mod client_lab;
+mod control;
+mod demo;
+mod devices;
+mod lab;
+mod metadata;
+mod mishaps;
+mod race;
+mod rtt;
+mod rules;
+mod segment;
+mod socket;
+mod sockopt;
+mod sockopt_lab;
+mod stream;
+mod tc;

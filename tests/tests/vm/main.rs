@@ -1,0 +1,18 @@
+//! Tests in a VM (`just test-vm`): of the queue, which needs CONFIG_NET_SCH_BPF, and of what kernels differ in.
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod agent;
+mod client;
+#[path = "../client_lab/mod.rs"]
+mod client_lab;
+mod qdisc;
+mod qdisc_host;
+#[path = "../qdisc_lab/mod.rs"]
+mod qdisc_lab;
+mod qdisc_limit;
+mod qdisc_packets;
+mod qdisc_users;
+mod segment;
+mod verifier;
+mod vlan;

@@ -1,0 +1,49 @@
+//! What the lab's runs must not take over from the run before. In virtual time.
+
+use std::fs;
+
+use bestby_tests::{
+    program::{self, succeed},
+    require,
+};
+use serde_json::Value;
+
+const SENT_OVER: &str = r#"
+seconds = 1
+queues = ["bestby qdisc triage"]
+[topology]
+load = 0.5
+owd = 5
+[traffic]
+model = "conference"
+"#;
+
+#[test]
+fn a_line_that_stalls_has_an_agent_of_its_own() {
+    if !require::can(require::bpf_qdisc()) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let stall = "title = \"Line\"\nstall = { at = 300, length = 200 }";
+    for (name, head) in [("path", "title = \"Path\""), ("stall", stall)] {
+        fs::write(
+            directory.join(name).with_extension("toml"),
+            format!("{head}{SENT_OVER}"),
+        )
+        .unwrap();
+    }
+    // The agent of the first is kept for what comes over its path next.
+    let out = directory.join("out");
+    let mut lab = program::lab(&directory.join("path.toml"), &out);
+    succeed(lab.arg(directory.join("stall.toml")));
+
+    for scenario in ["path", "stall"] {
+        let file = out.join(scenario).join("bestby-qdisc-triage/run-0.json");
+        let run: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let [sent, on_time] = [0, 1].map(|at| run["audio"][at].as_u64().unwrap());
+        // What the line held while it stood is late.
+        assert!(on_time > 0 && on_time <= sent, "{run}");
+        assert_eq!(on_time == sent, scenario == "path", "{run}");
+    }
+}

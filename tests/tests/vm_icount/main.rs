@@ -1,0 +1,21 @@
+//! Tests in a VM in virtual time (`just test-vm`): what they measure does not depend on the host.
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod bounds;
+mod bundle;
+mod etf;
+mod hostile;
+mod lab;
+mod owd;
+mod plan;
+#[path = "../qdisc_lab/mod.rs"]
+mod qdisc_lab;
+mod segment;
+mod sfu;
+mod sfu_lab;
+mod srt;
+mod tfrc;
+mod triage;
+mod turns;
+mod users;

@@ -1,0 +1,140 @@
+//! A real WebRTC stack as an SFU behind BUNDLE, over a link too narrow for it, in virtual time. Needs CONFIG_NET_SCH_BPF
+//! and netem.
+
+use std::time::Duration;
+
+use crate::sfu_lab::{Figures, OPUS, PORT, RECEIVERS, VP8, VP8_RTX, conference, in_time};
+use bestby_tests::agent::Agent;
+use bestby_tests::netns::{Lab, Netns, linked_lab};
+use bestby_tests::require;
+use serde_json::{Value, json};
+
+/// bytes/s: 60 % of what the SFU sends if it does not adapt.
+const LINK: u64 = 250_000;
+/// The same, as bestby is told.
+const RATE: &str = "2mbit";
+const LENGTH: Duration = Duration::from_secs(4);
+
+/// [`linked_lab`] with an address for each receiver, and 40 ms for what the receivers say to reach the SFU.
+fn sfu_lab(test: impl FnOnce(&Lab, &Netns) + Send) {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        let link: Value = serde_json::from_str(&peer.run("ip -json link show v1")).unwrap();
+        let mac = link[0]["address"].as_str().unwrap();
+        for address in RECEIVERS {
+            peer.run(&format!("ip addr replace {address}/24 dev v1"));
+            lab.netns.run(&format!(
+                "ip neigh replace {address} lladdr {mac} dev v0 nud permanent"
+            ));
+        }
+        peer.run("tc qdisc replace dev v1 root netem delay 40ms limit 10000");
+        test(lab, peer);
+    });
+}
+
+/// Behind a long FIFO, what an operator has without bestby.
+fn fifo(lab: &Lab, peer: &Netns) -> Figures {
+    let tc = |words: &str| lab.netns.run(&format!("tc qdisc {words}"));
+    tc(&format!(
+        "replace dev v0 root handle 1: tbf rate {LINK}bps burst 4000 limit 10m"
+    ));
+    tc("replace dev v0 parent 1: pfifo limit 1000");
+    let figures = conference(&lab.netns, peer, LENGTH, false);
+    tc("del dev v0 root");
+    figures
+}
+
+/// Behind bestby with these rules.
+fn bestby(lab: &Lab, peer: &Netns, mode: &str, rules: &[Value], bwe: bool) -> Figures {
+    let agent = Agent::start(lab, &[]);
+    agent.attach(json!({"dev": "v0", "rate": RATE, "mode": mode}));
+    for rule in rules {
+        agent.add(rule.clone());
+    }
+    let figures = conference(&lab.netns, peer, LENGTH, bwe);
+    println!("{}", agent.stats());
+    agent.detach("v0");
+    // Rules outlive the agent.
+    for rule in rules {
+        let name = rule["name"].as_str().unwrap();
+        agent.ok("DELETE", &format!("/v1/flows/{name}"), None);
+    }
+    agent.terminate();
+    figures
+}
+
+/// One rule for the SFU's port. 20 ms of what the receivers wait are left for the link.
+fn one_rule() -> [Value; 1] {
+    [json!({"name": "sfu", "proto": "udp", "sport": PORT, "lifetime": "380ms", "priority": 4})]
+}
+
+#[test]
+fn sfu_on_a_wide_link_loses_nothing() {
+    sfu_lab(|lab, peer| {
+        let length = Duration::from_secs(2);
+        let all = conference(&lab.netns, peer, length, false);
+        assert_eq!([in_time(all.audio), in_time(all.frames)], [1000, 1000]);
+        assert_eq!((all.rtx, all.nacks, all.blocked), ([0; 3], 0, 0));
+        let share = LINK * length.as_secs() * 100 / all.bytes;
+        assert!(
+            (55..=65).contains(&share),
+            "the link of the other tests carries {share} % of this"
+        );
+    });
+}
+
+#[test]
+fn sfu_that_cannot_adapt_gets_more_frames_through_than_by_a_fifo() {
+    sfu_lab(|lab, peer| {
+        let fifo = fifo(lab, peer);
+        let bestby = bestby(lab, peer, "qdisc", &one_rule(), false);
+        // The link is the bottleneck, not the socket, and signalling survives it.
+        for run in [&fifo, &bestby] {
+            assert_eq!((run.blocked, run.disconnected), (0, 0));
+        }
+        assert!(bestby.nacks > 0 && bestby.rtx[0] > 0);
+        assert!(in_time(fifo.audio) < 200);
+        assert!(in_time(bestby.frames) > 2 * in_time(fifo.frames));
+    });
+}
+
+#[test]
+fn sfu_that_follows_gcc_keeps_audio_and_frames() {
+    sfu_lab(|lab, peer| {
+        let bestby = bestby(lab, peer, "qdisc", &one_rule(), true);
+        assert_eq!((bestby.blocked, bestby.disconnected), (0, 0));
+        assert!(in_time(bestby.audio) >= 995);
+        assert!(in_time(bestby.frames) >= 950);
+        // It adapted, and not to nothing.
+        assert_eq!(bestby.estimates.len(), RECEIVERS.len());
+        assert!(bestby.estimates.iter().all(|bps| *bps > 100_000));
+    });
+}
+
+/// A rule per kind of media, as docs/operating.md has them.
+fn rule_per_payload_type() -> [Value; 2] {
+    let rule = |name: &str, pt: u8, lifetime: &str, priority: u8| {
+        json!({
+            "name": name, "proto": "udp", "sport": PORT, "rtp_pt": pt.to_string(),
+            "lifetime": lifetime, "priority": priority,
+        })
+    };
+    let audio = rule("audio", OPUS, "180ms", 0);
+    let mut video = rule("video", VP8, "380ms", 4);
+    video["rtx"] = json!(format!("{VP8_RTX}:{VP8}"));
+    [audio, video]
+}
+
+#[test]
+fn sfu_with_a_rule_per_payload_type_keeps_audio_in_either_mode() {
+    sfu_lab(|lab, peer| {
+        let fifo = fifo(lab, peer);
+        for mode in ["qdisc", "tc"] {
+            let bestby = bestby(lab, peer, mode, &rule_per_payload_type(), false);
+            assert_eq!((bestby.blocked, bestby.disconnected), (0, 0));
+            assert!(in_time(bestby.audio) >= 995, "{mode}: audio lost or late");
+            assert!(in_time(bestby.frames) > in_time(fifo.frames), "{mode}");
+            // Fresh media wait all the time, so no retransmission of an old frame is worth the link.
+            assert!(bestby.rtx[0] > 0 && bestby.rtx[2] == 0, "{mode}");
+        }
+    });
+}

@@ -1,0 +1,130 @@
+//! SRT as a peer in the lab: the traffic really passes libsrt's programs, SRT drops what is too late for it, and what is
+//! missing or impossible is said. In virtual time; needs srt-live-transmit (Debian's srt-tools, `./dev` installs it).
+
+use std::{fs, path::Path, process::Command};
+
+use bestby_tests::{
+    program::{self, said, succeed},
+    require,
+};
+use serde_json::Value;
+
+fn scenario(queues: &str, load: &str, lifetime: u32) -> String {
+    format!(
+        r#"title = "Short"
+seed = 3
+seconds = 4
+lifetime = {lifetime}
+queues = {queues}
+[topology]
+load = {load}
+owd = 40
+[traffic]
+model = "gop"
+rate_kbit = 1000
+"#
+    )
+}
+
+fn lab(directory: &Path, text: &str) -> Command {
+    let file = directory.join("short.toml");
+    fs::write(&file, text).unwrap();
+    program::lab(&file, &directory.join("out"))
+}
+
+fn summary(directory: &Path) -> Value {
+    let file = fs::read_to_string(directory.join("out/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&file).unwrap();
+    summary["scenarios"][0].clone()
+}
+
+/// The measures of the one run of a cell.
+fn measures<'a>(summary: &'a Value, cell: &str) -> &'a Value {
+    let cells = summary["cells"].as_array().unwrap();
+    let cell = cells.iter().find(|c| c["id"] == cell);
+    &cell.unwrap_or_else(|| panic!("no {}", summary["cells"]))["runs"][0]["measures"]
+}
+
+fn count(of: &Value, what: &str) -> u64 {
+    of[what].as_u64().unwrap_or_else(|| panic!("{what}: {of}"))
+}
+
+#[test]
+fn srt_carries_what_fits_and_drops_what_does_not() {
+    if !require::can(require::root()) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let text = scenario(r#"["srt", "srt paced"]"#, "[0.5, 2]", 300);
+    succeed(&mut lab(directory, &text));
+    let summary = summary(directory);
+    for queue in ["srt", "srt-paced"] {
+        let light = measures(&summary, &format!("load=0.5_{queue}"));
+        let srt = &light["srt"];
+        println!("{queue} at load 0.5: {light}");
+        // The last report, and so each count, may be 20 packets old.
+        assert!(
+            count(srt, "received") + 20 >= count(light, "sent"),
+            "{light}"
+        );
+        assert_eq!(count(light, "dropped"), 0, "{light}");
+        // Nothing else on this path holds packets back until their time has come.
+        let delay = light["audio_delay"]["p50"].as_f64().unwrap();
+        assert!(delay >= count(srt, "latency_ms") as f64, "{light}");
+        assert_eq!(count(srt, "sender_dropped"), 0, "{light}");
+        assert_eq!(light["frames"][0], light["frames"][1], "late: {light}");
+
+        let heavy = measures(&summary, &format!("load=2_{queue}"));
+        println!("{queue} at load 2: {heavy}");
+        // Its sender drops what is older than 1020 ms, and sends what is not, of use or not.
+        assert!(count(&heavy["srt"], "sender_dropped") > 0, "{heavy}");
+        assert!(count(heavy, "stale_arrivals") > 0, "{heavy}");
+        assert!(count(heavy, "dropped") > 0, "{heavy}");
+    }
+    // Only one of the two is told the link's rate.
+    let limit = |queue: &str| {
+        let measures = measures(&summary, &format!("load=0.5_{queue}"));
+        count(&measures["srt"], "max_bandwidth")
+    };
+    assert_eq!(limit("srt"), 125_000_000);
+    assert!(limit("srt-paced") < 1_000_000);
+}
+
+#[test]
+fn what_srt_lacks_or_cannot_do_is_said() {
+    if !require::can(require::root()) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+
+    let wrong = lab(directory, &scenario(r#"["srt fast"]"#, "1", 300)).output();
+    let text = said(&wrong.unwrap());
+    assert!(text.contains("short.toml:5: no queue `srt fast`"), "{text}");
+    assert!(text.contains("`srt paced`"), "{text}");
+
+    // 40 ms of it are the way.
+    let short = lab(directory, &scenario(r#"["srt"]"#, "1", 60)).output();
+    let short = short.unwrap();
+    let text = said(&short);
+    assert!(!short.status.success(), "{text}");
+    assert!(
+        text.contains("SRT cannot keep a lifetime of 60 ms"),
+        "{text}"
+    );
+
+    // Without the program the queue is absent by name, and nothing is made up.
+    let other = directory.join("other");
+    fs::create_dir(&other).unwrap();
+    let mut without = lab(&other, &scenario(r#"["srt"]"#, "1", 300));
+    let output = without.env("PATH", &other).output().unwrap();
+    println!("{}", said(&output));
+    let summary = summary(&other);
+    let absent = &summary["absent"][0];
+    assert_eq!(absent["queue"], "srt", "{summary}");
+    let reason = absent["reason"].as_str().unwrap();
+    assert!(reason.starts_with("not on this machine: "), "{reason}");
+    assert!(reason.contains("package srt-tools"), "{reason}");
+    assert_eq!(summary["cells"], Value::Array(Vec::new()));
+}

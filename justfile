@@ -28,7 +28,8 @@ gen: _gen
 
 _gen:
     mkdir -p target
-    cargo run --quiet -p bestby-bpf --example gen-abi >target/abi.rs
+    cargo build --quiet --workspace --example gen-abi
+    target/debug/examples/gen-abi >target/abi.rs
 
 # formats Rust and C
 fmt:
@@ -64,8 +65,8 @@ test-vm *FILTER:
     tests/vm/suite vm "$@"
 
 # lint and all tests; skipping a test is a failure
-test: lint
-    tests/vm/suite all
+test:
+    JUST='{{just_executable()}}' tests/vm/suite all
 
 # what .ci/run checks
 ci: test

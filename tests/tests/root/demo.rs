@@ -48,7 +48,7 @@ fn demo_counts_every_packet_once_and_leaves_nothing_but_its_files() {
     let [fifo, rules, marks] = report["runs"].as_array().unwrap().as_slice() else {
         panic!("not three runs: {report}")
     };
-    // What holds however busy the machine is; vm_icount_demo has the rest.
+    // What holds however busy the machine is; vm_icount/demo.rs has the rest.
     for run in [fifo, rules, marks] {
         let measures = &run["measures"];
         let count = |what: &str| measures[what].as_u64().unwrap();

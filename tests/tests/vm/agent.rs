@@ -157,7 +157,7 @@ fn an_upgrade_keeps_what_is_queued() {
                 queued > 0,
                 "nothing is queued: the test would prove nothing"
             );
-            for kind in ["bestby0b", "bestby0a", "bestby0b"] {
+            for kind in ["bestby0b", "bestby0a"] {
                 agent.ok("POST", "/v1/interfaces/v0/upgrade", None);
                 assert!(
                     root_qdisc(&lab.netns, "v0").contains(kind),
@@ -173,7 +173,7 @@ fn an_upgrade_keeps_what_is_queued() {
         assert_eq!(entered, left, "what was queued has left");
         assert_eq!(seen.len() as u64, left, "and has arrived");
         assert!(seen.is_sorted(), "in the order sent");
-        let lost = lost_in_changes(lab, 3);
+        let lost = lost_in_changes(lab, 2);
         assert!(
             lost.contains(&(sent - entered)),
             "{} packets never entered, the device dropped {lost:?}",
@@ -349,7 +349,7 @@ fn another_users_flood_of_signalling_costs_nobody_elses() {
                 }
             });
         };
-        for number in 0..20u64 {
+        for number in 0..5u64 {
             lab.netns.enter(flood);
             let mut packet = stun(100);
             packet[8..16].copy_from_slice(&number.to_ne_bytes());
@@ -359,7 +359,7 @@ fn another_users_flood_of_signalling_costs_nobody_elses() {
         wait_for("an empty queue", || {
             agent.stats()["interfaces"]["v0"]["queued"] == 0
         });
-        counter.expect_all(&(0..20).collect::<Vec<_>>());
+        counter.expect_all(&(0..5).collect::<Vec<_>>());
         let sessions = &agent.stats()["sessions"];
         assert_eq!(drops(&sessions["v0/control/uid-0"], "dropped"), 0);
         let theirs = &sessions["v0/control/uid-65534"];

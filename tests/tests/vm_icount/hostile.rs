@@ -331,7 +331,6 @@ fn shares(mode: &str) -> Vec<(&'static str, f64)> {
         for (name, attack) in ATTACKS {
             measure(name, attack);
         }
-        println!("{}", agent.stats());
         std::fs::write(
             cgroup_root().join("cgroup.procs"),
             std::process::id().to_string(),

@@ -26,7 +26,7 @@ use crate::{
     queue::{self, Installed, Told},
     records, run,
     sys::MILLI,
-    topology::{DEVICE, Path, RECEIVER},
+    topology::{DEVICE, Path, RECEIVER, Shape},
     traffic::{
         Schedule,
         media::{self, Parameters},
@@ -177,7 +177,12 @@ impl Demo {
     /// Makes the runs, one after the other, and leaves `demo.json` and each one's records.
     pub fn measure(&self) -> Result<()> {
         let schedule = media::schedule(&self.parameters(), self.seconds, SEED)?;
-        let path = Path::new(DELAY).context("building the path")?;
+        let shape = Shape {
+            delay: DELAY,
+            loss: 0.0,
+            router: false,
+        };
+        let path = Path::build(shape).context("building the path")?;
         let runs = Queue::ALL
             .into_iter()
             .map(|queue| self.run(queue, &path, &schedule))

@@ -27,8 +27,6 @@ pub mod stall;
 pub(crate) mod tests;
 mod whole;
 
-use std::fmt;
-
 pub use drops::{FalseDrops, Fate, false_drops};
 use serde::{Deserialize, Serialize};
 
@@ -138,42 +136,10 @@ pub struct ClassBound {
     pub whole_packets: bool,
 }
 
-/// What is known of a bound, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tightness {
-    /// No schedule may reach it, nor if packets might be interrupted.
-    Loose,
-    /// A schedule that interrupts packets reaches it.
-    Interrupted,
-    /// A schedule of whole packets does.
-    Whole,
-}
-
-impl fmt::Display for Tightness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Loose => "loose",
-            Self::Interrupted => "interrupts packets",
-            Self::Whole => "whole packets",
-        })
-    }
-}
-
-impl ClassBound {
-    /// How near to what is possible it is.
-    pub fn tightness(&self) -> Tightness {
-        match (self.exact, self.whole_packets) {
-            (false, _) => Tightness::Loose,
-            (true, false) => Tightness::Interrupted,
-            (true, true) => Tightness::Whole,
-        }
-    }
-}
-
 /// The clairvoyant bound of one schedule on one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
-    /// See [`Bound::is_current`].
+    /// Of how it was worked out.
     #[serde(default)]
     pub version: u32,
     /// The link it holds for.
@@ -187,11 +153,6 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Whether it was worked out as it would be now; else a kept one is to be made anew.
-    pub fn is_current(&self) -> bool {
-        self.version == VERSION
-    }
-
     /// The bound of one class.
     pub fn class(&self, class: Class) -> &ClassBound {
         match class {

@@ -172,5 +172,5 @@ pub fn render(memory: &Memory) -> String {
 /// What must hold of it.
 pub(super) fn target(memory: &Memory) -> Target {
     let what = "memory of one interface, MiB".to_owned();
-    Target::at_most(what, memory.bytes() as f64 / MIB, 32.0)
+    Target::at_most(what, memory.bytes() as f64 / MIB, 40.0)
 }

@@ -514,15 +514,7 @@ impl Queue<'_> {
         let idle = now.saturating_sub(self.link.burst);
         self.link_next = self.link_next.max(idle) + self.link.transmission(bytes) + 1;
         let packet = &self.schedule.packets[index];
-        let record = Record {
-            class: packet.class,
-            stream: packet.stream,
-            last: packet.last,
-            sequence: index as u32,
-            adu: packet.adu,
-            created: packet.at,
-            deadline: packet.at + packet.lifetime,
-        };
+        let record = Record::of(packet, index as u32, packet.at);
         let at = now + self.link.owd;
         Some(Arrival { record, at })
     }

@@ -228,16 +228,7 @@ fn send(fd: RawFd, schedule: &Schedule, start: u64) -> Result<(Sent, u64)> {
         let length = (packet.wire_bytes - DCCP_HEADERS).max(wire::RECORD as u32);
         debug_assert!(length <= packet.wire_bytes - HEADERS);
         let payload = &mut buffer[..length as usize];
-        wire::Record {
-            class: packet.class,
-            stream: packet.stream,
-            last: packet.last,
-            sequence: sequence as u32,
-            adu: packet.adu,
-            created,
-            deadline: created + packet.lifetime,
-        }
-        .write(payload);
+        wire::Record::of(packet, sequence as u32, created).write(payload);
         // SAFETY: the buffer is live and its length is what is passed.
         let result = unsafe {
             libc::send(

@@ -41,7 +41,7 @@ use crate::{
     sys::{self, MILLI, SECOND},
     topology::{self, Path},
     traffic::{
-        HEADERS, Packet, Schedule,
+        HEADERS, Schedule,
         receiver::Arrival,
         sender::{Marking, Sender, Sent},
         wire::Record,
@@ -107,7 +107,7 @@ impl<'a> Outlet<'a> {
         let packet = &self.schedule.packets[waiting.sequence as usize];
         let mut buffer = [0; 2048];
         let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
-        record(packet, waiting.sequence, waiting.created).write(payload);
+        Record::of(packet, waiting.sequence, waiting.created).write(payload);
         let port = PORT + packet.class as u16;
         self.socket
             .send_to(payload, (topology::RECEIVER, port))
@@ -361,18 +361,6 @@ fn open() -> Result<UdpSocket> {
     let socket = UdpSocket::bind("0.0.0.0:0").context("binding a socket")?;
     socket.set_nonblocking(true)?;
     Ok(socket)
-}
-
-fn record(packet: &Packet, sequence: u32, created: u64) -> Record {
-    Record {
-        class: packet.class,
-        stream: packet.stream,
-        last: packet.last,
-        sequence,
-        adu: packet.adu,
-        created,
-        deadline: created + packet.lifetime,
-    }
 }
 
 /// Greets the receiver, so that it knows where reports go, and takes the first RTT, ns,

@@ -168,16 +168,7 @@ impl Sender {
             sent.latest = sent.latest.max(began - created.min(began));
 
             let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
-            Record {
-                class: packet.class,
-                stream: packet.stream,
-                last: packet.last,
-                sequence: sequence as u32,
-                adu: packet.adu,
-                created,
-                deadline,
-            }
-            .write(payload);
+            Record::of(packet, sequence as u32, created).write(payload);
             let mut meta = Meta::default();
             if self.marking.mark {
                 let mut metadata = Metadata::new()

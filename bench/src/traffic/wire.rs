@@ -10,7 +10,7 @@
 //! | 28..36 | deadline, ns of CLOCK_MONOTONIC |
 //! | 36..40 | magic |
 
-use super::Class;
+use super::{Class, Packet};
 
 /// Bytes of a record.
 pub const RECORD: usize = 40;
@@ -36,6 +36,19 @@ pub struct Record {
 }
 
 impl Record {
+    /// Of a packet that is created at `created`, ns of CLOCK_MONOTONIC.
+    pub fn of(packet: &Packet, sequence: u32, created: u64) -> Self {
+        Self {
+            class: packet.class,
+            stream: packet.stream,
+            last: packet.last,
+            sequence,
+            adu: packet.adu,
+            created,
+            deadline: created + packet.lifetime,
+        }
+    }
+
     /// Writes the record into the first [`RECORD`] bytes of `payload`.
     pub fn write(&self, payload: &mut [u8]) {
         let payload_type = match self.class {

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 /// Where a program of bestby is: told by tests/vm/suite, else beside the test program.
 ///
 /// # Panics
@@ -28,6 +30,16 @@ pub fn lab(scenario: &Path, out: &Path) -> Command {
     let mut command = Command::new(binary("bestby-lab"));
     command.arg("run").arg(scenario).arg("--out").arg(out);
     command
+}
+
+/// The first run of a cell of a scenario, judged.
+///
+/// # Panics
+/// Without it.
+pub fn run(out: &Path, scenario: &str, cell: &str) -> Value {
+    let file = out.join(scenario).join(cell).join("run-0.json");
+    let text = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    serde_json::from_slice(&text).unwrap()
 }
 
 /// What a program wrote, standard output first.

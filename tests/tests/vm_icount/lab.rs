@@ -6,7 +6,6 @@ use bestby_tests::{
     program::{self, succeed},
     require,
 };
-use serde_json::Value;
 
 const SENT_OVER: &str = r#"
 seconds = 1
@@ -39,8 +38,7 @@ fn a_line_that_stalls_has_an_agent_of_its_own() {
     succeed(lab.arg(directory.join("stall.toml")));
 
     for scenario in ["path", "stall"] {
-        let file = out.join(scenario).join("bestby-qdisc-triage/run-0.json");
-        let run: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let run = program::run(&out, scenario, "bestby-qdisc-triage");
         let [sent, on_time] = [0, 1].map(|at| run["audio"][at].as_u64().unwrap());
         // What the line held while it stood is late.
         assert!(on_time > 0 && on_time <= sent, "{run}");

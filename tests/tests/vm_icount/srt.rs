@@ -32,17 +32,9 @@ fn lab(directory: &Path, text: &str) -> Command {
     program::lab(&file, &directory.join("out"))
 }
 
-fn summary(directory: &Path) -> Value {
-    let file = fs::read_to_string(directory.join("out/summary.json")).unwrap();
-    let summary: Value = serde_json::from_str(&file).unwrap();
-    summary["scenarios"][0].clone()
-}
-
-/// The measures of the one run of a cell.
-fn measures<'a>(summary: &'a Value, cell: &str) -> &'a Value {
-    let cells = summary["cells"].as_array().unwrap();
-    let cell = cells.iter().find(|c| c["id"] == cell);
-    &cell.unwrap_or_else(|| panic!("no {}", summary["cells"]))["runs"][0]["measures"]
+/// The one run of a cell.
+fn measures(directory: &Path, cell: &str) -> Value {
+    program::run(&directory.join("out"), "short", cell)
 }
 
 fn count(of: &Value, what: &str) -> u64 {
@@ -58,9 +50,8 @@ fn srt_carries_what_fits_and_drops_what_does_not() {
     let directory = directory.path();
     let text = scenario(r#"["srt", "srt paced"]"#, "[0.5, 2]", 300);
     succeed(&mut lab(directory, &text));
-    let summary = summary(directory);
     for queue in ["srt", "srt-paced"] {
-        let light = measures(&summary, &format!("load=0.5_{queue}"));
+        let light = &measures(directory, &format!("load=0.5_{queue}"));
         let srt = &light["srt"];
         println!("{queue} at load 0.5: {light}");
         // The last report, and so each count, may be 20 packets old.
@@ -75,7 +66,7 @@ fn srt_carries_what_fits_and_drops_what_does_not() {
         assert_eq!(count(srt, "sender_dropped"), 0, "{light}");
         assert_eq!(light["frames"][0], light["frames"][1], "late: {light}");
 
-        let heavy = measures(&summary, &format!("load=2_{queue}"));
+        let heavy = &measures(directory, &format!("load=2_{queue}"));
         println!("{queue} at load 2: {heavy}");
         // Its sender drops what is older than 1020 ms, and sends what is not, of use or not.
         assert!(count(&heavy["srt"], "sender_dropped") > 0, "{heavy}");
@@ -84,7 +75,7 @@ fn srt_carries_what_fits_and_drops_what_does_not() {
     }
     // Only one of the two is told the link's rate.
     let limit = |queue: &str| {
-        let measures = measures(&summary, &format!("load=0.5_{queue}"));
+        let measures = measures(directory, &format!("load=0.5_{queue}"));
         count(&measures["srt"], "max_bandwidth")
     };
     assert_eq!(limit("srt"), 125_000_000);
@@ -120,11 +111,8 @@ fn what_srt_lacks_or_cannot_do_is_said() {
     let mut without = lab(&other, &scenario(r#"["srt"]"#, "1", 300));
     let output = without.env("PATH", &other).output().unwrap();
     println!("{}", said(&output));
-    let summary = summary(&other);
-    let absent = &summary["absent"][0];
-    assert_eq!(absent["queue"], "srt", "{summary}");
-    let reason = absent["reason"].as_str().unwrap();
+    let reason = fs::read_to_string(other.join("out/short/srt/run-0.absent")).unwrap();
     assert!(reason.starts_with("not on this machine: "), "{reason}");
     assert!(reason.contains("package srt-tools"), "{reason}");
-    assert_eq!(summary["cells"], Value::Array(Vec::new()));
+    assert!(!other.join("out/short/srt/run-0.json").exists());
 }

@@ -140,15 +140,15 @@ def ahead(series, found):
     among_all = lambda c: behind(c) and c.decides.test and c.decides.among_all < SIGNIFICANCE
     words = (
         f"In {cells(lambda c: c.other_is_better)} of {cells(lambda c: True)} cells another queue's mean is better "
-        f"than that of {series.ours}: in audio on time where that differs by more than {EQUAL_AUDIO} points and by more than "
-        "chance, else in complete frames."
+        f"than that of {series.ours}: in audio on time where that differs by more than {EQUAL_AUDIO} points and by "
+        "more than chance, else in complete frames."
     )
     if not tests:
         return words + " With one run of each nothing can be told from chance."
     return words + (
         f" In {cells(lambda c: behind(c) and c.decides.test)} of them by more than chance in a test of its own "
-        f"(paired t-test, p < 5 %), in {cells(among_all)} also among all {tests} tests (Holm). If no two queues differed, up to "
-        f"{tests * SIGNIFICANCE / 2:.1f} of so many tests would still be against {series.ours}."
+        f"(paired t-test, p < 5 %), in {cells(among_all)} also among all {tests} tests (Holm). If no two queues "
+        f"differed, up to {tests * SIGNIFICANCE / 2:.1f} of so many tests would still be against {series.ours}."
     )
 
 

@@ -458,6 +458,17 @@ impl Bed {
         self.send(kick)
     }
 
+    /// Waits until nothing is queued: a backlog goes a few packets at a time, slowly on a busy host.
+    pub(crate) fn wait_until_empty(&self) {
+        for _ in 0..6_000 {
+            if self.instance(0).queued == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("{} packets are queued", self.instance(0).queued);
+    }
+
     /// Sequence numbers of all packets that arrive until none came for a while. Looks are counted, not time: a
     /// machine that stood still meanwhile has not looked.
     pub(crate) fn drain(&self) -> Vec<u32> {

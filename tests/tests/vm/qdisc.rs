@@ -313,9 +313,10 @@ fn after_a_stall_the_first_packet_out_is_fresh_and_the_backlog_is_gone() {
         std::thread::sleep(Duration::from_millis(400));
         let kick = lab.open_link(&Packet {
             priority: 7,
-            deadline: now_ns() + 30 * SECOND,
+            deadline: now_ns() + 60 * SECOND,
             ..Packet::default()
         });
+        lab.wait_until_empty();
         assert_eq!(lab.drain(), [kick], "method {method}");
         let c = lab.rule(1);
         assert_eq!((c.queued, c.sent_stale, dropped(&c)), (0, 0, 3_000));

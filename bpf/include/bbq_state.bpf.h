@@ -37,8 +37,7 @@
  */
 #define BBQ_WORK 3000 /* of a dequeue */
 #define BBQ_WORK_ENQUEUE 2600
-#define BBQ_WORK_FREE \
-	760 /* a packet is freed: three by a dequeue, for four took 5,062 instructions */
+#define BBQ_WORK_FREE 760 /* a packet is freed; four of them took 5,062 instructions */
 #define BBQ_WORK_DROP 350 /* an ADU is taken out of its list */
 #define BBQ_WORK_EVICT (BBQ_WORK_DROP + BBQ_WORK_FREE)
 #define BBQ_WORK_ROOM (BBQ_WORK_EVICT + 250) /* of an enqueue, kept for one eviction */

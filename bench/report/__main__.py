@@ -45,6 +45,8 @@ def show(series, chosen):
             yield from tables.against(series, chosen.columns, chosen.against)
         else:
             yield from tables.by_place(series, chosen.columns)
+    elif series.ours is None:
+        raise Refused(f"no queue of bestby is among those of {series.name}")
     elif chosen.across:
         yield from tables.best(series, chosen.across)
     else:
@@ -62,8 +64,8 @@ def main():
             print(page.write(chosen.directory))
             return
         for series in Series.read_all(chosen.place):
-            if len(some := series.only([word for word in chosen.only.split(",") if word]).runs):
-                print("\n".join(show(Series(series.said, some), chosen)))
+            some = series.only([word for word in chosen.only.split(",") if word])
+            print("\n".join(show(some, chosen)))
     except Refused as refused:
         sys.exit(f"report: {refused}")
 

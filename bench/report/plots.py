@@ -51,12 +51,8 @@ def panels(series, label):
         for number, queue in enumerate(queues):
             # bestby's is drawn last, on top, and thicker.
             style = 0 if queue == series.ours else 1 + number
-            found = [
-                estimate(cell.values(label))
-                if (cell := series.cells.get(((*group[:at], value, *group[at:]) if names else (), queue)))
-                else None
-                for value in values
-            ]
+            places = [(*group[:at], value, *group[at:]) if names else () for value in values]
+            found = [(cell := series.cell(place, queue)) and estimate(cell.values(label)) for place in places]
             known = [(x, e.mean, e.half or 0) for x, e in enumerate(found) if e]
             if known:
                 x, y, half = zip(*known)
@@ -76,10 +72,8 @@ def panels(series, label):
         panel.set_xticks(range(len(values)), values)
         panel.set_xlabel(series.axes[at].head() if names else "")
         panel.set_ylim(bottom=0)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(len(labels), 4), frameon=False
-    )
+    keys = dict(pair for panel in axes.flat for pair in zip(*reversed(panel.get_legend_handles_labels())))
+    figure.legend(keys.values(), keys, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=4, frameon=False)
     figure.tight_layout()
     return svg(figure)
 
@@ -99,13 +93,15 @@ def gain(series):
         if any(cell.place == place for cell in cells) and series.cell(place, series.ours)
     ]
     of = lambda label, cells: mean([mean(cell.values(label)) for cell in cells])
+    if not places or tightest <= 1:
+        return None
     bars = []
     for queue in series.queues:
         found = [series.cell(place, queue) for place in places]
         if all(found) and all(cell.values("audio %") and cell.values("frames of bound %") for cell in found):
             stale = sum(sum(cell.values("stale")) for cell in found)
             bars.append((queue, of("audio %", found), of("frames of bound %", found), stale))
-    if len(bars) < 2 or tightest <= 1:
+    if len(bars) < 2:
         return None
     bars.sort(key=lambda bar: bar[2])
     figure = Figure(figsize=(8, 0.9 + 0.36 * len(bars)), facecolor="white")

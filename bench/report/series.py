@@ -6,6 +6,7 @@ axes and queues, the file that was run, and kernel, commit, machine, seed and co
 """
 
 import json
+import sys
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -67,9 +68,13 @@ class Series:
         """Reads a file that `bestby-lab run` wrote."""
         try:
             said = json.loads(pl.read_parquet_metadata(file)["series"])
-            return cls(said, pl.read_parquet(file))
+            runs = pl.read_parquet(file)
         except (OSError, KeyError, ValueError, pl.exceptions.PolarsError) as error:
             raise Refused(f"{file} is not what `bestby-lab run` writes: {error}") from error
+        if not len(runs):
+            why = "; ".join(absent["reason"] for absent in said["absent"]) or "all of them failed"
+            raise Refused(f"{file} holds no run: {why}")
+        return cls(said, runs)
 
     @classmethod
     def read_all(cls, place):
@@ -78,7 +83,17 @@ class Series:
         files = [place] if place.is_file() else sorted([*place.glob("*/runs.parquet"), *place.glob("*.parquet")])
         if not files:
             raise Refused(f"no runs are in {place}: give what `bestby-lab run` was given as --out, or a .parquet file")
-        return [cls.read(file) for file in files]
+        found, refused = [], []
+        for file in files:
+            try:
+                found.append(cls.read(file))
+            except Refused as error:
+                refused.append(str(error))
+        if not found:
+            raise Refused("; ".join(refused))
+        for words in refused:
+            print(f"report: {words}", file=sys.stderr)
+        return found
 
     @property
     def name(self):
@@ -141,7 +156,10 @@ class Series:
         wanted = pl.any_horizontal(
             [pl.col(column).str.contains(word, literal=True) for word in words for column in ("cell", "queue")]
         )
-        return Series(self.said, self.runs.filter(wanted))
+        some = self.runs.filter(wanted)
+        if not len(some):
+            raise Refused(f"no cell of {self.name} has {' or '.join(words)} in its place or queue")
+        return Series(self.said, some)
 
     def at(self, place):
         """`load 2, owd 75 ms`; the scenario's name where there is one place only."""

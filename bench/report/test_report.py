@@ -145,12 +145,28 @@ def test_page_says_what_the_runs_say_and_needs_nothing_else():
         assert outside not in text, outside
 
 
+@pytest.mark.parametrize("name", ["quick", "errors-rtt", "sfdps-dccp"])
+def test_page_is_written_with_or_without_a_bound_and_names_every_queue(name, tmp_path):
+    place = tmp_path / name
+    place.mkdir()
+    (place / "runs.parquet").write_bytes((RUNS / f"{name}.parquet").read_bytes())
+    (tmp_path / "none").mkdir()
+    said = pl.read_parquet_metadata(RUNS / f"{name}.parquet")
+    pl.DataFrame().write_parquet(tmp_path / "none" / "runs.parquet", metadata={"series": said["series"]})
+    text = page.write(tmp_path).read_text()
+    picture = text.partition("<svg")[2].partition("</svg>")[0]
+    for queue in Series.read(place / "runs.parquet").queues:
+        assert f">{queue}</text>" in picture, queue
+    assert (place / "gain.svg").exists() is (name != "sfdps-dccp")
+
+
 def test_wrong_names_are_refused_with_those_there_are(tmp_path):
     made = two_axes()
     for call, known in [
         (lambda: tables.by_place(made, "audio %,fps"), "frames of bound %"),
         (lambda: tables.across(made, "", "loss"), "owd"),
         (lambda: tables.against(made, "", "cake"), "pfifo 32"),
+        (lambda: made.only(["owd=9"]), "owd=9"),
         (lambda: Series.read_all(tmp_path), str(tmp_path)),
     ]:
         with pytest.raises(Refused, match=known):
@@ -158,6 +174,10 @@ def test_wrong_names_are_refused_with_those_there_are(tmp_path):
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     with pytest.raises(Refused, match="cut"):
         Series.read_all(tmp_path)
+
+
+def test_kept_runs_are_there():
+    assert len(list(RUNS.glob("*.parquet"))) >= 15
 
 
 @pytest.mark.parametrize("file", sorted(RUNS.glob("*.parquet")), ids=lambda file: file.stem)

@@ -89,22 +89,27 @@ bench-core *ARGS: build
 
 # the lab's quick profile in virtual time; ends with the page's path
 bench *ARGS: build
-    target/release/bestby-lab run --vm --if-changed anew --out target/bench/quick "$@" bench/scenarios/quick.toml
+    #!/bin/sh
+    set -eu
+    status=0
+    target/release/bestby-lab run --vm --if-changed anew --out target/bench/quick "$@" bench/scenarios/quick.toml || status=$?
     '{{python}}' -m report page target/bench/quick
+    exit $status
 
 # tables and pages of results: `./dev report --help`
 report *ARGS:
     '{{python}}' -m report "$@"
 
 # all scenarios with the papers' repetitions: half a day to a day on two cores; interrupted, it goes on
-bench-full *ARGS: build
+bench-full: build
     #!/bin/sh
     set -eu
+    status=0 run='target/release/bestby-lab run --vm --out target/bench/full'
     # DCCP left the kernel after 6.15.
-    target/release/bestby-lab run --vm --kernel 6.12 --out target/bench/full "$@" bench/scenarios/sfdps-dccp.toml
-    set -- "$@" $(ls bench/scenarios/*.toml | grep -v /sfdps-dccp)
-    target/release/bestby-lab run --vm --out target/bench/full "$@"
+    $run --kernel 6.12 bench/scenarios/sfdps-dccp.toml || status=$?
+    $run $(ls bench/scenarios/*.toml | grep -v -e /sfdps-dccp -e /simulated) || status=$?
     '{{python}}' -m report page target/bench/full
+    exit $status
 
 # what this machine can do
 doctor *ARGS: build

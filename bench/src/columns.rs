@@ -96,7 +96,8 @@ impl Columns {
             open.close()?;
         }
         group.close()?;
-        writer.close()?;
+        // Before it gets its name: what has it is whole.
+        writer.into_inner()?.sync_all()?;
         Ok(())
     }
 

@@ -30,7 +30,7 @@ pub struct Options {
           value_parser = ["newest", "6.12", "6.1"])]
     pub kernel: String,
     /// Results' directory; finished runs in it are not made again.
-    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    #[arg(long, value_name = "DIR", default_value = "target/lab")]
     pub out: PathBuf,
     /// Runs of each cell, instead of the scenarios' `repetitions`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]

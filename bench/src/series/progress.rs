@@ -70,8 +70,10 @@ impl<'a> Progress<'a> {
         let name = format!("{scenario} {cell} run {}", job.number);
         match outcome {
             Outcome::Made(mut run, packets) => {
-                let judged = self.judge.complete(job, &mut run, &packets);
-                judged.with_context(|| format!("judging {name}"))?;
+                // Its packets stay: the next start judges them again.
+                if let Err(error) = self.judge.complete(job, &mut run, &packets) {
+                    return self.failed(&position, &name, &format!("judging it: {error:#}"));
+                }
                 store.keep(job, &run)?;
                 say!("{position} {name}: {}", describe(&run));
                 self.in_a_row = 0;
@@ -82,24 +84,27 @@ impl<'a> Progress<'a> {
                     say!("{position} {queue}: {why}");
                 }
             }
-            Outcome::Failed(why) => {
-                say!("{position} {name} failed");
-                note!("{name}: {why}");
-                self.failed += 1;
-                self.in_a_row += 1;
-                ensure!(
-                    self.in_a_row < FAILURES_IN_A_ROW,
-                    "{} runs in a row failed, the last with the words above: the series ends \
-                     here, and goes on when it is started again",
-                    self.in_a_row
-                );
-            }
+            Outcome::Failed(why) => self.failed(&position, &name, &why)?,
         }
         if self.written.elapsed() > WRITTEN_EVERY {
             let (store, scenario, series) = self.open.of(job)?;
             result::write(store, scenario, series)?;
             self.written = Instant::now();
         }
+        Ok(())
+    }
+
+    fn failed(&mut self, position: &str, name: &str, why: &str) -> Result<()> {
+        say!("{position} {name} failed");
+        note!("{name}: {why}");
+        self.failed += 1;
+        self.in_a_row += 1;
+        ensure!(
+            self.in_a_row < FAILURES_IN_A_ROW,
+            "{} runs in a row failed, the last with the words above: the series ends here, and \
+             goes on when it is started again",
+            self.in_a_row
+        );
         Ok(())
     }
 

@@ -62,7 +62,7 @@ pub(super) struct Series {
     /// Size and time of the programs that were measured: a commit does not name what
     /// was built from changed files.
     programs: BTreeMap<String, String>,
-    /// Runs of each cell as last asked for.
+    /// Runs of each cell, the most that was asked for.
     pub(super) repetitions: u32,
 }
 
@@ -142,6 +142,7 @@ impl Store {
                 (None, _) => {
                     let new = std::mem::replace(&mut series.provenance, old.provenance);
                     series.provenance.add(&new.commands);
+                    series.repetitions = series.repetitions.max(old.repetitions);
                 }
                 (Some(what), IfChanged::Refuse) => bail!(
                     "{} holds runs of another series: {what}. They are not mixed: give another \

@@ -167,7 +167,8 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
 	}
-	if (before->source == p->source &&
+	/* The source first: who finds that of an ADU which another CPU begins finds its number, too. */
+	if (*(volatile __u32 *)&before->source == p->source &&
 	    bb_adu_known(before, bb_number_before(bb_head_number(head)), p)) {
 		*which = at ^ 1;
 		if (!p->rtp)
@@ -198,10 +199,11 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	}
 	bytes = last->first_ns && !(s->flags & BB_STREAM_ALONE) ? last->bytes : 0;
 	*(volatile __u16 *)&adu->number = bb_head_number(next);
-	adu->first_ns = p->now;
-	adu->source = p->source;
+	*(volatile __u64 *)&adu->first_ns = p->now;
 	adu->bytes = 0;
 	adu->dead = 0;
+	/* Last, see bb_frame_place: only volatile stores keep their order. */
+	*(volatile __u32 *)&adu->source = p->source;
 	if (!__sync_bool_compare_and_swap(&s->head, head, next)) {
 		head = *(volatile __u64 *)&s->head;
 		*which = bb_head_which(head);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_meets_what_runs() {
+    fn adopt_keeps_runtime_changes_and_reload_undoes_them() {
         let mut book = Book::default();
         let entry = |id, rule: FlowRule, file: Option<&FlowRule>| Entry {
             id,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_come_together_get_different_ids() {
+    fn rules_of_one_request_get_different_ids() {
         let max = u16::try_from(abi::BB_MAX_RULES - 1).unwrap();
         // After a restart: the highest id is in use, and which ids were freed is not known any more.
         let mut book = Book::adopt(vec![(
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_rest_and_are_never_given_twice() {
+    fn freed_and_busy_ids_are_not_given_to_the_next_rule() {
         let mut book = Book::default();
         let a = allocate(&mut book, |_| false).unwrap();
         book.replace(vec![Entry {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ids_can_be_used() {
+    fn last_free_id_is_given_and_none_after_it() {
         let mut book = Book::default();
         let mut list = Vec::new();
         for n in 1..abi::BB_MAX_RULES {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_rules_come_back_in_order() {
+    fn adopted_rules_come_back_in_order() {
         let kept = |order, name| Kept {
             order,
             rule: rule(name, 1),

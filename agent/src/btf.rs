@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_session_has_its_place() {
+    fn layout_of_sessions_has_each_field_at_its_offset() {
         let bytes = section(bestby_bpf::MAPS);
         let layout = Btf::parse(&bytes).unwrap().declared("bb_sessions").unwrap();
         let find = |path: &str| layout.iter().find(|f| f.path == path).unwrap();
@@ -297,8 +297,7 @@ mod tests {
         assert_eq!(difference(&wants, &wants), None);
         let said = difference(&is, &wants).unwrap();
         assert!(
-            said.contains("value.key.turn (4 bytes at byte")
-                && said.contains("wants value.key.user"),
+            said.contains("value.key.turn") && said.contains("value.key.user"),
             "{said}"
         );
         assert_ne!(fingerprint(&is), fingerprint(&wants));
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_without_types_and_bytes_that_are_no_btf_have_no_layout() {
+    fn untyped_map_and_malformed_btf_have_no_layout() {
         let bytes = section(bestby_bpf::MAPS);
         assert_eq!(Btf::parse(&bytes).unwrap().declared("bb_events"), None);
         assert_eq!(Btf::parse(&bytes).unwrap().declared("nonesuch"), None);
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_have_layouts_too() {
+    fn every_map_of_the_qdisc_has_a_layout() {
         let bytes = section(bestby_bpf::QDISC);
         let btf = Btf::parse(&bytes).unwrap();
         for (map, _) in bestby_bpf::qdisc_sizes(10, 1) {

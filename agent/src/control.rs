@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_paths() {
+    fn percent_encoded_name_is_decoded_and_malformed_one_refused() {
         assert_eq!(decoded("eth0%2E10").unwrap(), "eth0.10");
         assert!(decoded("a%2").is_err());
         assert!(decoded("%ff").is_err());

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases() {
+    fn kernel_release_gives_major_and_minor_version() {
         assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
         assert_eq!(version("7.2-rc1"), Some((7, 2)));
         assert_eq!(version("x"), None);

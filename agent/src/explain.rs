@@ -439,36 +439,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_description_leaves_open_is_said_where_it_applies() {
+    fn note_tells_what_the_description_leaves_open() {
         let of = |text: &str, mark, flow, forwarded_marks| {
             notes(&text.parse().unwrap(), mark, flow, forwarded_marks).join(" ")
         };
         let said = of("udp 10.0.0.2:5004", false, "audio", false);
-        assert!(said.contains("handshakes are signalling"), "{said}");
         assert!(
-            said.contains("application data is what flow rule \"audio\" says"),
+            said.contains("signalling") && said.contains("\"audio\""),
             "{said}"
         );
         let said = of("udp 10.0.0.2:5004", false, NO_RULE, false);
-        assert!(said.contains("application data is plain traffic"), "{said}");
+        assert!(said.contains("plain"), "{said}");
         for other in ["udp 10.0.0.2:5004 rtp 111", "tcp 10.0.0.2:80"] {
             assert_eq!(of(other, false, "audio", false), "", "{other}");
         }
         let said = of("tcp 10.0.0.2:80", true, "audio", false);
-        assert!(
-            said.starts_with("Of a forwarded packet this mark is not believed"),
-            "{said}"
-        );
+        assert!(said.contains("false"), "{said}");
         let said = of("udp 10.0.0.2:80", true, "audio", true);
         assert!(
-            said.starts_with("The mark counts on forwarded packets, too"),
+            said.contains("true") && !said.contains("signalling"),
             "{said}"
         );
-        assert!(!said.contains("signalling"), "{said}");
     }
 
     #[test]
-    fn marks_say_what_they_say() {
+    fn mark_gives_lifetime_and_priority() {
         let relative = abi::BB_MARK_RELATIVE | 800 | 2 << abi::BB_MARK_PRIORITY_SHIFT;
         let given = from_mark(0xb000_0000 | relative, 0xf000_0000, 77);
         assert_eq!(

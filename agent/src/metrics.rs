@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_is_there() {
+    fn metrics_text_has_each_kind_of_counter() {
         let mut stats = Stats::default();
         let mut counters = Counters {
             packets_in: 5,

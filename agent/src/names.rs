@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_mount() {
+    fn cgroup2_mount_point_is_found_and_unescaped() {
         let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /a\\040b cgroup2 rw 0 0\n";
         assert_eq!(mount_points(text).next(), Some(PathBuf::from("/a b")));
         assert_eq!(mount_points("proc /proc proc rw 0 0\n").next(), None);

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_may_lack_something_is_an_error() {
+    fn interrupted_or_failed_dump_is_an_error() {
         let message = |kind: u16, flags: u16, body: &[u8]| {
             let length = u32::try_from(16 + body.len()).unwrap();
             let mut bytes = length.to_ne_bytes().to_vec();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_round_trip() {
+    fn encoded_attributes_read_back_equal() {
         let all = vec![(1, c_string("htb")), (2, vec![1, 2, 3, 4, 5])];
         assert_eq!(attributes(&encode(&all)), all);
         assert_eq!(text(find(&all, 1).unwrap()), "htb");

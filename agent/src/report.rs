@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_have_the_names_of_the_api() {
+    fn session_of_each_kind_has_its_api_name() {
         let session = |kind: u32, addr: &str, prefix, hash| abi::bb_session {
             way: abi::bb_way {
                 tag: 1,

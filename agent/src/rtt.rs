@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn several_sockets_count_as_their_minimum_and_their_newest() {
+    fn merged_rtt_is_the_least_and_as_old_as_the_newest() {
         let one = merged(None, rtt(40, 3), NOW).expect("new");
         let two = merged(Some(one), rtt(20, 5), NOW).expect("smaller");
         assert_eq!(
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_go_before_sock_diag() {
+    fn recent_sample_outranks_sock_diag() {
         let sampled = |windows_ago| abi::bb_rtt {
             window: (NOW >> abi::BB_RTT_WINDOW_SHIFT) - windows_ago,
             ..rtt(80, 9)
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_not_the_end_of_a_dump() {
+    fn dump_that_ends_in_an_error_is_an_error() {
         let message = |kind: u16, code: i32| {
             let mut bytes = 36_u32.to_ne_bytes().to_vec();
             bytes.extend(kind.to_ne_bytes());

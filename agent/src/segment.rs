@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_into_a_device_name() {
+    fn device_names_have_at_most_15_bytes() {
         for name in names(u32::MAX) {
             assert!(name.len() <= 15, "{name}");
         }

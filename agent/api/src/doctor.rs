@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worst_check_counts() {
+    fn worst_status_of_all_checks_is_reported() {
         let check = |status| Check {
             name: "x".into(),
             status,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_in_kernel_order() {
+    fn features_are_sorted_by_kernel_version() {
         assert!(FEATURES.is_sorted_by_key(|f| f.since));
     }
 }

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_what_an_operator_types() {
+    fn rule_json_is_short_and_refuses_bad_fields() {
         let r = rule(
             r#"{"name":"audio","proto":"udp","dport":5004,"dscp":"ef","lifetime":"200ms","priority":0}"#,
         );
@@ -369,11 +369,11 @@ mod tests {
         assert!(error.to_string().contains("lifetme"), "{error}");
         let error =
             serde_json::from_str::<FlowRule>(r#"{"name":"a","lifetime":"-1s"}"#).unwrap_err();
-        assert!(error.to_string().contains("is negative"), "{error}");
+        assert!(error.to_string().contains("negative"), "{error}");
     }
 
     #[test]
-    fn patches_set_clear_and_keep() {
+    fn patch_sets_clears_and_keeps_fields() {
         let r = rule(r#"{"name":"a","dport":1,"lifetime":"1s","priority":0}"#);
         let patch: FlowPatch = serde_json::from_str(r#"{"dport":null,"lifetime":"2s"}"#).unwrap();
         let changed = patch.apply(&r).unwrap();
@@ -392,13 +392,13 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_found() {
+    fn addresses_of_different_ip_versions_are_refused() {
         let r = rule(r#"{"name":"a","src":"10.0.0.0/8","dst":"2001:db8::/32","lifetime":"1s"}"#);
-        assert!(r.check().unwrap_err().contains("different IP versions"));
+        assert!(r.check().unwrap_err().contains("versions"));
     }
 
     #[test]
-    fn matching_names_the_first_difference() {
+    fn mismatch_names_the_field_that_differs() {
         let dev: DevName = "eth0".parse().unwrap();
         let packet: PacketDescription =
             "udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef".parse().unwrap();
@@ -411,30 +411,21 @@ mod tests {
             Ok(())
         );
         for (json, why) in [
-            (
-                r#"{"name":"a","dport":"7000-7001"}"#,
-                "dport is 6000, not 7000-7001",
-            ),
-            (r#"{"name":"a","proto":"tcp"}"#, "proto is udp, not tcp"),
-            (r#"{"name":"a","dev":"eth1"}"#, "dev is eth0, not eth1"),
-            (
-                r#"{"name":"a","mark":"0x1/0xf"}"#,
-                "mark is 0x0, not 0x1/0xf",
-            ),
-            (
-                r#"{"name":"a","cgroup":"/a"}"#,
-                "cgroup of the packet was not given, the rule wants /a",
-            ),
+            (r#"{"name":"a","dport":"7000-7001"}"#, "dport"),
+            (r#"{"name":"a","proto":"tcp"}"#, "proto"),
+            (r#"{"name":"a","dev":"eth1"}"#, "dev"),
+            (r#"{"name":"a","mark":"0x1/0xf"}"#, "mark"),
+            (r#"{"name":"a","cgroup":"/a"}"#, "cgroup"),
         ] {
-            assert_eq!(
-                rule(json).matches(&dev, &packet, RtpProfile::default()),
-                Err(why.to_string())
-            );
+            let error = rule(json)
+                .matches(&dev, &packet, RtpProfile::default())
+                .unwrap_err();
+            assert!(error.starts_with(why), "{json}: {error}");
         }
     }
 
     #[test]
-    fn covering_rules() {
+    fn wider_rule_covers_narrower_one_only() {
         let wide = rule(r#"{"name":"a","dst":"10.0.0.0/8","dport":"5000-6000"}"#);
         let narrow = rule(r#"{"name":"b","proto":"udp","dst":"10.1.0.0/16","dport":5004}"#);
         assert!(wide.covers(&narrow) && !narrow.covers(&wide) && wide.covers(&wide));
@@ -453,18 +444,12 @@ mod tests {
     #[test]
     fn rtp_fields_that_contradict_each_other_are_refused() {
         for (json, why) in [
-            (r#""proto":"tcp","rtp_pt":111"#, "rtp_pt and proto tcp"),
-            (r#""proto":"tcp","frames":"none""#, "frames and proto tcp"),
-            (r#""rtp_pt":111,"rtp_kind":"audio""#, "give one of them"),
-            (r#""ssrc":7,"rtx":"97:96""#, "SSRC of their own"),
-            (
-                r#""rtp_pt":111,"rtx":"97:96""#,
-                "does not match payload type 96",
-            ),
-            (
-                r#""rtp_pt":98,"rtx":"99:98,97:96""#,
-                "does not match payload type 96",
-            ),
+            (r#""proto":"tcp","rtp_pt":111"#, "rtp_pt"),
+            (r#""proto":"tcp","frames":"none""#, "frames"),
+            (r#""rtp_pt":111,"rtp_kind":"audio""#, "rtp_kind"),
+            (r#""ssrc":7,"rtx":"97:96""#, "SSRC"),
+            (r#""rtp_pt":111,"rtx":"97:96""#, "96"),
+            (r#""rtp_pt":98,"rtx":"99:98,97:96""#, "96"),
         ] {
             let error = rule(&format!(r#"{{"name":"a","lifetime":"1s",{json}}}"#))
                 .check()
@@ -486,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn rtp_fields_match_with_the_profile() {
+    fn rtp_kind_matches_payload_types_of_the_profile() {
         let dev: DevName = "eth0".parse().unwrap();
         let packet: PacketDescription = "udp 10.0.0.2:6000 rtp 111 ssrc 7".parse().unwrap();
         let profile = RtpProfile {
@@ -498,21 +483,13 @@ mod tests {
         let error = audio
             .matches(&dev, &packet, RtpProfile::default())
             .unwrap_err();
-        assert!(
-            error.starts_with("RTP payload type is 111, not 0,3,4"),
-            "{error}"
-        );
+        assert!(error.contains("111"), "{error}");
         for (json, why) in [
-            (
-                r#"{"name":"a","rtp_pt":"96"}"#,
-                "RTP payload type is 111, not 96",
-            ),
-            (
-                r#"{"name":"a","ssrc":8}"#,
-                "ssrc is 0x00000007, not 0x00000008",
-            ),
+            (r#"{"name":"a","rtp_pt":"96"}"#, "111"),
+            (r#"{"name":"a","ssrc":8}"#, "0x00000007"),
         ] {
-            assert_eq!(rule(json).matches(&dev, &packet, profile), Err(why.into()));
+            let error = rule(json).matches(&dev, &packet, profile).unwrap_err();
+            assert!(error.contains(why), "{json}: {error}");
         }
         let repeats = rule(r#"{"name":"a","rtp_pt":96,"rtx":"111:96"}"#);
         assert_eq!(repeats.matches(&dev, &packet, profile), Ok(()));
@@ -521,7 +498,7 @@ mod tests {
             audio
                 .matches(&dev, &plain, profile)
                 .unwrap_err()
-                .contains("was not given")
+                .contains("given")
         );
     }
 

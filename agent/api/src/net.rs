@@ -393,7 +393,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn prefixes() {
+    fn prefix_contains_its_addresses_only() {
         let p: Prefix = "10.1.0.0/16".parse().unwrap();
         assert!(p.contains("10.1.2.3".parse().unwrap()));
         assert!(p.contains("::ffff:10.1.2.3".parse().unwrap()));
@@ -417,11 +417,12 @@ mod tests {
                 .unwrap()
                 .contains("1.2.3.4".parse().unwrap())
         );
+    }
+
+    #[test]
+    fn malformed_prefix_is_refused() {
         let error = "10.0.0.1/24".parse::<Prefix>().unwrap_err();
-        assert!(
-            error.problem.contains("say 10.0.0.0/24 or 10.0.0.1/32"),
-            "{error}"
-        );
+        assert!(error.problem.contains("10.0.0.0/24"), "{error}");
         for bad in [
             "",
             "10.0.0.0/33",
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn ports() {
+    fn port_range_is_read_and_malformed_one_refused() {
         let r: PortRange = "5004-5010".parse().unwrap();
         assert_eq!((r.first(), r.last()), (5004, 5010));
         assert_eq!("7-7".parse::<PortRange>().unwrap().to_string(), "7");
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn dscp_names_and_numbers() {
+    fn dscp_name_or_number_is_read_and_others_refused() {
         for (text, value) in [
             ("EF", 46),
             ("af41", 34),
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn marks() {
+    fn mark_matches_masked_bits_and_malformed_one_is_refused() {
         let m: MarkMask = "0x10/0xff".parse().unwrap();
         assert!(m.matches(0xab10) && !m.matches(0x11));
         assert_eq!("16".parse::<MarkMask>().unwrap().to_string(), "0x10");
@@ -488,7 +489,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prefix_round_trip(addr: IpAddr, len in 0u8..=128) {
+        fn printed_prefix_parses_to_same_prefix(addr: IpAddr, len in 0u8..=128) {
             let bits = if addr.is_ipv4() { 32 } else { 128 };
             let p = Prefix::new(masked(addr, len.min(bits)), len.min(bits)).unwrap();
             prop_assert_eq!(p.to_string().parse::<Prefix>().unwrap(), p);
@@ -496,25 +497,25 @@ mod tests {
         }
 
         #[test]
-        fn port_round_trip(a in 1u16.., b in 1u16..) {
+        fn printed_port_range_parses_to_same_range(a in 1u16.., b in 1u16..) {
             let r = PortRange::new(a.min(b), a.max(b)).unwrap();
             prop_assert_eq!(r.to_string().parse::<PortRange>().unwrap(), r);
         }
 
         #[test]
-        fn dscp_round_trip(v in 0u8..64) {
+        fn printed_dscp_parses_to_same_dscp(v in 0u8..64) {
             let d = Dscp::new(v).unwrap();
             prop_assert_eq!(d.to_string().parse::<Dscp>().unwrap(), d);
         }
 
         #[test]
-        fn mark_round_trip(value: u32, mask in 1u32..) {
+        fn printed_mark_parses_to_same_mark(value: u32, mask in 1u32..) {
             let m = MarkMask::new(value & mask, mask).unwrap();
             prop_assert_eq!(m.to_string().parse::<MarkMask>().unwrap(), m);
         }
 
         #[test]
-        fn never_panics(text in "\\PC{0,40}") {
+        fn parsing_any_text_never_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<Prefix>();
             let _ = text.parse::<PortRange>();
             let _ = text.parse::<Dscp>();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_numbers() {
+    fn quantity_splits_into_number_and_unit_or_is_refused() {
         let q = Quantity::split("1.5ms").unwrap();
         assert_eq!((q.times(1_000_000, 1), q.unit), (1_500_000, "ms"));
         assert_eq!(Quantity::split("10").unwrap().times(1, 8), 1);

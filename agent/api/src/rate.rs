@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_units() {
+    fn rate_is_read_in_every_unit() {
         for (text, bytes) in [
             ("10mbit", 1_250_000),
             ("253kbit", 31_625),
@@ -116,19 +116,19 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_a_reason() {
+    fn malformed_rate_is_refused() {
         for (text, reason) in [
-            ("0mbit", "too small"),
+            ("0mbit", "small"),
             ("-1mbit", "negative"),
-            ("NaNmbit", "does not begin"),
-            ("1e9mbit", "not a unit"),
-            ("10", "no unit"),
-            ("10mbps", "not a unit"),
-            ("10mbit extra", "not a unit"),
-            ("1001gbit", "too large"),
-            ("999999999999999gbit", "too large"),
-            ("99999999999999999999999gbit", "too many digits"),
-            ("", "does not begin"),
+            ("NaNmbit", "decimal"),
+            ("1e9mbit", "e9mbit"),
+            ("10", "unit"),
+            ("10mbps", "mbps"),
+            ("10mbit extra", "extra"),
+            ("1001gbit", "large"),
+            ("999999999999999gbit", "large"),
+            ("99999999999999999999999gbit", "digits"),
+            ("", "decimal"),
         ] {
             let error = text.parse::<Rate>().unwrap_err();
             assert!(error.problem.contains(reason), "{text}: {error}");
@@ -138,13 +138,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(bytes in 125u64..=125_000_000_000) {
+        fn printed_rate_parses_to_same_rate(bytes in 125u64..=125_000_000_000) {
             let rate = Rate::from_bytes_per_s(bytes).unwrap();
             prop_assert_eq!(rate.to_string().parse::<Rate>().unwrap(), rate);
         }
 
         #[test]
-        fn never_panics(text in "\\PC{0,40}") {
+        fn parsing_any_text_never_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<Rate>();
         }
     }

@@ -330,16 +330,16 @@ mod tests {
             "111"
         );
         for (bad, why) in [
-            ("200", "payload type 200 is not 0..127"),
-            ("128", "payload type 128 is not 0..127"),
-            ("111,200", "payload type 200 is not 0..127"),
-            ("99999999999999999999", "is not 0..127"),
-            ("", "\"\" is not a payload type"),
-            ("96,", "\"\" is not a payload type"),
-            ("-1", "is not a payload type"),
-            ("96-98", "is not a payload type"),
-            ("opus", "is not a payload type"),
-            ("96,96", "names 96 twice"),
+            ("200", "200"),
+            ("128", "128"),
+            ("111,200", "200"),
+            ("99999999999999999999", "0..127"),
+            ("", "\"\""),
+            ("96,", "\"\""),
+            ("-1", "\"-1\""),
+            ("96-98", "\"96-98\""),
+            ("opus", "\"opus\""),
+            ("96,96", "twice"),
         ] {
             let error = bad.parse::<PayloadTypes>().unwrap_err();
             assert!(error.problem.contains(why), "{bad}: {error}");
@@ -365,13 +365,13 @@ mod tests {
         assert_eq!(rtx.pairs(), [(97, Some(96)), (99, None)]);
         assert_eq!(rtx.to_string(), "97:96,99");
         for (bad, why) in [
-            ("97:97", "cannot retransmit itself"),
-            ("97:96,97:98", "97 is there twice"),
-            ("97:200", "payload type 200 is not 0..127"),
-            ("97:", "is not a payload type"),
-            (":96", "is not a payload type"),
-            ("1:2:3", "is not a payload type"),
-            ("1,2,3,4,5", "more than 4 entries"),
+            ("97:97", "itself"),
+            ("97:96,97:98", "twice"),
+            ("97:200", "200"),
+            ("97:", "payload"),
+            (":96", "payload"),
+            ("1:2:3", "payload"),
+            ("1,2,3,4,5", "4"),
         ] {
             let error = bad.parse::<Retransmissions>().unwrap_err();
             assert!(error.problem.contains(why), "{bad}: {error}");
@@ -394,19 +394,19 @@ mod tests {
             let (audio, video) = (audio.parse().ok(), video.parse().ok());
             RtpProfile { audio, video }.check().unwrap_err()
         };
-        assert!(wrong("96", "96").contains("96 is named as audio and as video"));
-        assert!(wrong("111", "0").contains("0 is audio (RFC 3551)"));
-        assert!(wrong("34", "96").contains("34 is video (RFC 3551)"));
+        assert!(wrong("96", "96").contains("96"));
+        assert!(wrong("111", "0").contains("is audio"));
+        assert!(wrong("34", "96").contains("is video"));
     }
 
     #[test]
-    fn payloads_say_payload_type_and_ssrc() {
+    fn payload_gives_its_type_and_ssrc_or_is_refused() {
         let read = parse_payload("80ef0001000000a012345678ff").unwrap();
         assert_eq!(read, (111, Ssrc(0x1234_5678)));
         for (bad, why) in [
             ("80ef", "shorter"),
             ("80ef0001000000a01234567", "shorter"),
-            ("16ef0001000000a012345678", "first byte is 0x16"),
+            ("16ef0001000000a012345678", "0x16"),
             ("80c80001000000a012345678", "RTCP"),
             ("zz", "hexadecimal"),
         ] {
@@ -417,14 +417,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(bits in 1u128.., ssrc: u32) {
+        fn printed_payload_types_and_ssrc_parse_to_same_values(bits in 1u128.., ssrc: u32) {
             let types = PayloadTypes(bits);
             prop_assert_eq!(types.to_string().parse::<PayloadTypes>().unwrap(), types);
             prop_assert_eq!(Ssrc(ssrc).to_string().parse::<Ssrc>().unwrap(), Ssrc(ssrc));
         }
 
         #[test]
-        fn never_panics(text in "\\PC{0,40}") {
+        fn parsing_any_text_never_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<PayloadTypes>();
             let _ = text.parse::<Ssrc>();
             let _ = text.parse::<Retransmissions>();

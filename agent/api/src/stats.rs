@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stats_have_the_documented_shape() {
+    fn stats_json_has_the_documented_keys() {
         let mut stats = Stats::default();
         stats.flows.insert(
             "-".into(),

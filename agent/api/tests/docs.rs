@@ -33,7 +33,7 @@ fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
 }
 
 #[test]
-fn c_compiles_without_a_warning() {
+fn c_of_metadata_md_compiles_without_a_warning() {
     for block in blocks(&doc("metadata.md"), "c") {
         for standard in ["gnu99", "gnu17"] {
             let mut cc = Command::new("cc")
@@ -62,7 +62,7 @@ fn c_compiles_without_a_warning() {
 }
 
 #[test]
-fn configuration_is_accepted() {
+fn configuration_of_operating_md_is_accepted() {
     for block in blocks(&doc("operating.md"), "toml") {
         let config = Config::parse(block, "operating.md").unwrap();
         assert!(!config.flows.is_empty() && config.warnings().is_empty());
@@ -79,7 +79,7 @@ fn configuration_is_accepted() {
 }
 
 #[test]
-fn kernel_table_is_that_of_the_code() {
+fn kernel_table_of_operating_md_equals_the_code_s() {
     let mut table = String::new();
     for f in FEATURES {
         let (major, minor) = f.since;
@@ -106,7 +106,7 @@ fn kernel_table_is_that_of_the_code() {
 }
 
 #[test]
-fn default_priority_tables_are_those_of_the_code() {
+fn priority_tables_of_metadata_md_equal_the_defaults() {
     let text = doc("metadata.md");
     let row = |start: &str| -> Vec<String> {
         let line = text.lines().find(|l| l.starts_with(start)).unwrap();
@@ -154,7 +154,7 @@ fn default_priority_tables_are_those_of_the_code() {
 }
 
 #[test]
-fn marks_of_the_guide_mean_what_it_says() {
+fn marks_of_metadata_md_decode_as_described() {
     use bestby::{Expiry, Lifetime, Magic, Mark, Treatment};
     let text = doc("metadata.md");
     for (bits, ms, priority, treatment, adu) in [

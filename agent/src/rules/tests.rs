@@ -170,7 +170,7 @@ proptest! {
 
     /// The compiled search finds the rule that going through the list would find.
     #[test]
-    fn like_the_naive_matcher(
+    fn search_finds_the_rule_that_a_linear_scan_finds(
         rules in prop::collection::vec(rule(), 0..12),
         packets in prop::collection::vec(packet(), 1..20),
         dev in 1u8..3,
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn prefixes_are_exactly_the_range(a in 1u16.., b in 1u16.., p in any::<u16>()) {
+    fn prefixes_of_a_port_range_match_its_ports_only(a in 1u16.., b in 1u16.., p in any::<u16>()) {
         let range = PortRange::new(a.min(b), a.max(b)).unwrap();
         let prefixes = range.prefixes();
         prop_assert!(prefixes.len() <= 30);
@@ -205,7 +205,7 @@ proptest! {
 }
 
 #[test]
-fn the_whole_range_is_one_prefix_less_port_zero() {
+fn port_range_has_the_fewest_prefixes() {
     assert_eq!(PortRange::new(1, 65535).unwrap().prefixes().len(), 16);
     assert_eq!(
         PortRange::new(5004, 5004).unwrap().prefixes(),
@@ -215,19 +215,17 @@ fn the_whole_range_is_one_prefix_less_port_zero() {
 }
 
 #[test]
-fn too_many_shapes_are_refused_with_an_explanation() {
+fn rule_of_too_many_shapes_is_refused() {
     let mut rule = FlowRule::new("wide".parse().unwrap());
     rule.sport = PortRange::new(1, 65534);
     rule.dport = PortRange::new(1, 65534);
     let error = compile(&[(1, &rule)], profile(), &Host).unwrap_err();
-    assert!(
-        error.message.contains("\"wide\"") && error.hint.contains("power of two"),
-        "{error}"
-    );
+    assert_eq!(error.status, 400);
+    assert!(error.message.contains("\"wide\""), "{error}");
 }
 
 #[test]
-fn a_rule_for_what_does_not_exist_waits() {
+fn rule_for_a_missing_interface_waits() {
     let mut rule = FlowRule::new("later".parse().unwrap());
     rule.dev = Some("wlan0".parse().unwrap());
     let compiled = compile(&[(7, &rule)], profile(), &Host).unwrap();
@@ -291,7 +289,7 @@ fn an_ssrc_of_zero_matches_rtp_packets_only() {
 }
 
 #[test]
-fn rules_without_rtp_fields_leave_the_classifier_its_short_way() {
+fn rules_without_rtp_fields_compile_without_rtp() {
     let rule: FlowRule =
         serde_json::from_str(r#"{"name":"s","dport":5,"rtx":"97:96","lifetime":"1s"}"#).unwrap();
     let compiled = compile(&[(1, &rule)], profile(), &Host).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bestby_api::{Check, CheckStatus, Doctor, FEATURES};
+use bestby_api::{Check, CheckStatus, Doctor, FEATURES, kernel_version};
 use libbpf_rs::btf::{Btf, types};
 
 use crate::attach;
@@ -23,12 +23,6 @@ fn check(
     }
 }
 
-/// `6.18.44-x` → (6, 18).
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
 fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
@@ -36,7 +30,7 @@ fn mib(bytes: u64) -> String {
 impl Datapath {
     fn kernel_checks(&self, checks: &mut Vec<Check>) {
         let release = kernel_release();
-        let running = version(&release);
+        let running = kernel_version(&release);
         let btf = Btf::from_vmlinux().ok();
         let has = |name: &str| {
             btf.as_ref()
@@ -309,17 +303,5 @@ impl Datapath {
         self.loaded_checks(&mut checks);
         self.surprises(&mut checks);
         Doctor { checks }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernel_release_gives_major_and_minor_version() {
-        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
-        assert_eq!(version("7.2-rc1"), Some((7, 2)));
-        assert_eq!(version("x"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bestby_api::{Check, CheckStatus, Doctor, FEATURES, Status, path};
+use bestby_api::{Check, CheckStatus, Doctor, FEATURES, Status, kernel_version, path};
 
 use crate::client::Client;
 use crate::failure::Failure;
@@ -35,12 +35,6 @@ pub(crate) async fn status(client: &Client, output: &Output) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// `6.18.5-amd64` -> (6, 18).
-fn release_number(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 /// What can be said when no agent answers.
 pub(crate) fn without_agent(message: String, hint: String, release: &str) -> Doctor {
     let mut checks = vec![Check {
@@ -49,7 +43,7 @@ pub(crate) fn without_agent(message: String, hint: String, release: &str) -> Doc
         detail: message,
         hint,
     }];
-    let running = release_number(release);
+    let running = kernel_version(release);
     for feature in FEATURES {
         let (major, minor) = feature.since;
         let new_enough = running.is_some_and(|r| r >= feature.since);
@@ -116,16 +110,4 @@ pub(crate) fn render_status(s: &Status) -> String {
     row("interfaces", s.interfaces.to_string());
     row("flow rules", s.flows.to_string());
     table.render()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases() {
-        assert_eq!(release_number("6.18.5-amd64"), Some((6, 18)));
-        assert_eq!(release_number("7.2-rc1"), Some((7, 2)));
-        assert_eq!(release_number(""), None);
-    }
 }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_put_together_from_pieces() {
+    fn event_split_between_reads_is_put_together() {
         let event = serde_json::json!({
             "time_ns": 1, "unix_ns": 2, "dev": "eth0", "flow": "a", "session": "eth0/10.0.0.2", "reason": "stale",
             "priority": 3, "age_ns": 0, "late_ns": 5, "adu": 0, "len": 100, "observe": false, "suppressed": 0

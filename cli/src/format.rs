@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
+    fn time_is_printed_with_three_digits_and_its_unit() {
         for (ns, text) in [
             (0, "0s"),
             (999, "999ns"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn size_and_rate_are_printed_with_their_unit() {
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_540), "1.5 kB");
         assert_eq!(bytes(u64::MAX), "18446744.0 TB");

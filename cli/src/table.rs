@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn aligns_and_leaves_no_trailing_spaces() {
+    fn table_aligns_columns_without_trailing_spaces() {
         let mut t = Table::new(&["NAME", ">COUNT", "NOTE"]);
         t.row(vec!["a".into(), 5.into(), "".into()]);
         t.row(vec!["longer".into(), 12_345_678.into(), "x".into()]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_columns_go() {
+    fn column_of_zeros_is_left_out() {
         let mut t = Table::new(&["A", ">B", ">C"]);
         t.row(vec!["x".into(), 0.into(), 0.into()]);
         let t = t.without_empty(&["B"]);

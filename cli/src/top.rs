@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_rates_and_what_drops_first() {
+    fn top_shows_rates_with_the_largest_drops_first() {
         let start = Instant::now();
         let mut view = View::new(stats(1), start);
         view.update(stats(3), start + Duration::from_secs(2));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_intervals_and_counters() {
+    fn rate_over_no_time_or_of_a_new_agent_is_0() {
         // The first picture has nothing to compare with; a new agent begins at 0.
         assert!(
             rates(&stats(1).flows, &stats(1).flows, 0.0)
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn tiny_terminals_do_not_break_it() {
+    fn top_draws_on_a_terminal_of_any_size() {
         for (width, height) in [(1, 1), (10, 3), (300, 2)] {
             let view = View::new(stats(1), Instant::now());
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_short() {
+    fn rate_is_rounded_to_two_decimals_at_most() {
         for (bytes, text) in [
             (1, "8bit"),
             (31_625, "253.0kbit"),

@@ -44,17 +44,14 @@ fn http(status: &str, body: &str) -> &'static str {
 }
 
 #[test]
-fn without_an_agent_it_says_how_to_start_one() {
+fn command_without_an_agent_fails_and_names_systemctl() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("no.sock");
     let output = bestby(&["--socket", socket.to_str().unwrap(), "stats"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(text.contains(socket.to_str().unwrap()), "{text}");
-    assert!(
-        text.contains("systemctl start bestbyd") && text.contains("no such socket"),
-        "{text}"
-    );
+    assert!(text.contains("systemctl start bestbyd"), "{text}");
 
     // A socket that nobody listens to any more.
     drop(UnixListener::bind(&socket).unwrap());
@@ -69,13 +66,13 @@ fn without_an_agent_it_says_how_to_start_one() {
         json["error"]["message"]
             .as_str()
             .unwrap()
-            .contains("nobody listens"),
+            .contains("listens"),
         "{text}"
     );
 }
 
 #[test]
-fn doctor_works_without_an_agent_and_fails() {
+fn doctor_without_an_agent_prints_checks_and_fails() {
     let output = bestby(&["--socket", "/nonexistent/socket", "--json", "doctor"]);
     assert_eq!(output.status.code(), Some(1));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -84,7 +81,7 @@ fn doctor_works_without_an_agent_and_fails() {
 }
 
 #[test]
-fn refusals_are_passed_on() {
+fn refusal_of_the_agent_is_printed_and_exits_with_1() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let body = r#"{"error":{"message":"cannot attach to eth9: no such interface","hint":"ip link shows them"}}"#;
@@ -115,17 +112,11 @@ fn refusals_are_passed_on() {
 }
 
 #[test]
-fn strange_answers_are_failures() {
+fn malformed_answer_of_the_agent_exits_with_1() {
     for (answer, says) in [
-        (http("200 OK", "{}"), "missing field"),
-        (
-            http("200 OK", "not json"),
-            "not what this bestby understands",
-        ),
-        (
-            http("500 Internal Server Error", "oops"),
-            "500 Internal Server Error without saying why",
-        ),
+        (http("200 OK", "{}"), "missing"),
+        (http("200 OK", "not json"), "understands"),
+        (http("500 Internal Server Error", "oops"), "500"),
         ("SSH-2.0-OpenSSH_9.9\r\n", "failed"),
         ("", "failed"),
     ] {
@@ -144,7 +135,7 @@ fn strange_answers_are_failures() {
 }
 
 #[test]
-fn names_in_paths_are_encoded() {
+fn name_in_the_request_path_is_percent_encoded() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let agent = agent(
@@ -171,7 +162,7 @@ fn names_in_paths_are_encoded() {
 }
 
 #[test]
-fn events_stream_until_the_agent_ends() {
+fn events_are_printed_until_the_agent_ends() {
     let event = r#"{"time_ns":1,"unix_ns":2,"dev":"eth0","flow":"a","session":"eth0/x","reason":"adu","priority":3,"age_ns":0,"late_ns":-5,"adu":0,"len":9,"observe":false,"suppressed":0}"#;
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
@@ -184,11 +175,11 @@ fn events_stream_until_the_agent_ends() {
         format!("{event}\n{event}\n")
     );
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("ended the stream"));
+    assert!(stderr(&output).contains("ended"));
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_2() {
     for args in [
         &["flow", "add", "a"][..],
         &["flow", "add", "a", "--lifetime", "none"],
@@ -203,7 +194,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn configuration_is_checked_without_an_agent() {
+fn config_check_without_an_agent_names_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("b.toml");
     std::fs::write(&file, "[[flow]]\nname = \"a\"\nlifetime = \"-1s\"\n").unwrap();
@@ -211,18 +202,15 @@ fn configuration_is_checked_without_an_agent() {
     let output = bestby(&["config", "check", name]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        text.starts_with(&format!("{name}:3: [[flow]] \"a\": lifetime")),
-        "{text}"
-    );
+    assert!(text.starts_with(&format!("{name}:3:")), "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");
     std::fs::write(&file, "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\n").unwrap();
     assert_eq!(bestby(&["config", "check", name]).status.code(), Some(0));
     for (strange, says) in [
-        ("/nonexistent", "cannot read"),
-        ("/dev/zero", "too large"),
-        ("/", "cannot read"),
-        (env!("CARGO_BIN_EXE_bestby"), "valid UTF-8"),
+        ("/nonexistent", "read"),
+        ("/dev/zero", "large"),
+        ("/", "read"),
+        (env!("CARGO_BIN_EXE_bestby"), "UTF-8"),
     ] {
         let output = bestby(&["config", "check", strange]);
         assert_eq!(output.status.code(), Some(1));
@@ -231,7 +219,7 @@ fn configuration_is_checked_without_an_agent() {
 }
 
 #[test]
-fn a_closed_pipe_ends_it_quietly() {
+fn closed_pipe_ends_the_command_without_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("b.toml");
     // More than a pipe holds, so that the write fails for certain.

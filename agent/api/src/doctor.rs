@@ -72,6 +72,12 @@ impl Doctor {
     }
 }
 
+/// `6.18.44-x` -> (6, 18).
+pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// One row of the kernel table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
@@ -144,6 +150,13 @@ mod tests {
             checks: vec![check(CheckStatus::Warn), check(CheckStatus::Ok)],
         };
         assert_eq!(doctor.worst(), CheckStatus::Warn);
+    }
+
+    #[test]
+    fn kernel_release_gives_major_and_minor_version() {
+        assert_eq!(kernel_version("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(kernel_version("7.2-rc1"), Some((7, 2)));
+        assert_eq!(kernel_version("x"), None);
     }
 
     #[test]

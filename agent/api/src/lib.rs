@@ -33,7 +33,7 @@ pub use config::{
     AgentConfig, Config, ConfigError, Document, DscpTable, MAX_COMBINATIONS, MAX_KEYS, MarkMagic,
     PeerConfig, SoPriorityTable,
 };
-pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status};
+pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version};
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
 pub use http::{Done, ErrorBody, ErrorDetail, path};

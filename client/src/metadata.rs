@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_checked() {
+    fn priority_and_adu_id_out_of_range_are_refused() {
         assert_eq!(Priority::new(7).unwrap().get(), 7);
         assert_eq!(Priority::new(8), Err(ValueError::Priority(8)));
         assert_eq!(Priority::default().get(), 3);

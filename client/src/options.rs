@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_read_in_the_order_of_the_header() {
+    fn socket_stats_are_read_in_the_order_of_the_header() {
         let mut bytes = [0; SocketStats::BYTES];
         for (n, word) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
             *word = (n as u64 + 1).to_ne_bytes();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_cover_the_payload() {
+    fn segments_joined_are_the_payload() {
         let payload: Vec<u8> = (0..=255).collect();
         for size in [0, 1, 100, 255, 256, 257, u16::MAX] {
             let parts: Vec<_> = Packet::new(&payload)

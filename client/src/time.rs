@@ -136,33 +136,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_and_deadlines_share_a_clock() {
+    fn deadline_from_an_instant_equals_one_from_a_duration() {
         for offset in [
             Duration::ZERO,
             Duration::from_millis(1),
             Duration::from_secs(3600),
         ] {
-            let instant = Instant::now() + offset;
-            let deadline = Deadline::from_instant(instant);
-            let again = Deadline::after(instant.saturating_duration_since(Instant::now()));
-            assert!(
-                deadline.0.abs_diff(again.0) < 50_000_000,
-                "{offset:?}: {deadline:?} {again:?}"
-            );
+            let before = Deadline::after(offset);
+            let deadline = Deadline::from_instant(Instant::now() + offset);
+            let after = Deadline::after(offset);
+            assert!(before <= deadline && deadline <= after, "{offset:?}");
         }
         let past = Instant::now() - Duration::from_millis(5);
         assert_eq!(Deadline::from_instant(past).remaining(), None);
     }
 
     #[test]
-    fn extremes_saturate() {
+    fn deadline_of_extreme_time_saturates() {
         assert_eq!(Deadline::after(Duration::MAX).as_monotonic_ns(), u64::MAX);
         assert_eq!(Deadline::from_monotonic_ns(0).as_monotonic_ns(), 1);
         assert_eq!(Lifetime::MAX.from(u64::MAX - 1).as_monotonic_ns(), u64::MAX);
     }
 
     #[test]
-    fn lifetime_bounds() {
+    fn lifetime_outside_1_ns_to_131_s_is_refused() {
         assert_eq!(
             Lifetime::new(Duration::from_nanos(1)).unwrap().as_nanos(),
             1

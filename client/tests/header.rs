@@ -230,7 +230,7 @@ fn check(compiler: &str, flags: &[&str]) {
 }
 
 #[test]
-fn c99() {
+fn header_in_c99_encodes_as_the_crate() {
     check(
         &env::var("CC").unwrap_or_else(|_| "cc".to_owned()),
         &["-std=c99"],
@@ -238,7 +238,7 @@ fn c99() {
 }
 
 #[test]
-fn cxx11() {
+fn header_in_cxx11_encodes_as_the_crate() {
     let flags = ["-std=c++11", "-xc++"];
     match env::var("CXX") {
         Ok(compiler) => check(&compiler, &flags),

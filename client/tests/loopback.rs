@@ -40,7 +40,7 @@ fn full_metadata() -> Metadata {
 }
 
 #[test]
-fn auto_sends_whatever_this_host_has() {
+fn auto_form_sends_on_any_host() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let (receiver, to) = receiver(address);
         let sender = Sender::auto(UdpSocket::bind(address).unwrap());
@@ -59,7 +59,7 @@ fn auto_sends_whatever_this_host_has() {
 
 /// SO_TXTIME needs no privilege, and loopback has no qdisc that would hold the packet.
 #[test]
-fn tx_time_form_sends() {
+fn tx_time_form_sends_any_deadline_and_priority() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let (receiver, to) = receiver(address);
         let sender = Sender::tx_time(UdpSocket::bind(address).unwrap(), true).unwrap();
@@ -88,7 +88,7 @@ fn tx_time_form_sends() {
 
 /// The kernel has another errno for them: EOPNOTSUPP.
 #[test]
-fn unix_sockets_say_not_active_too() {
+fn stats_of_a_unix_socket_are_not_active() {
     let (_peer, socket) = UnixDatagram::pair().unwrap();
     match SocketOptions::of(&socket).stats() {
         Ok(_) => assert!(bestby::is_active()),
@@ -100,7 +100,7 @@ fn unix_sockets_say_not_active_too() {
 }
 
 #[test]
-fn batches_keep_order_and_destinations() {
+fn batch_keeps_order_and_destinations() {
     let (odd, odd_at) = receiver("127.0.0.1:0");
     let (even, even_at) = receiver("127.0.0.1:0");
     let sender = Sender::auto(UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -124,7 +124,7 @@ fn batches_keep_order_and_destinations() {
 }
 
 #[test]
-fn a_bad_packet_does_not_hide_those_before_it() {
+fn batch_with_a_bad_packet_sends_those_before_it() {
     let (receiver, to) = receiver("127.0.0.1:0");
     let sender = Sender::auto(UdpSocket::bind("127.0.0.1:0").unwrap());
     let big = vec![0; 66_000];
@@ -134,9 +134,9 @@ fn a_bad_packet_does_not_hide_those_before_it() {
         let sent = sender.send_batch(&packets);
         if bad_at == 0 {
             let error = sent.unwrap_err();
-            assert!(matches!(error, Error::Io { .. }), "{error}");
+            // EMSGSIZE
             assert!(
-                error.to_string().starts_with("sending: Message too long"),
+                matches!(&error, Error::Io { source, .. } if source.raw_os_error() == Some(90)),
                 "{error}"
             );
         } else {
@@ -156,7 +156,7 @@ fn a_bad_packet_does_not_hide_those_before_it() {
 }
 
 #[test]
-fn super_packets_are_cut() {
+fn super_packet_arrives_as_its_segments() {
     let (receiver, to) = receiver("127.0.0.1:0");
     let payload: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
     let packet = Packet::new(&payload)
@@ -184,7 +184,7 @@ fn super_packets_are_cut() {
 }
 
 #[test]
-fn impossible_super_packets_say_what_to_do() {
+fn super_packet_of_too_many_segments_is_refused() {
     let (receiver, to) = receiver("127.0.0.1:0");
     let sender = Sender::auto(UdpSocket::bind("127.0.0.1:0").unwrap());
     // 200 segments: more than any kernel takes.
@@ -209,7 +209,7 @@ fn impossible_super_packets_say_what_to_do() {
 }
 
 #[test]
-fn errors_of_the_socket_stay_the_socket_s() {
+fn socket_error_keeps_its_errno() {
     let sender = Sender::auto(UdpSocket::bind("127.0.0.1:0").unwrap());
     let error = sender.send(b"to nobody", &Metadata::new()).unwrap_err();
     assert!(
@@ -230,7 +230,7 @@ fn errors_of_the_socket_stay_the_socket_s() {
 
 /// Without bestby every option says so, with it every option works: never something between.
 #[test]
-fn options_agree_on_whether_bestby_is_active() {
+fn socket_options_agree_on_whether_bestby_is_active() {
     let udp = UdpSocket::bind("[::1]:0").unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -269,7 +269,7 @@ mod tokio_sockets {
     use super::*;
 
     #[tokio::test]
-    async fn packets_batches_and_super_packets() {
+    async fn tokio_sender_sends_packets_batches_and_super_packets() {
         let (receiver, to) = receiver("127.0.0.1:0");
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         for sender in [

@@ -42,7 +42,7 @@ proptest! {
     /// A deadline survives, rounded down by less than two units, wherever the clock stands
     /// and however late (within the range) the data path reads it.
     #[test]
-    fn deadlines_round_down(
+    fn deadline_is_rounded_down_by_less_than_two_units(
         metadata in fields(),
         now in clock(),
         ahead in -30 * SECOND..=65 * SECOND,
@@ -61,7 +61,7 @@ proptest! {
 
     /// However long ago a deadline passed, it never reads as one to come.
     #[test]
-    fn the_past_stays_past(now in clock(), ago in 1..u64::MAX, waited in 0..=30 * SECOND as u64) {
+    fn past_deadline_never_decodes_as_future(now in clock(), ago in 1..u64::MAX, waited in 0..=30 * SECOND as u64) {
         let metadata = Metadata::new().deadline(Deadline::from_monotonic_ns(now.saturating_sub(ago)));
         let mark = Mark::encode(&metadata, now, Magic::default()).unwrap();
         let read = mark.decode(now + waited, Magic::default()).unwrap();
@@ -71,7 +71,7 @@ proptest! {
 
     /// Too far ahead is an error, never a wrap.
     #[test]
-    fn the_far_future_is_refused(now in clock(), ahead in 65 * SECOND as u64 + 1..1u64 << 62) {
+    fn deadline_beyond_65_s_is_refused(now in clock(), ahead in 65 * SECOND as u64 + 1..1u64 << 62) {
         let metadata = Metadata::new().deadline(Deadline::from_monotonic_ns(now + ahead));
         prop_assert_eq!(
             Mark::encode(&metadata, now, Magic::default()),
@@ -81,7 +81,7 @@ proptest! {
 
     /// A lifetime is rounded down, but never to 0, and says nothing about the clock.
     #[test]
-    fn lifetimes_round_down_but_not_to_zero(
+    fn lifetime_is_rounded_down_but_not_to_0(
         metadata in fields(),
         now in clock(),
         ns in prop_oneof![1..3 * UNIT, 1..=131_000_000_000u64],
@@ -96,7 +96,7 @@ proptest! {
 
     /// Any 32 bits decode to something that encodes again to the same bits, or have no magic.
     #[test]
-    fn garbage_is_foreign_or_canonical(bits: u32, now in clock()) {
+    fn any_32_bits_are_foreign_or_encode_again_to_themselves(bits: u32, now in clock()) {
         let magic = Magic::default();
         match Mark::from_bits(bits).decode(now, magic) {
             None => prop_assert_ne!(bits >> 28, 0xB),
@@ -127,7 +127,7 @@ proptest! {
 
     /// Every bit of a custom magic is there, and marks of another magic are not ours.
     #[test]
-    fn custom_magic(metadata in fields(), mask in 1..16u32, value in 0..16u32, other in 0..16u32) {
+    fn mark_with_another_magic_is_foreign(metadata in fields(), mask in 1..16u32, value in 0..16u32, other in 0..16u32) {
         let (mask, value, other) = (mask << 28, value << 28 & mask << 28, other << 28 & mask << 28);
         let magic = Magic::new(value, mask).unwrap();
         let mark = Mark::encode(&metadata, 0, magic).unwrap();
@@ -140,7 +140,7 @@ proptest! {
 
 /// The layout itself, bit by bit (DESIGN §4.1).
 #[test]
-fn layout() {
+fn each_field_of_a_mark_has_its_documented_bits() {
     let encode = |metadata: Metadata, now| {
         Mark::encode(&metadata, now, Magic::default())
             .unwrap()

@@ -45,7 +45,7 @@ proptest! {
 
     /// What the sender meant is what the classifier reads, if it is within half a turn.
     #[test]
-    fn absolute_deadlines_come_back(
+    fn absolute_deadline_within_half_a_turn_is_read_exactly(
         now in HALF * UNIT..UPTIME,
         ahead in -(HALF as i64)..HALF as i64,
     ) {
@@ -56,7 +56,7 @@ proptest! {
 
     /// The same at every boundary: both times beside a wrap, and half a turn from it.
     #[test]
-    fn absolute_deadlines_come_back_beside_wraps(
+    fn absolute_deadline_beside_a_wrap_is_read_exactly(
         now in beside_a_wrap(),
         inside in 0..UNIT,
         ahead in prop_oneof![
@@ -72,7 +72,7 @@ proptest! {
 
     /// Just beyond half a turn, the other side is meant: never off by anything but a turn.
     #[test]
-    fn beyond_half_a_turn_the_nearest_is_taken(now in 2 * TURN * UNIT..UPTIME, time in 1..TURN) {
+    fn deadline_beyond_half_a_turn_is_read_as_the_nearest(now in 2 * TURN * UNIT..UPTIME, time in 1..TURN) {
         let mark = u32::try_from(time).expect("19 bits");
         let deadline = bbn_mark_deadline(mark, now);
         prop_assert_eq!(deadline / UNIT % TURN, time);
@@ -83,7 +83,7 @@ proptest! {
 
     /// Soon after boot "65 s ago" is before the clock's zero: past, but never "none".
     #[test]
-    fn deadlines_before_boot_are_past(now in 1..HALF * UNIT, time in 1..TURN) {
+    fn deadline_before_boot_is_past_but_not_none(now in 1..HALF * UNIT, time in 1..TURN) {
         let mark = u32::try_from(time).expect("19 bits");
         let deadline = bbn_mark_deadline(mark, now);
         prop_assert!(deadline > 0);
@@ -97,19 +97,19 @@ proptest! {
 
     /// A lifetime starts now, whatever the other fields say.
     #[test]
-    fn relative_marks_count_from_now(now in 0..UPTIME, time in 1..TURN, other in any::<u32>()) {
+    fn relative_deadline_counts_from_now(now in 0..UPTIME, time in 1..TURN, other in any::<u32>()) {
         let fields = other & !(BB_MARK_TIME_MASK | BB_MARK_RELATIVE);
         let mark = fields | BB_MARK_RELATIVE | u32::try_from(time).expect("19 bits");
         prop_assert_eq!(bbn_mark_deadline(mark, now), now + time * UNIT);
     }
 
     #[test]
-    fn time_zero_is_no_deadline(now in 0..UPTIME, other in any::<u32>()) {
+    fn mark_with_time_0_has_no_deadline(now in 0..UPTIME, other in any::<u32>()) {
         prop_assert_eq!(bbn_mark_deadline(other & !BB_MARK_TIME_MASK, now), 0);
     }
 
     #[test]
-    fn fields_do_not_touch_each_other(time in 0..TURN, priority in 0u32..8, treatment in 0u32..4, adu in 0u32..8, magic in 0u32..16) {
+    fn mark_fields_do_not_overlap(time in 0..TURN, priority in 0u32..8, treatment in 0u32..4, adu in 0u32..8, magic in 0u32..16) {
         let mark = u32::try_from(time).expect("19 bits")
             | priority << BB_MARK_PRIORITY_SHIFT
             | treatment << BB_MARK_TREATMENT_SHIFT
@@ -122,14 +122,14 @@ proptest! {
 
     /// stale is exactly now + owd > deadline, for any owd, without overflow.
     #[test]
-    fn stale_is_the_definition(now in 0..UPTIME, owd in any::<u64>(), deadline in 1..2 * UPTIME) {
+    fn packet_is_stale_if_now_plus_owd_is_beyond_the_deadline(now in 0..UPTIME, owd in any::<u64>(), deadline in 1..2 * UPTIME) {
         let late = u128::from(now) + u128::from(owd) > u128::from(deadline);
         prop_assert_eq!(bbn_stale(now, owd, deadline), i32::from(late));
         prop_assert_eq!(bbn_stale(now, owd, 0), 0, "no deadline is never stale");
     }
 
     #[test]
-    fn stale_changes_at_the_deadline(now in 1..UPTIME, owd in 0..PACE_MAX) {
+    fn packet_turns_stale_1_ns_after_its_last_chance(now in 1..UPTIME, owd in 0..PACE_MAX) {
         let deadline = now + owd;
         prop_assert_eq!(bbn_stale(now, owd, deadline), 0);
         prop_assert_eq!(bbn_stale(now + 1, owd, deadline), 1);
@@ -138,7 +138,7 @@ proptest! {
 
     /// Sending at the latest departure is in time, one ns later is not.
     #[test]
-    fn latest_departure_is_the_last_useful_moment(owd in 0..UPTIME, deadline in 1..UPTIME) {
+    fn packet_is_stale_1_ns_after_its_latest_departure(owd in 0..UPTIME, deadline in 1..UPTIME) {
         let latest = bbn_latest_departure(owd, deadline);
         prop_assert!(latest >= 1);
         if deadline > owd {
@@ -150,7 +150,7 @@ proptest! {
 
     /// Rounded up by less than a ns of the rate, monotonic in bytes, bounded.
     #[test]
-    fn transmission_time(bytes in 0u64..1 << 34, rate in 1u64..100_000_000_000) {
+    fn tx_time_is_bytes_by_rate_rounded_up(bytes in 0u64..1 << 34, rate in 1u64..100_000_000_000) {
         let exact = u128::from(bytes) * u128::from(SECOND);
         let ns = bbn_tx_time(bytes, rate);
         if exact <= u128::from(rate) * u128::from(PACE_MAX) {
@@ -164,13 +164,13 @@ proptest! {
     }
 
     #[test]
-    fn transmission_time_never_overflows(bytes in any::<u64>(), rate in 1..u64::MAX / 2) {
+    fn tx_time_of_any_bytes_and_rate_is_bounded(bytes in any::<u64>(), rate in 1..u64::MAX / 2) {
         prop_assert!(bbn_tx_time(bytes, rate) <= PACE_MAX);
     }
 
     /// A busy sender, woken a little late each time, keeps the rate exactly.
     #[test]
-    fn pacing_keeps_the_rate(
+    fn pacing_of_a_busy_sender_keeps_the_rate(
         start in SECOND..UPTIME,
         rate in 10_000u64..1_000_000_000,
         packets in prop::collection::vec((1u64..65_536, 0..CREDIT), 1..200),
@@ -186,7 +186,7 @@ proptest! {
 
     /// Idle time is not saved up: after any pause at most the credit is made up for.
     #[test]
-    fn pacing_saves_no_idle_time(next in 0..UPTIME, idle in 0..UPTIME, bytes in 1u64..65_536, rate in 1u64..1_000_000_000) {
+    fn pacing_after_idle_time_catches_up_by_the_credit_only(next in 0..UPTIME, idle in 0..UPTIME, bytes in 1u64..65_536, rate in 1u64..1_000_000_000) {
         let now = next + idle;
         let after = bbn_pace(next, now, bytes, rate);
         prop_assert!(after + CREDIT >= now + bbn_tx_time(bytes, rate));
@@ -230,7 +230,7 @@ fn no_unit_is_misread_around_a_wrap() {
 /// Addresses side by side have indices of their own: one peer that is known costs its neighbours
 /// no look-ups.
 #[test]
-fn neighbours_are_not_taken_for_known() {
+fn neighbour_addresses_have_different_known_indices() {
     let addr = |n: u16| {
         let mut addr = [0; 16];
         addr[10..14].copy_from_slice(&[0xff, 0xff, 10, 78]);
@@ -246,7 +246,7 @@ fn neighbours_are_not_taken_for_known() {
 
 /// A block that was filled with one byte, or had one word written to, is no metadata.
 #[test]
-fn an_overwritten_block_is_not_sealed() {
+fn overwritten_control_block_is_not_sealed() {
     let cb = bb_cb {
         rule: 7,
         session: 9,

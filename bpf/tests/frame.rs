@@ -97,7 +97,7 @@ impl Stream {
 /// A CPU fills in a new ADU before it swaps the head. Another CPU that looks in between
 /// must not take it for the ADU before: its packet had the name of the one before that.
 #[test]
-fn what_another_cpu_fills_in_is_no_adu_yet() {
+fn adu_begun_by_another_cpu_is_not_found_before_the_head_moves() {
     let mut stream = Stream::default();
     let (_, first) = stream.send(SECOND, 1000, 100);
     let (_, second) = stream.send(SECOND + 33 * MS, 4000, 100);
@@ -127,7 +127,7 @@ proptest! {
     /// Frames of any timestamps that differ from the two before: each is one ADU, and no two share
     /// an id, whatever wraps.
     #[test]
-    fn frames_are_adus(
+    fn each_frame_is_one_adu_with_an_id_of_its_own(
         number in any::<u16>(),
         seq in any::<u16>(),
         start in any::<u32>(),
@@ -156,7 +156,7 @@ proptest! {
     /// A packet that was overtaken by the next frame is still of its own; the resend of one, later,
     /// is known as such at any place of the sequence numbers.
     #[test]
-    fn late_is_not_resent(seq in any::<u16>(), start in any::<u32>(), later in 10 * MS..LIFETIME / 2) {
+    fn late_packet_joins_its_adu_and_a_resent_one_is_known(seq in any::<u16>(), start in any::<u32>(), later in 10 * MS..LIFETIME / 2) {
         let mut stream = Stream::numbered(7, seq);
         let mut now = SECOND;
         let mut send = |stream: &mut Stream, timestamp: u32| {
@@ -181,7 +181,7 @@ proptest! {
 
     /// A large frame that a pacer sends at 100 kbit/s or more is a frame for its lifetime.
     #[test]
-    fn a_paced_frame_is_a_frame(bytes in prop::collection::vec(100u32..1500, 2..40), rate in 12_500u64..1_000_000) {
+    fn frame_paced_within_its_lifetime_is_one_adu(bytes in prop::collection::vec(100u32..1500, 2..40), rate in 12_500u64..1_000_000) {
         let mut stream = Stream::default();
         let (mut now, start) = (SECOND, SECOND);
         let (_, id) = stream.send(now, 9, 1200);
@@ -198,7 +198,7 @@ proptest! {
     /// One timestamp that goes on: from the lifetime on at the latest, each packet is alone, however
     /// close they come, and whatever the sequence numbers are.
     #[test]
-    fn what_goes_on_is_no_frame(
+    fn packet_of_a_timestamp_beyond_the_lifetime_is_alone(
         gaps in prop::collection::vec(0u64..60 * MS, 1..200),
         bytes in 12u32..1500,
         count in any::<bool>(),
@@ -226,7 +226,7 @@ proptest! {
 
     /// The mean lies within the sizes of the frames.
     #[test]
-    fn the_mean_size_is_a_mean(sizes in prop::collection::vec(1u32..1 << 20, 2..50)) {
+    fn mean_frame_size_lies_between_least_and_most(sizes in prop::collection::vec(1u32..1 << 20, 2..50)) {
         let mut stream = Stream::default();
         let mut now = SECOND;
         for (frame, size) in (1u32..).zip(&sizes) {
@@ -240,7 +240,7 @@ proptest! {
 
     /// Two CPUs begin the same ADU: one begins it, both have its name.
     #[test]
-    fn who_comes_second_joins(source in any::<u32>(), other in any::<u32>()) {
+    fn second_cpu_to_begin_an_adu_joins_it(source in any::<u32>(), other in any::<u32>()) {
         let piece = |source| Piece { now: SECOND, source, rtp: 0x80, ..Default::default() };
         let mut stream = Stream::numbered(0xffff, 0);
         let (mut one, mut two) = (0, 0);
@@ -260,7 +260,7 @@ proptest! {
     /// Three frames of one other stream in a row, each older than a pause: then it repeats. Nothing
     /// less is enough, and a run of timestamps of its own ends it.
     #[test]
-    fn repairs_are_learnt_by_three_hits_in_a_row(
+    fn retransmissions_are_learnt_after_three_hits_in_a_row(
         frames in prop::collection::vec((0u32..3, 0i64..40), 1..200),
     ) {
         let mut stream = bb_stream::default();
@@ -294,7 +294,7 @@ proptest! {
 /// Sixty-five thousand and more ADUs: an id comes again after 65,535 others, never earlier, and
 /// the two that are followed are found by their ids.
 #[test]
-fn an_id_comes_again_after_all_others() {
+fn adu_id_repeats_after_65535_others() {
     let mut stream = Stream::numbered(0x1234, 0);
     let mut last_seen = vec![0u32; 1 << 16];
     let (mut before, mut begun) = (None, 0);

@@ -61,7 +61,7 @@ proptest! {
 
     /// Never above the last sample, never below what all samples of two windows prove.
     #[test]
-    fn the_estimate_is_within_what_was_measured(samples in samples()) {
+    fn rtt_lies_within_the_samples_of_two_windows(samples in samples()) {
         let mut estimate = Estimate::new();
         let (mut now, mut past) = (START, Vec::new());
         for (gap, sample, wait) in samples {
@@ -78,7 +78,7 @@ proptest! {
     /// However long the packets wait in our own queue, as long as the queue says so: never above the path, and exactly
     /// the path from two windows without a wait on.
     #[test]
-    fn our_own_queue_is_not_the_path(
+    fn wait_in_our_own_queue_does_not_raise_the_rtt(
         path in MS..SECOND,
         samples in prop::collection::vec((0..SECOND, 0..5 * SECOND, 0..SECOND), 1..100),
     ) {
@@ -102,7 +102,7 @@ proptest! {
 
     /// A path that got longer is followed within 10 s, one that got shorter at once.
     #[test]
-    fn a_changed_path_is_followed(
+    fn longer_path_is_followed_in_10_s_and_a_shorter_one_at_once(
         short in MS..200 * MS,
         longer in MS..SECOND,
         phase in 0..WINDOW,
@@ -130,7 +130,7 @@ proptest! {
 
     /// One that says whatever it likes, beside an honest one of the same address that is heard in every window.
     #[test]
-    fn a_liar_raises_nothing(
+    fn false_samples_beside_honest_ones_do_not_raise_the_rtt(
         path in MS..200 * MS,
         said in prop::collection::vec((1..4 * SECOND, MS..100 * SECOND), 1..60),
         own in 0..SECOND,
@@ -147,7 +147,7 @@ proptest! {
 
     /// A wait counts for a second at least after the packet left, and for four at most.
     #[test]
-    fn waits_count_for_a_while(waits in prop::collection::vec((0..2 * SECOND, 0..5 * SECOND), 1..60)) {
+    fn wait_of_a_session_counts_for_1_to_4_s(waits in prop::collection::vec((0..2 * SECOND, 0..5 * SECOND), 1..60)) {
         let mut session = bb_session::default();
         let (mut now, mut past) = (START, Vec::<(u64, u64)>::new());
         for (gap, wait) in waits {
@@ -163,7 +163,7 @@ proptest! {
 
     /// A measured owd leaves half of a lifetime for waiting, and changes nothing where it is shorter.
     #[test]
-    fn a_measured_owd_makes_nothing_stale_at_arrival(
+    fn measured_owd_leaves_half_the_lifetime_for_waiting(
         from in START..2 * START,
         lifetime in 1..10 * SECOND,
         owd in 0..u64::MAX / 2,
@@ -184,7 +184,7 @@ proptest! {
 
 /// One bulk connection of 24 behind a queue of two seconds; the path has 40 ms.
 #[test]
-fn a_bulk_download_does_not_count_as_path() {
+fn bulk_download_behind_a_queue_does_not_raise_the_rtt() {
     let mut estimate = Estimate::new();
     let mut now = START;
     let path = 40 * MS;

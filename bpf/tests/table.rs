@@ -43,7 +43,7 @@ fn explore(with: Explore) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn table_keeps_its_promises_under_all_interleavings() {
+fn table_is_consistent_under_all_interleavings() {
     let found = explore(bbn_explore);
     for (scene, (fault, states)) in found.iter().enumerate() {
         println!("scene {scene}: {states} states {fault}");
@@ -54,20 +54,14 @@ fn table_keeps_its_promises_under_all_interleavings() {
 }
 
 #[test]
-fn table_without_one_step_of_the_protocol_breaks_a_promise() {
-    let mutants: [(Explore, &[&str]); 6] = [
-        (
-            bbn_explore_0,
-            &[
-                "a packet is in the session of another",
-                "more packets leave a session than came",
-            ],
-        ),
-        (bbn_explore_1, &["a packet is in the session of another"]),
-        (bbn_explore_2, &["a packet is in the session of another"]),
-        (bbn_explore_3, &["one key has two entries"]),
-        (bbn_explore_4, &["one key has two entries"]),
-        (bbn_explore_5, &["a flow has the answer of another"]),
+fn table_without_one_protocol_step_is_found_inconsistent() {
+    let mutants: [(Explore, &str); 6] = [
+        (bbn_explore_0, "session"),
+        (bbn_explore_1, "session"),
+        (bbn_explore_2, "session"),
+        (bbn_explore_3, "entries"),
+        (bbn_explore_4, "entries"),
+        (bbn_explore_5, "answer"),
     ];
     for (number, (mutant, expected)) in mutants.into_iter().enumerate() {
         let found: HashSet<String> = explore(mutant)
@@ -77,7 +71,7 @@ fn table_without_one_step_of_the_protocol_breaks_a_promise() {
             .collect();
         println!("mutant {number}: {found:?}");
         assert!(
-            expected.iter().any(|fault| found.contains(*fault)),
+            found.iter().any(|fault| fault.contains(expected)),
             "mutant {number} passes: {found:?}"
         );
     }
@@ -99,7 +93,7 @@ fn hash_of_different_keys_differs() {
 proptest! {
     /// A difference that one multiplication would keep where it is, whatever its factor.
     #[test]
-    fn hash_has_no_pairs_that_meet_under_every_seed(
+    fn hash_of_keys_that_differ_in_their_highest_bits_differs(
         key in any::<[u64; 6]>(),
         seed in any::<u64>(),
         word in 0usize..5,

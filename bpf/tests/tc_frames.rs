@@ -167,7 +167,7 @@ const OVERLOADS: [(u64, usize); 5] = [
 ];
 
 #[test]
-fn paced_frames_are_whole_or_not_begun() {
+fn paced_frame_goes_whole_or_not_at_all() {
     for (rate, streams) in OVERLOADS {
         for spread in [0, 20 * MS, 40 * MS, 60 * MS] {
             for marked in [true, false] {
@@ -189,7 +189,7 @@ fn paced_frames_are_whole_or_not_begun() {
 
 /// Frames of 143 ms in a time of 160: each must be tried, or none ever goes.
 #[test]
-fn large_frames_are_tried() {
+fn frame_nearly_as_long_as_its_slack_is_tried() {
     let packets = conference(1, 40 * MS, true);
     let (before, now) = (run(&packets, 31_625, false), run(&packets, 31_625, true));
     assert!(

@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn no_leaf_owes_more_than_it_can_hold(rate in 1000u64..10_000_000_000, packets in anything()) {
+    fn leaf_never_holds_more_than_its_cap(rate in 1000u64..10_000_000_000, packets in anything()) {
         let mut model = Model::new(rate);
         for any in packets {
             let (verdict, leaf) = send(&mut model, any);
@@ -62,7 +62,7 @@ proptest! {
 
     /// The link works without a pause while anything is queued.
     #[test]
-    fn silence_is_forgotten_at_the_links_rate(rate in 1000u64..10_000_000_000, packets in anything(), silence in 0..100 * SECOND) {
+    fn queue_drains_at_the_link_rate_while_nothing_comes(rate in 1000u64..10_000_000_000, packets in anything(), silence in 0..100 * SECOND) {
         let mut model = Model::new(rate);
         for any in packets {
             send(&mut model, any);
@@ -77,7 +77,7 @@ proptest! {
 
     /// Whatever was sent, by whomever: it costs the important class no longer than the leaves before it need.
     #[test]
-    fn the_important_are_admitted_again_when_the_flood_has_left(rate in 1_250_000u64..1_000_000_000, packets in anything()) {
+    fn audio_is_admitted_again_once_a_flood_has_left(rate in 1_250_000u64..1_000_000_000, packets in anything()) {
         let mut model = Model::new(rate);
         for any in packets {
             send(&mut model, any);
@@ -89,7 +89,7 @@ proptest! {
 
     /// Traffic that is not media costs the important class one packet and its own share, at any moment.
     #[test]
-    fn plain_traffic_never_refuses_the_important(rate in 1_250_000u64..1_000_000_000, packets in anything()) {
+    fn plain_traffic_never_makes_audio_refused(rate in 1_250_000u64..1_000_000_000, packets in anything()) {
         let mut model = Model::new(rate);
         for (_, priority, bytes, slack, flags, promised, pause) in packets {
             send(&mut model, (PLAIN, priority, bytes, slack, flags & 1, promised, pause));
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn a_leaf_is_kept_near_its_bounds(ns in 1..20 * SECOND) {
+    fn leaf_stays_while_the_slack_changes_by_a_fifth(ns in 1..20 * SECOND) {
         let leaf = bbn_tc_leaf(ns, 0);
         prop_assert!((1..8).contains(&leaf));
         prop_assert_eq!(bbn_tc_leaf(ns, leaf), leaf);
@@ -112,7 +112,7 @@ proptest! {
 /// 48 KiB of plain traffic hold a link of 2 Mbit/s for 197 ms. That is what it costs, and no more: with a
 /// largest packet that was forgotten packet by packet, 40 kbit/s beside it cost audio 3.6 s.
 #[test]
-fn a_super_packet_costs_its_own_time_once() {
+fn plain_super_packet_delays_audio_by_its_own_time_once() {
     let mut model = Model::new(250_000);
     model.plain(49_152);
     let sent = model.now;
@@ -141,7 +141,7 @@ fn a_super_packet_costs_its_own_time_once() {
 
 /// A flood of what may not be refused, less important than audio: it goes to the plain leaf.
 #[test]
-fn what_is_never_refused_takes_no_room_from_the_important() {
+fn unrefusable_flood_goes_to_the_plain_leaf() {
     let mut model = Model::new(250_000);
     let (mut media, mut plain) = (0, 0);
     for _ in 0..500 {
@@ -174,7 +174,7 @@ fn what_is_never_refused_takes_no_room_from_the_important() {
 
 /// What has no deadline and may be refused is dropped where its leaf is full, and counted as what it is.
 #[test]
-fn a_full_leaf_refuses_as_overflow() {
+fn full_leaf_refuses_as_overflow() {
     let mut model = Model::new(250_000);
     let holds = model.cap(7) / bbn_tx_time(1000, 250_000);
     for n in 0..holds + 10 {
@@ -191,7 +191,7 @@ fn a_full_leaf_refuses_as_overflow() {
 
 /// TCP has a quarter of each 250 ms before plain traffic, however important its rule.
 #[test]
-fn tcp_has_a_quarter_before_plain_traffic() {
+fn tcp_has_a_quarter_of_the_link_before_plain_traffic() {
     let mut model = Model::new(1_250_000);
     let mut before_plain = 0;
     for _ in 0..1000 {
@@ -210,7 +210,7 @@ fn tcp_has_a_quarter_before_plain_traffic() {
 
 /// A retransmission that is stale goes while the link has nothing else to do.
 #[test]
-fn what_is_late_anyway_goes_only_over_an_idle_link() {
+fn stale_retransmission_goes_over_an_idle_link_only() {
     let mut model = Model::new(250_000);
     let late = |model: &mut Model| {
         let mut r = model.packet(7, 4, 1000, 0);

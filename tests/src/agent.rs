@@ -170,6 +170,16 @@ impl Agent {
         self.ok("POST", "/v1/flows", Some(json!({ "flow": flow })))
     }
 
+    /// What doctor's checks of this name complain of.
+    pub fn complaints(&self, check: &str) -> Vec<String> {
+        let doctor = self.ok("GET", "/v1/doctor", None);
+        let checks = doctor["checks"].as_array().unwrap().iter();
+        checks
+            .filter(|c| c["name"] == check && c["status"] != "ok")
+            .map(|c| c["detail"].to_string())
+            .collect()
+    }
+
     /// All counters.
     pub fn stats(&self) -> Value {
         self.ok("GET", "/v1/stats", None)

@@ -22,7 +22,7 @@ unsafe extern "C" {
 const UNIT: u64 = abi::BB_MARK_UNIT_NS as u64;
 
 #[test]
-fn constants_are_those_of_the_header() {
+fn client_constants_equal_those_of_the_header() {
     use bestby::abi as client;
     assert_eq!(client::MARK_TIME_BITS, abi::BB_MARK_TIME_BITS);
     assert_eq!(client::MARK_UNIT_NS, UNIT);
@@ -63,7 +63,7 @@ proptest! {
 
     /// What the crate encodes, `bb_core.h` reads; both read every mark alike.
     #[test]
-    fn encoding_is_the_data_path_s(
+    fn client_mark_is_read_by_the_data_path_as_encoded(
         turns in 0..1000u64,
         offset in prop_oneof![-1_000_000i64..1_000_000, -65_000_000_000..65_000_000_000i64],
         ahead in prop_oneof![-1_000_000i64..1_000_000, -30_000_000_000..=65_000_000_000i64],
@@ -105,7 +105,7 @@ proptest! {
 
 /// The six values of SO_PRIORITY that the crate uses mean, to the agent, the priority or its neighbour.
 #[test]
-fn so_priority_means_to_the_agent_what_the_crate_says() {
+fn client_so_priority_is_read_by_the_agent_within_one() {
     let table = SoPriorityTable::default();
     let socket = Sender::auto(UdpSocket::bind("127.0.0.1:0").unwrap());
     let mut exact = 0;
@@ -137,7 +137,7 @@ fn so_priority_means_to_the_agent_what_the_crate_says() {
 
 /// Where past and future meet, half a circle away, and at both ends of the field.
 #[test]
-fn both_read_the_ends_of_the_circle_alike() {
+fn client_and_data_path_read_the_ends_of_the_clock_alike() {
     let circle = 1u64 << 19;
     let mut read = 0;
     for now_units in (0..4)

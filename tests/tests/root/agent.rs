@@ -37,7 +37,7 @@ fn under_load(lab: &Lab, peer: &Netns, port: u16, disturb: impl FnOnce()) -> u64
 }
 
 #[test]
-fn detach_restores_what_was_there() {
+fn detach_restores_the_former_root_qdisc() {
     linked_lab(require::root(), |lab, _| {
         let agent = Agent::start(lab, &[]);
         let before = root_qdisc(&lab.netns, "v0");
@@ -74,7 +74,7 @@ fn detach_restores_what_was_there() {
 }
 
 #[test]
-fn a_killed_agent_costs_no_packet_and_no_count() {
+fn killed_agent_loses_no_packet_and_no_count() {
     linked_lab(require::root(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
         agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "100mbit"}));
@@ -99,7 +99,7 @@ fn a_killed_agent_costs_no_packet_and_no_count() {
 }
 
 #[test]
-fn sigterm_leaves_the_data_path() {
+fn terminated_agent_leaves_the_data_path_running() {
     linked_lab(require::root(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
         agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "100mbit"}));
@@ -111,7 +111,7 @@ fn sigterm_leaves_the_data_path() {
 }
 
 #[test]
-fn programs_are_replaced_in_place() {
+fn upgrade_under_load_loses_no_packet() {
     linked_lab(require::root(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
         agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "100mbit"}));
@@ -126,7 +126,7 @@ fn programs_are_replaced_in_place() {
 }
 
 #[test]
-fn changes_of_rules_lose_nothing() {
+fn changes_of_rules_under_load_lose_no_packet() {
     linked_lab(require::root(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
         agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "100mbit"}));
@@ -152,7 +152,7 @@ fn changes_of_rules_lose_nothing() {
 }
 
 #[test]
-fn changes_of_an_interface_lose_nothing() {
+fn changes_of_an_interface_under_load_lose_no_packet() {
     linked_lab(require::root(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
         agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "100mbit"}));

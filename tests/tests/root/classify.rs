@@ -26,7 +26,7 @@ fn chain(count: usize, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_way_to_the_ports() {
+fn ports_are_found_behind_every_kind_of_header() {
     let lab = lab();
     let datagram = udp(PORT, b"some payload");
     let (v4, v6) = (ip4(17, &datagram), ip6(17, &datagram));
@@ -162,7 +162,7 @@ fn malformed_packets_are_counted_and_sent() {
 }
 
 #[test]
-fn control_traffic_is_known_and_wins_over_rules() {
+fn control_traffic_is_recognised_before_rules() {
     let lab = Lab::new();
     // A rule that would match everything.
     lab.rules(&[Rule::new().lifetime(200 * MS).priority(5)]);
@@ -238,7 +238,7 @@ fn control_traffic_is_known_and_wins_over_rules() {
 /// What most packets look like is read by a shorter way (`bb_parse_usual`), which an
 /// option or a tag rules out: nothing else may depend on which way was taken.
 #[test]
-fn the_short_way_says_what_the_long_one_says() {
+fn short_and_long_parser_give_the_same_result() {
     let lab = lab();
     let mut payloads: Vec<Vec<u8>> = Vec::new();
     for first in [
@@ -345,7 +345,7 @@ fn dtls_application_data_follows_the_rule() {
 /// SRT data packets begin with a 31-bit sequence number, then flags and message number, the
 /// time and the peer's socket.
 #[test]
-fn srt_is_not_dtls_whatever_its_sequence_number() {
+fn srt_of_any_sequence_number_is_not_taken_for_dtls() {
     let lab = lab();
     let srt = |sequence: u32| {
         let mut out = sequence.to_be_bytes().to_vec();
@@ -363,7 +363,7 @@ fn srt_is_not_dtls_whatever_its_sequence_number() {
 }
 
 #[test]
-fn rtp_names_the_adu_and_starts_the_clock() {
+fn rtp_packets_of_one_frame_share_adu_and_deadline() {
     let lab = lab();
     let first = lab.run(&udp4(PORT, &rtp(7, 90_000, false)));
     std::thread::sleep(std::time::Duration::from_millis(5));
@@ -472,7 +472,7 @@ fn later_fragment_does_not_join_an_old_datagram() {
 }
 
 #[test]
-fn gso_packets_are_one_packet() {
+fn gso_packet_is_classified_as_one_packet() {
     let lab = lab();
     let skb = SkBuff {
         gso_segs: 3,

@@ -1,6 +1,5 @@
 //! Rules about RTP: what the command accepts reaches the kernel's maps, and `explain` finds it there.
 
-#[allow(dead_code, reason = "other test programs use more of it")]
 use crate::cli_lab::{Lab, lab, text};
 
 const PROFILE: &str = "[rtp_profile]\naudio = [111]\nvideo = [96, 98]\n";
@@ -12,7 +11,7 @@ fn rule(lab: &Lab, rtp: &str) -> String {
 }
 
 #[test]
-fn streams_of_one_port_have_rules_of_their_own() {
+fn rtp_streams_of_one_port_match_rules_of_their_own() {
     lab(PROFILE, |lab| {
         lab.ok("flow add screen --ssrc 0x12345678 --lifetime 600ms");
         lab.ok("flow add audio --proto udp --rtp-kind audio --lifetime 200ms --priority 0");
@@ -42,13 +41,13 @@ fn streams_of_one_port_have_rules_of_their_own() {
 }
 
 #[test]
-fn rtp_refusals_say_what_and_why() {
+fn contradicting_rtp_options_are_refused() {
     lab("", |lab| {
         for (line, why) in [
-            ("--rtp-pt 111 --proto tcp", "in UDP packets only"),
-            ("--rtp-pt 111 --rtp-kind audio", "give one of them"),
-            ("--ssrc 1 --rtx 97:96", "SSRC of their own"),
-            ("--rtp-pt 96 --rtx 99:98", "does not match payload type 98"),
+            ("--rtp-pt 111 --proto tcp", "UDP"),
+            ("--rtp-pt 111 --rtp-kind audio", "rtp_kind"),
+            ("--ssrc 1 --rtx 97:96", "SSRC"),
+            ("--rtp-pt 96 --rtx 99:98", "98"),
             ("--rtx 97 --rtx 97", "twice"),
         ] {
             let line = format!("flow add a --lifetime 1s {line}");

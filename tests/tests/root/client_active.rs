@@ -177,7 +177,7 @@ fn judge(lab: &Lab, sender: &Sender<UdpSocket>, receiver: &Receiver) {
 }
 
 #[test]
-fn the_mark_form_reaches_the_classifier() {
+fn mark_form_deadlines_reach_the_classifier() {
     with_bestby(|lab| {
         let receiver = Receiver::new("127.0.0.1:0");
         let sender = Sender::auto(counted(udp()));
@@ -187,7 +187,7 @@ fn the_mark_form_reaches_the_classifier() {
 }
 
 #[test]
-fn without_privilege_the_tx_time_form_reaches_the_classifier() {
+fn tx_time_form_deadlines_reach_the_classifier_unprivileged() {
     with_bestby(|lab| {
         let receiver = Receiver::new("127.0.0.1:0");
         drop_capabilities();
@@ -199,7 +199,7 @@ fn without_privilege_the_tx_time_form_reaches_the_classifier() {
 }
 
 #[test]
-fn options_are_the_defaults_of_a_socket() {
+fn socket_options_apply_to_packets_without_metadata() {
     with_bestby(|_| {
         let receiver = Receiver::new("127.0.0.1:0");
         let socket = udp();
@@ -256,7 +256,7 @@ fn options_are_the_defaults_of_a_socket() {
 }
 
 #[test]
-fn tcp_sockets_have_the_options_too() {
+fn tcp_socket_accepts_the_options() {
     with_bestby(|_| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -271,7 +271,7 @@ fn tcp_sockets_have_the_options_too() {
 }
 
 #[test]
-fn refusals_say_which_option_and_why() {
+fn peer_option_is_refused_with_eperm_or_einval() {
     with_bestby(|lab| {
         let socket = udp();
         let options = SocketOptions::of(&socket);
@@ -323,7 +323,7 @@ fn refusals_say_which_option_and_why() {
 
 /// Two agents, one at a cgroup above the other, do not make each other refuse.
 #[test]
-fn two_agents_get_along() {
+fn options_work_below_two_agents_in_nested_cgroups() {
     with_bestby(|_| {
         let mut above = Lab::bare();
         let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap();
@@ -379,7 +379,7 @@ impl Firewall {
 
 /// EPERM has two causes; only one of them is the mark's.
 #[test]
-fn a_firewall_is_not_taken_for_a_missing_capability() {
+fn eperm_of_a_firewall_keeps_the_mark_form() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let cgroup = Cgroup::enter();
     in_namespace(|| {
@@ -402,7 +402,7 @@ fn a_firewall_is_not_taken_for_a_missing_capability() {
 
 /// An application that was started before the agent notices it, and goes on after it.
 #[test]
-fn redetection_follows_the_agent() {
+fn redetect_finds_an_agent_that_starts_and_ends() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let cgroup = Cgroup::enter();
     in_namespace(|| {
@@ -431,7 +431,7 @@ fn redetection_follows_the_agent() {
 }
 
 #[test]
-fn the_agent_tells_what_a_socket_said() {
+fn peer_set_by_a_socket_is_listed_by_the_agent() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     linked_lab(require::root(), |lab, _| {
         let agent = Agent::start(lab, &[]);

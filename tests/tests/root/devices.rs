@@ -28,7 +28,7 @@ fn lab(device: &str) -> Lab {
 }
 
 #[test]
-fn a_device_without_ethernet_headers() {
+fn packet_of_a_device_without_ethernet_matches_its_rule() {
     in_namespace(|| {
         let mut device = tun("bbt0");
         // 8.0.0.1: where an Ethernet header has its type, this source address reads 0x0800.
@@ -162,7 +162,7 @@ fn routed(packet: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn marks_of_forwarded_packets_count_only_if_the_configuration_says_so() {
+fn mark_of_a_forwarded_packet_counts_only_if_configured() {
     in_namespace(|| {
         veth();
         forwarder();
@@ -197,7 +197,7 @@ fn marks_of_forwarded_packets_count_only_if_the_configuration_says_so() {
 }
 
 #[test]
-fn identities_of_a_cni_are_no_marks_of_ours() {
+fn cni_identity_is_not_taken_for_a_mark() {
     in_namespace(|| {
         veth();
         forwarder();
@@ -235,7 +235,7 @@ fn identities_of_a_cni_are_no_marks_of_ours() {
 }
 
 #[test]
-fn forwarded_signalling_has_a_session_of_each_destination() {
+fn forwarded_signalling_has_a_session_per_destination() {
     in_namespace(|| {
         veth();
         let mut device = tun("bbt0");

@@ -10,7 +10,7 @@ use bestby_tests::{
 };
 
 #[test]
-fn marks_say_it_per_packet() {
+fn mark_gives_deadline_priority_and_treatment_per_packet() {
     let lab = lab();
     let packet = udp4(9, b"no rule");
     let before = now_ns();
@@ -81,7 +81,7 @@ fn marks_say_it_per_packet() {
 }
 
 #[test]
-fn a_mark_starts_its_adu_once() {
+fn marks_of_one_adu_number_share_its_first_deadline() {
     let lab = lab();
     let packet = udp4(9, b"x");
     let adu = |bits: u32| relative(100 * MS) | bits << BB_MARK_ADU_SHIFT;
@@ -104,7 +104,7 @@ fn a_mark_starts_its_adu_once() {
 }
 
 #[test]
-fn an_adu_number_that_never_changes_is_not_stale_for_good() {
+fn constant_adu_number_begins_a_new_adu_after_a_second() {
     let lab = lab();
     let packet = udp4(9, b"x");
     let constant = relative(20 * MS) | 1 << BB_MARK_ADU_SHIFT;
@@ -119,7 +119,7 @@ fn an_adu_number_that_never_changes_is_not_stale_for_good() {
 }
 
 #[test]
-fn what_only_looks_like_rtp_and_never_changes_begins_another_adu() {
+fn constant_rtp_like_payload_begins_a_new_adu_after_a_second() {
     let lab = lab();
     lab.rules(&[Rule::new().dport(9).lifetime(20 * MS)]);
     let packet = udp4(9, &rtp(1, 7, false));
@@ -133,7 +133,7 @@ fn what_only_looks_like_rtp_and_never_changes_begins_another_adu() {
 }
 
 #[test]
-fn marks_of_others_are_left_alone() {
+fn foreign_mark_is_counted_and_left_alone() {
     let lab = lab();
     let packet = udp4(9, b"x");
     for foreign in [1, 0xff, 0xa000_0001, 0xcfff_ffff, 0x7fff_ffff] {
@@ -170,7 +170,7 @@ fn marks_of_others_are_left_alone() {
 }
 
 #[test]
-fn the_first_source_of_a_field_wins() {
+fn each_field_comes_from_its_first_source() {
     let lab = Lab::new();
     lab.rules(&[Rule::new()
         .dport(PORT)
@@ -232,7 +232,7 @@ fn the_first_source_of_a_field_wins() {
 }
 
 #[test]
-fn unattached_interfaces_are_not_touched() {
+fn packet_of_an_unattached_interface_is_unchanged() {
     let lab = Lab::bare();
     lab.rules(&[Rule::new().lifetime(SECOND)]);
     lab.iface(3, &iface(4711, BB_MODE_QDISC));
@@ -264,7 +264,7 @@ fn unattached_interfaces_are_not_touched() {
 }
 
 #[test]
-fn defaults_of_the_lab_are_those_of_the_header() {
+fn lab_defaults_equal_those_of_the_header() {
     // The marks of these tests, built by hand, are the ones the ABI describes.
     assert_eq!(relative(MS), 0xb008_0004);
     assert_eq!(default_config().mark_magic, 0xb000_0000);

@@ -18,7 +18,7 @@ use bestby_tests::{
 use serde_json::json;
 
 #[test]
-fn a_frame_met_by_two_cpus_is_one_adu() {
+fn frame_met_by_two_cpus_is_one_adu() {
     if !require::can(cpu::two()) {
         return;
     }
@@ -101,7 +101,7 @@ fn a_frame_met_by_two_cpus_is_one_adu() {
 }
 
 #[test]
-fn two_cpus_cannot_fill_one_link_twice() {
+fn two_cpus_never_admit_more_than_the_link_carries() {
     if !require::can(cpu::two()) {
         return;
     }
@@ -144,7 +144,7 @@ fn two_cpus_cannot_fill_one_link_twice() {
 }
 
 #[test]
-fn one_socket_on_two_cpus_loses_nothing() {
+fn socket_on_two_cpus_loses_no_packet_and_no_count() {
     if !require::can(cpu::two()) {
         return;
     }
@@ -228,7 +228,7 @@ impl Alike {
 }
 
 #[test]
-fn interfaces_alike_modulo_the_slots_are_told_apart() {
+fn interfaces_of_one_cache_slot_are_told_apart() {
     in_namespace(|| {
         let alike = Alike::new();
         for _ in 0..3 {
@@ -249,7 +249,7 @@ fn interfaces_alike_modulo_the_slots_are_told_apart() {
 }
 
 #[test]
-fn interfaces_alike_modulo_the_slots_are_told_apart_by_two_cpus() {
+fn interfaces_of_one_cache_slot_are_told_apart_by_two_cpus() {
     if !require::can(cpu::two()) {
         return;
     }

@@ -46,7 +46,7 @@ fn rtt(lab: &Lab, addr: [u8; 16]) -> Option<bb_rtt> {
 }
 
 #[test]
-fn connections_of_both_families_are_measured() {
+fn rtt_of_ipv4_and_ipv6_connections_is_measured() {
     let _one = alone();
     in_namespace(|| {
         let mut lab = Lab::new();
@@ -71,7 +71,7 @@ fn connections_of_both_families_are_measured() {
 }
 
 #[test]
-fn a_v4_mapped_socket_counts_as_v4() {
+fn rtt_of_a_v4_mapped_socket_counts_as_ipv4() {
     let _one = alone();
     in_namespace(|| {
         let mut lab = Lab::new();
@@ -92,7 +92,7 @@ fn a_v4_mapped_socket_counts_as_v4() {
 }
 
 #[test]
-fn a_measured_delay_becomes_the_owd_of_udp() {
+fn half_a_measured_rtt_is_the_owd_of_udp() {
     let _one = alone();
     in_namespace(|| {
         let mut lab = Lab::new();
@@ -118,7 +118,7 @@ fn a_measured_delay_becomes_the_owd_of_udp() {
 }
 
 #[test]
-fn an_address_of_another_network_is_somebody_else() {
+fn rtt_of_another_network_namespace_is_ignored() {
     let _one = alone();
     in_namespace(|| {
         let mut lab = Lab::new();
@@ -156,7 +156,7 @@ fn set_owd(lab: &Lab, owd_ns: u64) {
 const LIFETIME: u64 = 200 * MS;
 
 #[test]
-fn a_measured_owd_alone_makes_nothing_stale() {
+fn measured_owd_alone_makes_no_packet_stale() {
     let _one = alone();
     in_namespace(|| {
         let lab = Lab::new();
@@ -195,7 +195,7 @@ fn a_measured_owd_alone_makes_nothing_stale() {
 }
 
 #[test]
-fn mode_tc_sends_what_only_a_measured_owd_makes_late() {
+fn packet_late_by_a_measured_owd_only_is_sent_in_mode_tc() {
     let _one = alone();
     in_namespace(|| {
         let lab = Lab::bare();

@@ -12,7 +12,7 @@ use bestby_tests::{
 };
 
 #[test]
-fn rules_match_in_the_operators_order() {
+fn first_matching_rule_in_the_operators_order_wins() {
     let lab = Lab::new();
     let mut dst = Rule::new().lifetime(SECOND);
     dst.mask.dst = {
@@ -103,7 +103,7 @@ fn every_field_of_a_rule_is_compared() {
 }
 
 #[test]
-fn a_change_of_rules_reaches_known_flows_at_once() {
+fn change_of_rules_reaches_known_flows_at_once() {
     let lab = lab();
     let packet = udp4(PORT, &rtp(1, 1, false));
     let first = lab.run(&packet);
@@ -120,7 +120,7 @@ fn a_change_of_rules_reaches_known_flows_at_once() {
 }
 
 #[test]
-fn the_number_of_rules_costs_nothing() {
+fn number_of_rules_of_one_shape_costs_no_lookup() {
     let lab = Lab::new();
     let mut probes = Vec::new();
     for count in [100u16, 10_000] {
@@ -170,7 +170,7 @@ fn the_number_of_rules_costs_nothing() {
 }
 
 #[test]
-fn sessions_by_kind() {
+fn session_kind_decides_which_packets_share_a_session() {
     let lab = lab();
     let to = |dst: [u8; 4], sport: u8| {
         let mut frame = udp4_to(dst, PORT, b"x");
@@ -270,7 +270,7 @@ fn owd_and_rate_come_from_the_best_source() {
 }
 
 #[test]
-fn flows_beyond_the_cache_find_their_rules_and_a_busy_one_keeps_its_place() {
+fn flows_beyond_the_cache_match_and_a_busy_flow_stays_cached() {
     let lab = Lab::new();
     lab.rules(&[
         Rule::new().dport(PORT).lifetime(20 * SECOND).priority(1),
@@ -298,7 +298,7 @@ fn flows_beyond_the_cache_find_their_rules_and_a_busy_one_keeps_its_place() {
 }
 
 #[test]
-fn full_table_overflows_to_plain_and_idle_ways_change_hands() {
+fn full_session_table_shares_one_and_reuses_idle_entries() {
     let lab = lab();
     let frame = |i: u32| {
         let [_, b, c, d] = i.to_be_bytes();
@@ -372,7 +372,7 @@ fn full_table_overflows_to_plain_and_idle_ways_change_hands() {
 }
 
 #[test]
-fn users_without_a_way_share_one_and_are_counted() {
+fn users_beyond_the_table_share_one_entry_and_are_counted() {
     let lab = lab();
     let plain = udp4(PORT + 1, b"x");
     let media = udp4(PORT, b"x");

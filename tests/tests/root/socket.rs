@@ -53,7 +53,7 @@ fn send_txtime(s: &UdpSocket, deadline: u64) {
 }
 
 #[test]
-fn txtime_deadlines_are_read_and_taken_off() {
+fn txtime_deadline_is_read_and_removed() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -98,7 +98,7 @@ fn txtime_deadlines_are_read_and_taken_off() {
 }
 
 #[test]
-fn marks_per_packet_reach_the_classifier() {
+fn mark_per_packet_reaches_the_classifier() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -129,7 +129,7 @@ fn marks_per_packet_reach_the_classifier() {
 }
 
 #[test]
-fn a_socket_states_its_rate() {
+fn pacing_rate_of_a_socket_is_its_session_rate() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();

@@ -16,7 +16,7 @@ use bestby_tests::{
 use libbpf_rs::MapCore as _;
 
 #[test]
-fn options_are_kept_and_bad_ones_refused() {
+fn socket_options_are_kept_and_bad_ones_refused() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -85,7 +85,7 @@ fn options_are_kept_and_bad_ones_refused() {
 }
 
 #[test]
-fn other_levels_are_as_before() {
+fn options_of_other_levels_are_unchanged() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -126,7 +126,7 @@ fn other_levels_are_as_before() {
 }
 
 #[test]
-fn a_nobody_sets_lifetimes_and_reads_its_counters() {
+fn unprivileged_socket_sets_a_lifetime_and_reads_its_counters() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -236,7 +236,7 @@ fn take_turns(theirs: &std::net::UdpSocket, ours: &std::net::UdpSocket) {
 }
 
 #[test]
-fn what_a_user_says_of_a_peer_never_reaches_the_packets_of_another() {
+fn peer_set_by_a_user_applies_to_its_own_sockets_only() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -282,7 +282,7 @@ fn what_a_user_says_of_a_peer_never_reaches_the_packets_of_another() {
 }
 
 #[test]
-fn peer_said_through_a_socket_of_root_counts_for_roots_sockets() {
+fn peer_set_through_a_socket_of_root_applies_to_root_only() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -307,7 +307,7 @@ fn peer_said_through_a_socket_of_root_counts_for_roots_sockets() {
 }
 
 #[test]
-fn stats_of_an_entry_made_anew_do_not_go_backwards() {
+fn stats_of_a_recreated_entry_do_not_go_backwards() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -337,7 +337,7 @@ fn stats_of_an_entry_made_anew_do_not_go_backwards() {
 }
 
 #[test]
-fn what_no_rule_covers_belongs_to_its_user() {
+fn packet_without_a_rule_belongs_to_its_user() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -381,7 +381,7 @@ fn what_no_rule_covers_belongs_to_its_user() {
 }
 
 #[test]
-fn a_socket_that_limits_its_own_rate_limits_no_other_users() {
+fn pacing_rate_of_a_socket_limits_no_other_user() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -408,7 +408,7 @@ fn a_socket_that_limits_its_own_rate_limits_no_other_users() {
 }
 
 #[test]
-fn each_user_has_signalling_of_its_own() {
+fn each_user_has_a_signalling_session_of_its_own() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();
@@ -432,7 +432,7 @@ fn each_user_has_signalling_of_its_own() {
 }
 
 #[test]
-fn naming_many_peers_harms_nobody() {
+fn flood_of_peers_evicts_no_peer_of_another_user() {
     let _one = alone();
     in_namespace(|| {
         let lab = lab();

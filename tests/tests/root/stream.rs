@@ -103,7 +103,7 @@ fn pause() {
 }
 
 #[test]
-fn a_hundred_and_fifty_streams_of_one_5_tuple_keep_their_frames_whole() {
+fn frames_of_150_streams_of_one_5_tuple_stay_whole() {
     let lab = lab(LONG);
     let mut senders: Vec<Sender> = (0..150).map(|i| Sender::new(VIDEO, 1000 + i)).collect();
     let mut names = Vec::new();
@@ -152,7 +152,7 @@ fn payload_types_of_one_ssrc_are_streams_of_their_own() {
 }
 
 #[test]
-fn b_frames_are_new_frames_though_their_timestamps_go_back() {
+fn b_frames_with_earlier_timestamps_are_new_frames() {
     let lab = lab(LONG);
     let mut video = Sender::new(VIDEO, 1);
     let frames = [0, 9000, 3000, 6000, 18_000, 12_000, 15_000].map(|t| video.frame(&lab, t));
@@ -165,7 +165,7 @@ fn b_frames_are_new_frames_though_their_timestamps_go_back() {
 }
 
 #[test]
-fn a_retransmission_of_a_declared_type_has_its_originals_deadline() {
+fn retransmission_of_a_declared_type_has_the_original_deadline() {
     let lab = lab(LONG);
     let rule = Rule::new().dport(PORT).lifetime(LONG).priority(2);
     lab.rules(&[rule.rtx(RTX, Some(VIDEO)).rtx(100, None)]);
@@ -194,7 +194,7 @@ fn a_retransmission_of_a_declared_type_has_its_originals_deadline() {
 }
 
 #[test]
-fn a_stream_of_retransmissions_is_learnt_and_unlearnt() {
+fn retransmission_stream_is_learnt_and_unlearnt() {
     let lab = lab(LONG);
     let (mut video, mut repairs) = (Sender::new(VIDEO, 1), Sender::new(RTX, 2));
     let frames: Vec<Outcome> = (0..9).map(|i| video.frame(&lab, 3000 * i)).collect();
@@ -217,7 +217,7 @@ fn a_stream_of_retransmissions_is_learnt_and_unlearnt() {
 }
 
 #[test]
-fn streams_that_run_side_by_side_do_not_repeat_each_other() {
+fn parallel_streams_are_not_taken_for_retransmissions() {
     let lab = lab(LONG);
     // Simulcast: one type, the same timestamps, one after the other.
     let mut layers = [1, 2, 3].map(|ssrc| Sender::new(VIDEO, ssrc));
@@ -239,7 +239,7 @@ fn streams_that_run_side_by_side_do_not_repeat_each_other() {
 }
 
 #[test]
-fn a_resend_on_the_medias_own_ssrc_has_its_originals_deadline() {
+fn resend_on_the_media_ssrc_has_the_original_deadline() {
     let lab = lab(LONG);
     let mut video = Sender::new(VIDEO, 1);
     let frames: Vec<Outcome> = (0..6).map(|i| video.frame(&lab, 3000 * i)).collect();
@@ -261,7 +261,7 @@ fn a_resend_on_the_medias_own_ssrc_has_its_originals_deadline() {
 }
 
 #[test]
-fn a_refused_retransmission_does_not_take_its_frame_along() {
+fn refused_retransmission_does_not_refuse_another() {
     let lab = Lab::bare();
     let mut tc = iface(LO, BB_MODE_TC);
     // A packet takes 55 ms.
@@ -283,7 +283,7 @@ fn a_refused_retransmission_does_not_take_its_frame_along() {
 
 /// RFC 4733: one timestamp for the whole tone, and the end three times.
 #[test]
-fn a_tone_longer_than_its_lifetime_loses_no_end_packet() {
+fn tone_longer_than_its_lifetime_loses_no_end_packet() {
     let lifetime = 200 * MS;
     let lab = lab(lifetime);
     let mut tone = Sender::new(101, 1);
@@ -302,7 +302,7 @@ fn a_tone_longer_than_its_lifetime_loses_no_end_packet() {
 }
 
 #[test]
-fn what_only_looks_like_rtp_is_never_stale() {
+fn constant_rtp_like_packets_are_never_stale() {
     let lifetime = 20 * MS;
     let lab = lab(lifetime);
     let constant = udp4(PORT, &rtp_with(0, 0, 7, 7));
@@ -329,7 +329,7 @@ fn what_only_looks_like_rtp_is_never_stale() {
 }
 
 #[test]
-fn padding_alone_is_no_adu() {
+fn packet_of_padding_only_is_no_adu() {
     let lab = lab(LONG);
     let mut video = Sender::new(VIDEO, 1);
     let frame = video.frame(&lab, 0);
@@ -361,7 +361,7 @@ fn padding_alone_is_no_adu() {
 }
 
 #[test]
-fn a_stream_that_restarts_does_not_meet_its_old_frames() {
+fn restarted_stream_does_not_join_its_old_frames() {
     let lab = lab(200 * MS);
     let mut names = Vec::new();
     for _ in 0..2 {
@@ -387,7 +387,7 @@ fn a_stream_that_restarts_does_not_meet_its_old_frames() {
 }
 
 #[test]
-fn a_rule_can_say_that_there_are_no_frames() {
+fn rule_with_frames_none_gives_each_packet_a_lifetime() {
     let lab = lab(LONG);
     let rule = Rule::new().dport(PORT).lifetime(LONG).priority(2);
     lab.rules(&[rule.no_frames().rtx(RTX, None)]);
@@ -400,7 +400,7 @@ fn a_rule_can_say_that_there_are_no_frames() {
 }
 
 #[test]
-fn rules_tell_the_streams_of_one_5_tuple_apart() {
+fn rules_by_type_and_ssrc_separate_streams_of_one_5_tuple() {
     let lab = Lab::new();
     let port = Rule::new().dport(PORT);
     let rules = [
@@ -448,7 +448,7 @@ fn rules_tell_the_streams_of_one_5_tuple_apart() {
 }
 
 #[test]
-fn streams_without_a_way_have_a_lifetime_for_each_packet_and_are_counted() {
+fn streams_beyond_the_table_have_no_frames_and_are_counted() {
     let lab = lab(LONG);
     let map = lab.map("bb_streams");
     let set_all = |tag: u32| {
@@ -484,7 +484,7 @@ fn streams_without_a_way_have_a_lifetime_for_each_packet_and_are_counted() {
 }
 
 #[test]
-fn more_streams_than_there_is_room_for_take_the_ways_of_idle_ones() {
+fn new_streams_take_the_entries_of_idle_ones() {
     let lab = lab(LONG);
     let mut busy = Sender::new(VIDEO, 1);
     let its = busy.frame(&lab, 0).cb.adu >> 16;

@@ -72,7 +72,7 @@ fn drops(c: &bb_counters) -> u64 {
 }
 
 #[test]
-fn what_would_be_late_is_refused_and_the_rest_of_its_adu() {
+fn packet_that_would_be_late_is_refused_with_its_adu() {
     let lab = lab();
     // 158 ms (200 - 40 - the margin of 2) of 31,625 bytes/s hold four packets of 1,000 bytes.
     let verdicts: Vec<i32> = (0..7).map(|_| lab.run(&video(1)).verdict).collect();
@@ -98,7 +98,7 @@ fn what_would_be_late_is_refused_and_the_rest_of_its_adu() {
 }
 
 #[test]
-fn important_traffic_finds_the_room_kept_for_it() {
+fn audio_finds_room_after_video_has_filled_the_link() {
     let lab = lab();
     assert_eq!(lab.run(&audio(1)).verdict, PASS);
     let mut frame = 1;
@@ -124,7 +124,7 @@ fn important_traffic_finds_the_room_kept_for_it() {
 }
 
 #[test]
-fn one_that_says_it_cannot_wait_refuses_nobody_else_in_a_leaf_of_long_lifetimes() {
+fn zero_slack_packet_does_not_refuse_others() {
     let lab = lab();
     let lifetime = BB_LIFETIME_MAX_NS - MS;
     lab.rules(&[
@@ -137,7 +137,7 @@ fn one_that_says_it_cannot_wait_refuses_nobody_else_in_a_leaf_of_long_lifetimes(
 }
 
 #[test]
-fn a_frame_that_will_not_fit_is_not_started() {
+fn frame_that_will_not_fit_is_not_started() {
     let lab = lab();
     // The stream's frames have four packets; each has the link to itself.
     for frame in 1..=3 {
@@ -169,7 +169,7 @@ fn a_frame_that_will_not_fit_is_not_started() {
 }
 
 #[test]
-fn the_reserve_does_not_refuse_what_fits() {
+fn frame_that_fits_beside_audio_is_admitted() {
     // Audio every 20 ms and frames of 4,400 bytes, which an empty link of 253 kbit/s carries
     // in 139 of the 158 ms they have: the first of a burst must be taken beside audio, or a
     // conference loses every large frame (25 instead of 44 % arrive).
@@ -192,7 +192,7 @@ fn the_reserve_does_not_refuse_what_fits() {
 }
 
 #[test]
-fn without_a_rate_only_the_stale_are_refused() {
+fn interface_without_a_rate_refuses_stale_packets_only() {
     let lab = lab_with(|i| {
         i.rate = 0;
         i.htb_major = 0;
@@ -216,7 +216,7 @@ fn without_a_rate_only_the_stale_are_refused() {
 }
 
 #[test]
-fn forward_is_never_refused_and_takes_no_room_from_the_important() {
+fn forward_traffic_is_never_refused_and_leaves_room_for_audio() {
     let lab = lab();
     lab.rules(&[
         media(AUDIO, 0),
@@ -245,7 +245,7 @@ fn forward_is_never_refused_and_takes_no_room_from_the_important() {
 }
 
 #[test]
-fn packets_that_went_as_plain_traffic_are_not_overtaken_by_their_flow() {
+fn flow_that_overflowed_to_plain_is_not_reordered() {
     let lab = lab();
     lab.rules(&[media(VIDEO, 3).treatment(BB_TREAT_FORWARD)]);
     let leaves: Vec<u32> = (0..20).map(|frame| leaf(&lab.run(&video(frame)))).collect();
@@ -260,7 +260,7 @@ fn packets_that_went_as_plain_traffic_are_not_overtaken_by_their_flow() {
 }
 
 #[test]
-fn tcp_with_a_rule_has_a_quarter_of_the_link_before_plain_traffic() {
+fn tcp_with_a_rule_has_a_quarter_of_the_link_before_plain() {
     // A quarter of 250 ms is 1976 bytes; these are 500 each.
     let lab = lab();
     lab.rules(&[
@@ -281,7 +281,7 @@ fn tcp_with_a_rule_has_a_quarter_of_the_link_before_plain_traffic() {
 }
 
 #[test]
-fn a_super_packet_is_forgotten_when_it_has_left() {
+fn audio_is_admitted_again_once_a_super_packet_has_left() {
     // 2 Mbit/s: 48 KiB take 197 ms.
     let lab = lab_with(|i| i.rate = 250_000);
     let super_packet = SkBuff {
@@ -311,7 +311,7 @@ fn a_super_packet_is_forgotten_when_it_has_left() {
 }
 
 #[test]
-fn what_sockets_say_takes_no_room_from_media() {
+fn flood_with_socket_options_takes_no_room_from_media() {
     let _one = alone();
     in_namespace(|| {
         let lab = crate::sockopt_lab::lab();
@@ -354,7 +354,7 @@ fn what_sockets_say_takes_no_room_from_media() {
 }
 
 #[test]
-fn the_tree_holds_what_the_model_believes() {
+fn htb_leaves_hold_the_bytes_of_the_model() {
     linked_lab(require::root(), |lab, _| {
         let agent = Agent::start(lab, &[]);
         let check = |rate: &str, bytes_per_s: u64, own: &str| {
@@ -389,7 +389,7 @@ fn the_tree_holds_what_the_model_believes() {
 }
 
 #[test]
-fn a_full_leaf_refuses_and_counts_it_as_overflow() {
+fn full_leaf_refuses_as_overflow() {
     // No deadline: only the leaf's room, of ten seconds of the link, bounds it.
     let lab = lab();
     lab.rules(&[media(AUDIO, 0), Rule::new().dport(VIDEO).priority(1)]);
@@ -408,7 +408,7 @@ fn a_full_leaf_refuses_and_counts_it_as_overflow() {
 }
 
 #[test]
-fn payload_types_have_counters() {
+fn each_payload_type_has_its_counters() {
     let lab = lab();
     let video_type = BB_RTP | u32::from(rtp(1, 1, false)[1] & 0x7f);
     for _ in 0..7 {
@@ -422,7 +422,7 @@ fn payload_types_have_counters() {
 }
 
 #[test]
-fn observe_refuses_nothing() {
+fn observed_interface_refuses_no_packet() {
     let lab = lab_with(|i| i.flags = u8::try_from(BB_IFACE_OBSERVE).unwrap());
     for _ in 0..7 {
         assert_eq!(lab.run(&video(1)).verdict, PASS);
@@ -434,7 +434,7 @@ fn observe_refuses_nothing() {
 }
 
 #[test]
-fn lifetimes_choose_the_leaf_not_priorities() {
+fn leaf_is_chosen_by_lifetime_not_by_priority() {
     let lab = lab_with(|i| i.rate = 12_500_000);
     let of = |ns: u64, priority: u8| {
         lab.rules(&[Rule::new().dport(VIDEO).lifetime(ns).priority(priority)]);
@@ -480,7 +480,7 @@ fn signalling_has_a_quarter_of_the_link_before_media() {
 }
 
 #[test]
-fn what_comes_in_is_sent_or_dropped_everywhere() {
+fn packets_in_equal_sent_plus_dropped_in_every_counter() {
     let lab = lab();
     lab.configure(|c| c.events_per_s = 20);
     let mut rng = StdRng::seed_from_u64(7);

@@ -16,7 +16,7 @@ fn udp() -> UdpSocket {
 
 /// The trap of the form, and at the same time the proof that the packet carries its deadline.
 #[test]
-fn plain_fq_holds_the_packet_until_its_deadline() {
+fn fq_holds_a_tx_time_packet_until_its_deadline() {
     in_namespace(|| {
         shell("tc qdisc add dev lo root fq");
         let receiver = Receiver::new("127.0.0.1:0");
@@ -45,7 +45,7 @@ fn plain_fq_holds_the_packet_until_its_deadline() {
 
 /// So an automatic sender does not use the form where bestby is not active.
 #[test]
-fn automatic_senders_do_not_fall_into_it() {
+fn auto_sender_above_fq_is_not_held() {
     in_namespace(|| {
         shell("tc qdisc add dev lo root fq");
         assert!(
@@ -72,7 +72,7 @@ fn automatic_senders_do_not_fall_into_it() {
 
 /// etf runs on CLOCK_TAI: it refuses every packet of this form, and says so with the deadline.
 #[test]
-fn etf_reports_the_exact_deadline() {
+fn etf_reports_the_deadline_of_a_refused_packet() {
     in_namespace(|| {
         shell("tc qdisc add dev lo root etf clockid CLOCK_TAI delta 100000 deadline_mode");
         let receiver = Receiver::new("127.0.0.1:0");
@@ -108,7 +108,7 @@ fn etf_reports_the_exact_deadline() {
 
 /// Asked to tell (IP_RECVERR), the socket learns that a local queue refused its packet.
 #[test]
-fn a_local_drop_is_told_apart_from_other_errors() {
+fn drop_by_a_local_queue_is_reported_as_such() {
     in_namespace(|| {
         shell("tc qdisc add dev lo root etf clockid CLOCK_TAI delta 100000 deadline_mode");
         let receiver = Receiver::new("127.0.0.1:0");

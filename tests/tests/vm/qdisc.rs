@@ -61,7 +61,7 @@ fn packets_leave_by_priority_then_deadline_then_arrival() {
 }
 
 #[test]
-fn triage_sends_by_deadline_where_a_rate_is_known_and_by_priority_where_not() {
+fn triage_sends_by_deadline_with_a_rate_and_by_priority_without() {
     let mut lab = lab("tri", BB_TRIAGE);
     let mut rng = StdRng::seed_from_u64(7);
     // shut_link sets a rate, so these arrive while it is known.
@@ -126,7 +126,7 @@ fn packets_of_an_adu_stay_together_and_keep_their_order() {
 }
 
 #[test]
-fn a_stale_packet_never_leaves_and_takes_the_rest_of_its_adu_along() {
+fn stale_packet_is_dropped_with_the_rest_of_its_adu() {
     let mut lab = lab("stl", BB_SFDPS1);
     lab.set_session(10, Duration::from_millis(500), 0);
     lab.shut_link();
@@ -166,7 +166,7 @@ fn a_stale_packet_never_leaves_and_takes_the_rest_of_its_adu_along() {
 }
 
 #[test]
-fn forward_and_fifo_and_ring_send_stale_packets_and_say_so() {
+fn forward_fifo_ring_and_lazy_send_and_count_stale_packets() {
     for (i, (method, treatment)) in [
         (BB_SFDPS1, BB_TREAT_FORWARD),
         (BB_TRIAGE, BB_TREAT_FORWARD),
@@ -204,7 +204,7 @@ fn forward_and_fifo_and_ring_send_stale_packets_and_say_so() {
 }
 
 #[test]
-fn sfdps2_sends_a_stale_packet_that_is_alone_and_sfdps1_does_not() {
+fn lone_stale_packet_is_sent_by_sfdps2_and_not_by_sfdps1() {
     for (i, (method, sent)) in [
         (BB_SFDPS1, 0),
         (BB_SFDPS2, 1),
@@ -228,7 +228,7 @@ fn sfdps2_sends_a_stale_packet_that_is_alone_and_sfdps1_does_not() {
 }
 
 #[test]
-fn a_full_buffer_costs_what_the_method_says() {
+fn full_buffer_evicts_or_refuses_by_method() {
     // Four packets fit; the fifth decides. Sequence: audio, video 1, video 2, video 3.
     let options = |method| Options {
         method,
@@ -296,7 +296,7 @@ fn a_full_buffer_costs_what_the_method_says() {
 }
 
 #[test]
-fn after_a_stall_the_first_packet_out_is_fresh_and_the_backlog_is_gone() {
+fn first_packet_after_a_stall_is_fresh_and_the_backlog_dropped() {
     for (i, method) in [BB_TRIAGE, BB_RING_SFDPS2, BB_SFDPS1]
         .into_iter()
         .enumerate()
@@ -368,7 +368,7 @@ fn expired_packets_do_not_count_against_the_limit() {
 }
 
 #[test]
-fn observe_counts_and_drops_nothing() {
+fn observed_queue_counts_stale_packets_and_drops_none() {
     let mut lab = Lab::new(
         "obs",
         &Options {
@@ -402,7 +402,7 @@ fn observe_counts_and_drops_nothing() {
 }
 
 #[test]
-fn few_drop_notices_a_second_are_not_none() {
+fn limit_of_1_drop_notice_per_second_sends_one_each_second() {
     let lab = lab("few", BB_SFDPS1);
     lab.set_events(1);
     // Of two at once one is sent; the next is due a second later.

@@ -39,7 +39,7 @@ fn evicted(lab: &Lab, session: u16) -> u64 {
 }
 
 #[test]
-fn a_session_that_waits_for_its_rate_pays_for_what_others_are_sent() {
+fn full_queue_evicts_from_a_session_that_waits_for_its_rate() {
     for method in 0..BB_METHODS {
         let lab = full(&format!("pay{method}"), method, 20);
         lab.set_session(10, Duration::ZERO, CRAWL);
@@ -62,7 +62,7 @@ fn a_session_that_waits_for_its_rate_pays_for_what_others_are_sent() {
 }
 
 #[test]
-fn who_holds_most_pays_for_itself() {
+fn full_queue_evicts_from_the_session_with_most_packets() {
     for method in [BB_RING, BB_TRIAGE] {
         let mut lab = full(&format!("own{method}"), method, 20);
         lab.shut_link();
@@ -86,7 +86,7 @@ fn who_holds_most_pays_for_itself() {
 }
 
 #[test]
-fn of_several_that_wait_for_their_rates_another_one_pays_when_the_first_has_paid() {
+fn full_queue_evicts_from_each_of_several_waiting_sessions() {
     let lab = full("sev", BB_TRIAGE, 20);
     for session in [10, 11, 12] {
         lab.set_session(session, Duration::ZERO, CRAWL);
@@ -107,7 +107,7 @@ fn of_several_that_wait_for_their_rates_another_one_pays_when_the_first_has_paid
 }
 
 #[test]
-fn a_session_pays_with_what_matters_least_to_it() {
+fn session_loses_its_least_important_packet_first() {
     for method in [BB_FIFO, BB_SFDPS1, BB_RING, BB_TRIAGE] {
         let mut lab = full(&format!("lst{method}"), method, 10);
         lab.shut_link();
@@ -135,7 +135,7 @@ fn a_session_pays_with_what_matters_least_to_it() {
 }
 
 #[test]
-fn local_tcp_pays_after_all_else() {
+fn local_tcp_is_evicted_after_all_else() {
     for method in [BB_FIFO, BB_RING, BB_TRIAGE] {
         let mut lab = full(&format!("tcp{method}"), method, 20);
         lab.shut_link();
@@ -171,7 +171,7 @@ fn local_tcp_pays_after_all_else() {
 }
 
 #[test]
-fn what_has_expired_goes_first() {
+fn expired_packets_are_dropped_before_any_eviction() {
     let lab = full("exd", BB_TRIAGE, 20);
     for session in [10, 12] {
         lab.set_session(session, Duration::ZERO, CRAWL);
@@ -205,7 +205,7 @@ fn what_has_expired_goes_first() {
 }
 
 #[test]
-fn bytes_are_limited_whatever_it_takes() {
+fn byte_limit_evicts_as_many_packets_as_it_takes() {
     let mut lab = full("byt", BB_TRIAGE, 100);
     lab.set_iface(|iface| iface.limit_bytes = 20_000);
     lab.shut_link();
@@ -253,7 +253,7 @@ fn bytes_are_limited_whatever_it_takes() {
 }
 
 #[test]
-fn a_packet_whose_adu_was_given_up_for_it_goes_with_it() {
+fn packet_that_evicts_its_own_adu_is_dropped_with_it() {
     let mut lab = full("adu", BB_TRIAGE, 4);
     lab.shut_link();
     let part = Packet {
@@ -275,7 +275,7 @@ fn a_packet_whose_adu_was_given_up_for_it_goes_with_it() {
 }
 
 #[test]
-fn many_that_hold_one_packet_each_leave_room_for_one_more() {
+fn sessions_of_one_packet_each_leave_room_for_a_new_one() {
     for method in [BB_FIFO, BB_TRIAGE] {
         let lab = full(&format!("one{method}"), method, 20);
         for session in 20..40 {
@@ -303,7 +303,7 @@ fn many_that_hold_one_packet_each_leave_room_for_one_more() {
 }
 
 #[test]
-fn what_is_forwarded_does_not_go_with_its_adu() {
+fn forward_packet_is_not_dropped_with_its_adu() {
     let mut lab = full("fwd", BB_TRIAGE, 4);
     lab.shut_link();
     let part = Packet {
@@ -320,7 +320,7 @@ fn what_is_forwarded_does_not_go_with_its_adu() {
 }
 
 #[test]
-fn a_rate_that_a_socket_said_holds_a_packet_for_a_second_at_most() {
+fn rate_set_by_a_socket_holds_a_packet_for_1_s_at_most() {
     let lab = full("sec", BB_TRIAGE, 20);
     for (session, user) in [(10, 1_001), (11, 0)] {
         lab.change_session(session, |s| {
@@ -339,7 +339,7 @@ fn a_rate_that_a_socket_said_holds_a_packet_for_a_second_at_most() {
 }
 
 #[test]
-fn packets_beyond_what_was_allocated_are_refused_and_counted() {
+fn packets_beyond_the_allocation_are_refused_and_counted() {
     const LIMIT: u32 = 20;
     let mut lab = full("slo", BB_TRIAGE, LIMIT);
     // More packets than the queue was made for.

@@ -12,7 +12,7 @@ use bestby_tests::clock::{MS, SECOND, now_ns};
 const BLOCK: usize = 14;
 
 #[test]
-fn a_control_block_that_another_program_wrote_to_is_plain_traffic() {
+fn overwritten_control_block_makes_plain_traffic() {
     let lab = lab("cbk", BB_SFDPS1);
     let stale = Packet {
         deadline: now_ns() - SECOND,
@@ -42,7 +42,7 @@ fn a_control_block_that_another_program_wrote_to_is_plain_traffic() {
 }
 
 #[test]
-fn a_corrected_rate_of_the_interface_takes_effect_at_once() {
+fn changed_rate_of_an_interface_takes_effect_at_once() {
     let lab = lab("crl", BB_TRIAGE);
     let packet = Packet::default();
     // 200 bytes take 20 s; at the corrected rate 0.2 ms.
@@ -56,7 +56,7 @@ fn a_corrected_rate_of_the_interface_takes_effect_at_once() {
 }
 
 #[test]
-fn a_corrected_rate_of_a_session_takes_effect_at_once() {
+fn changed_rate_of_a_session_takes_effect_at_once() {
     let lab = lab("crs", BB_TRIAGE);
     let packet = Packet::default();
     lab.change_session(10, |s| s.rate = 10);
@@ -75,7 +75,7 @@ fn a_corrected_rate_of_a_session_takes_effect_at_once() {
 }
 
 #[test]
-fn a_packet_leaves_no_earlier_than_its_socket_says() {
+fn packet_leaves_no_earlier_than_its_departure_time() {
     for method in [BB_TRIAGE, BB_SFDPS1, BB_FIFO] {
         let lab = lab(&format!("edt{method}"), method);
         lab.out.say_departure();
@@ -100,7 +100,7 @@ fn a_packet_leaves_no_earlier_than_its_socket_says() {
 }
 
 #[test]
-fn what_may_not_leave_yet_holds_up_nothing_of_its_session() {
+fn packet_with_a_later_departure_holds_up_no_other() {
     for method in [BB_TRIAGE, BB_SFDPS1, BB_FIFO] {
         let lab = lab(&format!("edh{method}"), method);
         lab.out.say_departure();
@@ -134,7 +134,7 @@ fn what_may_not_leave_yet_holds_up_nothing_of_its_session() {
 }
 
 #[test]
-fn packets_of_an_adu_that_may_leave_one_by_one_are_one_adu() {
+fn packets_of_an_adu_with_departure_times_are_dropped_together() {
     let mut lab = lab("eda", BB_TRIAGE);
     lab.out.say_departure();
     lab.shut_link();
@@ -171,7 +171,7 @@ fn packets_of_an_adu_that_may_leave_one_by_one_are_one_adu() {
 }
 
 #[test]
-fn what_may_leave_last_makes_room_first() {
+fn full_queue_evicts_the_packet_with_the_latest_departure() {
     let lab = Lab::new(
         "edr",
         &Options {
@@ -218,7 +218,7 @@ fn receive(lab: &Lab, count: usize, not_before: impl Fn(u32) -> u64) -> Vec<u32>
 }
 
 #[test]
-fn a_stale_retransmission_goes_only_while_nothing_fresh_waits() {
+fn stale_retransmission_waits_for_every_fresh_packet() {
     for method in [BB_TRIAGE, BB_SFDPS1] {
         let mut lab = lab(&format!("rep{method}"), method);
         lab.shut_link();
@@ -252,7 +252,7 @@ fn a_stale_retransmission_goes_only_while_nothing_fresh_waits() {
 }
 
 #[test]
-fn a_stale_retransmission_waits_for_a_second_at_most_and_pays_first() {
+fn stale_retransmission_is_evicted_first_and_kept_for_1_s() {
     let mut lab = Lab::new(
         "rpo",
         &Options {
@@ -288,7 +288,7 @@ fn a_stale_retransmission_waits_for_a_second_at_most_and_pays_first() {
 }
 
 #[test]
-fn an_adu_is_not_refused_for_one_of_its_name_that_died_long_ago() {
+fn adu_id_is_usable_again_5_s_after_its_adu_was_dropped() {
     let lab = lab("old", BB_SFDPS1);
     let late = Packet {
         adu: 5,

@@ -79,7 +79,7 @@ fn users_have_their_share_beside_media_and_no_more() {
 }
 
 #[test]
-fn media_leave_what_they_do_not_need() {
+fn users_get_what_media_leave() {
     let mut lab = shared("lev", 20, 10_000);
     user(&lab, 11, 1);
     lab.shut_link();
@@ -93,7 +93,7 @@ fn media_leave_what_they_do_not_need() {
 }
 
 #[test]
-fn a_user_with_many_sessions_gets_no_more_than_one_with_one() {
+fn user_with_50_sessions_gets_as_much_as_a_user_with_one() {
     let mut lab = shared("usr", 20, 10_000);
     user(&lab, 11, 1);
     for session in 100..150 {
@@ -113,7 +113,7 @@ fn a_user_with_many_sessions_gets_no_more_than_one_with_one() {
 }
 
 #[test]
-fn a_user_s_own_sessions_share_by_bytes() {
+fn sessions_of_one_user_share_by_bytes() {
     let mut lab = shared("ses", 20, 10_000);
     for session in [11, 12] {
         user(&lab, session, 1);
@@ -126,7 +126,7 @@ fn a_user_s_own_sessions_share_by_bytes() {
 }
 
 #[test]
-fn new_sessions_leave_old_ones_a_part() {
+fn old_session_keeps_a_share_beside_400_new_ones() {
     for (name, of_media) in [("old", 0), ("olm", 1)] {
         let mut lab = shared(name, 20, 10_000);
         for session in (11..12).chain(100..500) {
@@ -146,7 +146,7 @@ fn new_sessions_leave_old_ones_a_part() {
 }
 
 #[test]
-fn new_users_leave_old_ones_a_part() {
+fn old_user_keeps_a_share_beside_400_new_ones() {
     let mut lab = shared("olu", 20, 10_000);
     user(&lab, 11, 1);
     for session in 100..500 {
@@ -163,7 +163,7 @@ fn new_users_leave_old_ones_a_part() {
 }
 
 #[test]
-fn users_pay_first_while_they_hold_more_than_their_part() {
+fn full_queue_evicts_users_above_their_share_before_media() {
     let mut lab = shared("pay", 22, 20);
     for (session, of) in [(11, 1), (12, 2), (13, 3)] {
         user(&lab, session, of);
@@ -190,7 +190,7 @@ fn users_pay_first_while_they_hold_more_than_their_part() {
 }
 
 #[test]
-fn a_user_pays_for_its_own_sessions() {
+fn user_of_many_sessions_loses_its_own_packets() {
     let mut lab = shared("own", 20, 20);
     user(&lab, 11, 1);
     for session in 100..120 {
@@ -209,7 +209,7 @@ fn a_user_pays_for_its_own_sessions() {
 }
 
 #[test]
-fn without_a_share_users_get_no_room_at_the_cost_of_media() {
+fn users_without_a_share_evict_no_media() {
     let mut lab = shared("noc", 0, 20);
     lab.shut_link();
     send(&lab, MEDIA, 20);
@@ -218,7 +218,7 @@ fn without_a_share_users_get_no_room_at_the_cost_of_media() {
 }
 
 #[test]
-fn a_session_with_a_rate_comes_back_to_its_user() {
+fn session_released_by_its_rate_returns_to_its_user() {
     let mut lab = shared("rat", 20, 10_000);
     user(&lab, 11, 1);
     lab.set_session(11, Duration::ZERO, 100_000);
@@ -232,7 +232,7 @@ fn a_session_with_a_rate_comes_back_to_its_user() {
 }
 
 #[test]
-fn a_class_of_mq_without_an_instance_is_refused() {
+fn mq_class_without_an_instance_is_refused() {
     let options = Options {
         instances: 2,
         ..Options::default()

@@ -176,7 +176,7 @@ fn segment_killed_agent_changes_nothing_and_the_next_adopts() {
 }
 
 #[test]
-fn segment_lost_device_costs_a_packet_per_cpu_and_is_made_anew() {
+fn segment_lost_device_costs_a_packet_per_cpu_and_is_recreated() {
     attached("8mbit", |lab, peer, agent| {
         let name = device(lab, "v0");
         let counter = Counter::new(peer, PEER, PORT);
@@ -235,7 +235,7 @@ fn segment_device_that_does_not_cut_sends_packets_back_whole() {
 }
 
 #[test]
-fn segment_lost_filter_below_a_macvlan_is_made_anew() {
+fn segment_lost_filter_below_a_macvlan_is_recreated() {
     attached("8mbit", |lab, peer, agent| {
         let name = device(lab, "v0");
         if link(lab, &name)["linkinfo"]["info_kind"] != "macvlan" {
@@ -280,7 +280,7 @@ fn segment_tcp_makes_no_packets_that_must_be_cut() {
 }
 
 #[test]
-fn segment_device_without_ethernet_headers_is_cut_for_too() {
+fn segment_packets_of_a_device_without_ethernet_are_cut() {
     if !require::can(require::segmenter()) {
         return;
     }
@@ -318,7 +318,7 @@ fn segment_rule_counts_each_segment() {
 }
 
 #[test]
-fn segment_tagged_packets_are_cut_too() {
+fn segment_tagged_packets_are_cut() {
     attached("8mbit", |lab, peer, agent| {
         agent.add(json!({"name": "bulk", "proto": "udp", "dport": PORT, "lifetime": "100s"}));
         // The address moves to a VLAN, so that the same packets take it.

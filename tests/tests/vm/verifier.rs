@@ -117,7 +117,7 @@ fn keep(_level: PrintLevel, line: String) {
 }
 
 #[test]
-fn the_queue_loads_where_the_kernel_has_bpf_qdiscs() {
+fn queue_loads_only_on_a_kernel_with_bpf_qdiscs() {
     let lab = Lab::bare();
     let storage = Arc::new(Mutex::new(MaybeUninit::uninit()));
     let mut storage = storage.lock().unwrap();

@@ -182,7 +182,7 @@ fn one_large_adu_is_freed_by_several_operations() {
 }
 
 #[test]
-fn a_long_queue_that_fits_is_planned_once() {
+fn planning_a_long_queue_takes_bounded_instructions() {
     // 200 bytes take 200 us.
     let lab = lab_with_stats("bfe", &Options::default());
     lab.set_iface(|iface| iface.rate = 1_000_000);
@@ -241,7 +241,7 @@ fn many_sessions_are_released_by_several_operations() {
 }
 
 #[test]
-fn a_place_is_looked_for_in_bounds() {
+fn sorting_in_a_packet_takes_bounded_instructions() {
     let mut lab = lab_with_stats("bor", &Options::default());
     lab.shut_link();
     let now = now_ns();
@@ -266,7 +266,7 @@ fn a_place_is_looked_for_in_bounds() {
 }
 
 #[test]
-fn departures_are_followed_in_bounds() {
+fn departure_times_take_bounded_instructions() {
     let lab = lab_with_stats("bed", &Options::default());
     lab.out.say_departure();
     // One leaves in 200 us, so each dequeue is seen by itself.
@@ -292,7 +292,7 @@ fn departures_are_followed_in_bounds() {
 }
 
 #[test]
-fn room_is_made_in_bounds() {
+fn eviction_takes_bounded_instructions() {
     let mut lab = lab_with_stats(
         "bro",
         &Options {

@@ -277,7 +277,7 @@ fn etf_refuses_a_deadline_before_that_of_the_packet_sent_last() {
 
 /// A packet expired in the queue. The one behind it could go at once, waits for its own deadline, and is dropped.
 #[test]
-fn etf_keeps_a_live_packet_behind_an_expired_one_until_it_expires_too() {
+fn etf_holds_a_live_packet_behind_an_expired_one_too_long() {
     if skipped() {
         return;
     }

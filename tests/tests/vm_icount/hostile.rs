@@ -347,11 +347,11 @@ fn none_costs_the_media_anything(shares: &[(&str, f64)]) {
 }
 
 #[test]
-fn qdisc_no_user_costs_the_media_anything() {
+fn qdisc_audio_is_in_time_beside_each_attack_of_a_user() {
     none_costs_the_media_anything(&shares("qdisc"));
 }
 
 #[test]
-fn tc_no_user_costs_the_media_anything() {
+fn tc_audio_is_in_time_beside_each_attack_of_a_user() {
     none_costs_the_media_anything(&shares("tc"));
 }

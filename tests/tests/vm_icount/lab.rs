@@ -18,7 +18,7 @@ model = "conference"
 "#;
 
 #[test]
-fn a_line_that_stalls_has_an_agent_of_its_own() {
+fn stalled_line_has_an_agent_of_its_own() {
     if !require::can(require::bpf_qdisc()) {
         return;
     }

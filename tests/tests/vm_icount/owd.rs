@@ -202,17 +202,17 @@ fn tc_many_bulk_connections_cost_no_audio() {
 }
 
 #[test]
-fn qdisc_super_packets_are_not_the_path() {
+fn qdisc_super_packets_do_not_raise_the_owd() {
     beside_bulk("qdisc", 1, false);
 }
 
 #[test]
-fn tc_super_packets_are_not_the_path() {
+fn tc_super_packets_do_not_raise_the_owd() {
     beside_bulk("tc", 1, false);
 }
 
 #[test]
-fn a_path_that_changes_is_followed() {
+fn rtt_of_a_changed_path_is_followed() {
     linked_lab(require::bpf_qdisc(), |lab, peer| {
         netem(peer, "add", RTT_MS);
         let agent = start(lab, "qdisc");

@@ -15,7 +15,7 @@ fn after(start: u64, packets: f64) -> u64 {
 }
 
 #[test]
-fn a_plan_counts_the_turns_of_others_and_no_more() {
+fn plan_counts_the_turns_of_other_sessions_only() {
     let lab = free_link("trn");
     let opens = now_ns() + SECOND;
     lab.set_iface(|iface| iface.link_next = opens);
@@ -71,7 +71,7 @@ fn beside_signalling(name: &str, due: f64) -> usize {
 }
 
 #[test]
-fn a_plan_counts_what_others_hold_that_need_no_full_turn() {
+fn plan_counts_sessions_that_hold_less_than_a_turn() {
     // Before the last packet leave three of the frame, the two of a turn of the deep session, and
     // a fifth of one of the shallow sessions.
     assert_eq!(beside_signalling("shl", 5.5), 4);
@@ -79,7 +79,7 @@ fn a_plan_counts_what_others_hold_that_need_no_full_turn() {
 }
 
 #[test]
-fn a_plan_counts_the_turn_that_others_have_when_the_own_ends() {
+fn plan_counts_the_turn_of_others_after_its_own() {
     let lab = free_link("trm");
     let opens = now_ns() + SECOND;
     lab.set_iface(|iface| iface.link_next = opens);

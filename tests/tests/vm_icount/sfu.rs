@@ -83,7 +83,7 @@ fn sfu_on_a_wide_link_loses_nothing() {
 }
 
 #[test]
-fn sfu_that_cannot_adapt_gets_more_frames_through_than_by_a_fifo() {
+fn sfu_that_cannot_adapt_delivers_more_frames_than_by_a_fifo() {
     sfu_lab(|lab, peer| {
         let fifo = fifo(lab, peer);
         let bestby = bestby(lab, peer, "qdisc", &one_rule(), false);

@@ -42,7 +42,7 @@ fn count(of: &Value, what: &str) -> u64 {
 }
 
 #[test]
-fn srt_carries_what_fits_and_drops_what_does_not() {
+fn srt_delivers_all_at_half_load_and_drops_at_double_load() {
     if !require::can(require::root()) {
         return;
     }
@@ -83,7 +83,7 @@ fn srt_carries_what_fits_and_drops_what_does_not() {
 }
 
 #[test]
-fn what_srt_lacks_or_cannot_do_is_said() {
+fn srt_queue_that_cannot_run_is_refused_or_absent() {
     if !require::can(require::root()) {
         return;
     }
@@ -92,7 +92,7 @@ fn what_srt_lacks_or_cannot_do_is_said() {
 
     let wrong = lab(directory, &scenario(r#"["srt fast"]"#, "1", 300)).output();
     let text = said(&wrong.unwrap());
-    assert!(text.contains("short.toml:5: no queue `srt fast`"), "{text}");
+    assert!(text.contains("short.toml:5:"), "{text}");
     assert!(text.contains("`srt paced`"), "{text}");
 
     // 40 ms of it are the way.
@@ -100,10 +100,7 @@ fn what_srt_lacks_or_cannot_do_is_said() {
     let short = short.unwrap();
     let text = said(&short);
     assert!(!short.status.success(), "{text}");
-    assert!(
-        text.contains("SRT cannot keep a lifetime of 60 ms"),
-        "{text}"
-    );
+    assert!(text.contains("60 ms"), "{text}");
 
     // Without the program the queue is absent by name, and nothing is made up.
     let other = directory.join("other");
@@ -112,7 +109,7 @@ fn what_srt_lacks_or_cannot_do_is_said() {
     let output = without.env("PATH", &other).output().unwrap();
     println!("{}", said(&output));
     let reason = fs::read_to_string(other.join("out/short/srt/run-0.absent")).unwrap();
-    assert!(reason.starts_with("not on this machine: "), "{reason}");
-    assert!(reason.contains("package srt-tools"), "{reason}");
+    assert!(reason.contains("machine"), "{reason}");
+    assert!(reason.contains("srt-tools"), "{reason}");
     assert!(!other.join("out/short/srt/run-0.json").exists());
 }

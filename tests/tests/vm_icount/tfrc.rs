@@ -33,7 +33,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn a_drop_by_bestby_is_no_loss_event() {
+fn drop_by_bestby_is_no_loss_event() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tfrc.toml");
     let out = directory.path().join("out");

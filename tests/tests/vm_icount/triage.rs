@@ -9,7 +9,7 @@ use bestby_bpf::abi::*;
 use bestby_tests::clock::{MS, SECOND, now_ns};
 
 #[test]
-fn triage_gives_up_the_least_important_adu_that_stands_in_the_way() {
+fn least_important_adu_in_the_way_is_given_up() {
     let lab = free_link("giv");
     let opens = now_ns() + SECOND;
     lab.set_iface(|iface| iface.link_next = opens);
@@ -52,7 +52,7 @@ fn triage_gives_up_the_least_important_adu_that_stands_in_the_way() {
 }
 
 #[test]
-fn triage_decides_when_the_link_is_free_and_so_knows_a_burst_as_a_whole() {
+fn burst_is_judged_as_a_whole_when_the_link_is_free() {
     let lab = free_link("bur");
     let opens = now_ns() + SECOND;
     lab.set_iface(|iface| iface.link_next = opens);
@@ -96,12 +96,12 @@ fn now_or_never(name: &str, other_us: u64) -> Vec<u32> {
 }
 
 #[test]
-fn what_goes_next_needs_no_time_for_a_late_timer() {
+fn next_packet_needs_no_margin_for_a_late_timer() {
     assert_eq!(now_or_never("now", 21_000), [0, 1]);
 }
 
 #[test]
-fn what_waits_for_others_needs_time_for_a_late_timer() {
+fn waiting_packet_needs_a_margin_for_a_late_timer() {
     // It would begin 0.1 ms before its last moment: the larger is given up for it.
     assert_eq!(now_or_never("nev", 20_100), [1]);
 }
@@ -147,13 +147,13 @@ fn video() -> Packet {
 }
 
 #[test]
-fn a_packet_waits_for_a_more_important_one_that_could_not_wait_for_it() {
+fn packet_waits_for_an_expected_one_that_could_not_wait() {
     let order = video_before_audio(&free_link("hld"), 10, video(), true);
     assert_eq!(order, [0, 1, 2, 4, 3]);
 }
 
 #[test]
-fn a_packet_does_not_wait_for_one_that_can_wait_itself() {
+fn packet_does_not_wait_for_one_that_can_wait() {
     let order = video_before_audio(&free_link("hlw"), 50, video(), true);
     assert_eq!(order, [0, 1, 2, 3, 4]);
     // However long both take: 1,400 bytes hold this link for 140 ms, and audio has 200.
@@ -165,7 +165,7 @@ fn a_packet_does_not_wait_for_one_that_can_wait_itself() {
 }
 
 #[test]
-fn a_packet_waits_where_another_could_wait_for_it_but_for_a_late_timer() {
+fn packet_waits_for_one_that_lacks_the_timer_margin_only() {
     // The next audio is expected 1 ms later and can wait for 19 ms: 0.12 ms more, and 0.4 ms
     // more, than the packet needs.
     let len = 994;
@@ -177,13 +177,13 @@ fn a_packet_waits_where_another_could_wait_for_it_but_for_a_late_timer() {
 }
 
 #[test]
-fn a_packet_does_not_wait_for_long_for_one_that_does_not_come() {
+fn packet_stops_waiting_for_one_that_does_not_come() {
     let order = video_before_audio(&free_link("hln"), 10, video(), false);
     assert_eq!(order, [0, 1, 2, 3]);
 }
 
 #[test]
-fn what_never_expires_does_not_wait() {
+fn packet_that_never_expires_does_not_wait() {
     // With audio all the time it would wait for ever. So it goes, and the audio behind it
     // is late.
     let plain = Packet {
@@ -202,7 +202,7 @@ fn what_never_expires_does_not_wait() {
 }
 
 #[test]
-fn what_is_important_goes_before_what_is_due_a_little_earlier() {
+fn important_packet_goes_before_one_due_slightly_earlier() {
     let lab = free_link("ear");
     let opens = now_ns() + SECOND;
     lab.set_iface(|iface| iface.link_next = opens);
@@ -299,14 +299,14 @@ fn beside_a_frame(name: &str, due: u64, priority: u8, other_due: u64) -> Vec<u32
 }
 
 #[test]
-fn what_is_important_is_not_planned_up_to_the_last_moment() {
+fn important_packet_keeps_its_owd_as_a_margin() {
     // Behind the frame it begins after 40 ms, and its owd is kept free.
     assert_eq!(beside_a_frame("pln", 22, 0, 58), [2]);
     assert_eq!(beside_a_frame("plw", 22, 0, 64), [0, 1, 2]);
 }
 
 #[test]
-fn time_is_kept_free_for_the_next_of_what_is_more_important() {
+fn plan_keeps_time_for_the_next_more_important_packet() {
     // It came 900 ms before the link opens, so a quarter of what it can wait is 310 and 317 ms.
     let usual = BB_PRIORITY_DEFAULT as u8;
     assert_eq!(beside_a_frame("lay", 22, usual, 340), [2]);
@@ -316,7 +316,7 @@ fn time_is_kept_free_for_the_next_of_what_is_more_important() {
 }
 
 #[test]
-fn what_must_end_first_goes_first() {
+fn packet_that_must_end_first_goes_first() {
     // The frame's last packet may begin after 30 ms, and so end after 50. The other one is taken
     // for due after 32 or 38, could not begin by then behind the frame, and takes 4.
     assert_eq!(beside_a_frame("end", 30, 0, 52), [2, 0, 1]);
@@ -327,7 +327,7 @@ fn what_must_end_first_goes_first() {
 }
 
 #[test]
-fn time_is_not_kept_free_at_the_cost_of_what_has_begun() {
+fn adu_that_has_begun_is_not_given_up_for_a_margin() {
     // The frame ends after 140 ms, and what is important could wait for 16 ms more: less than it
     // should have to spare, and too long for it to go before the frame's last packet.
     let meeting = |comes| Meeting {
@@ -343,7 +343,7 @@ fn time_is_not_kept_free_at_the_cost_of_what_has_begun() {
 }
 
 #[test]
-fn what_has_begun_stays_so_when_the_rest_of_it_comes_later() {
+fn adu_has_begun_even_if_its_rest_comes_later() {
     let lab = free_link("bgl");
     lab.set_session(10, Duration::from_millis(20), 0);
     // As above, but what came first of the frame has left before the rest is there.
@@ -408,21 +408,21 @@ fn three_frames(name: &str, audio: u64) -> ([usize; 3], usize) {
 }
 
 #[test]
-fn what_is_important_and_still_to_come_is_planned_for() {
+fn plan_counts_audio_that_is_still_to_come() {
     // Beside the audio some 220 ms of the link are left: two of the frames. The first packet of
     // the other one left before the rest came.
     assert_eq!(three_frames("xpy", 74), ([1, 5, 5], 0));
 }
 
 #[test]
-fn nothing_is_planned_for_what_never_came_or_came_long_ago() {
+fn plan_counts_no_audio_that_never_came_or_stopped() {
     assert_eq!(three_frames("xpn", 0), ([8, 5, 5], 0));
     // Nothing came for 150 ms.
     assert_eq!(three_frames("xpo", 15), ([8, 5, 5], 0));
 }
 
 #[test]
-fn a_session_that_waits_lets_others_pass() {
+fn waiting_session_lets_other_sessions_pass() {
     let lab = free_link("hlo");
     let start = now_ns() + 20 * MS;
     let audio = Packet {
@@ -453,7 +453,7 @@ fn a_session_that_waits_lets_others_pass() {
 }
 
 #[test]
-fn what_still_comes_of_an_adu_that_was_overtaken_stays_behind_its_first_packet() {
+fn rest_of_an_overtaken_adu_stays_behind_its_first_packet() {
     let lab = free_link("ovt");
     lab.set_session(10, Duration::from_millis(40), 0);
     let start = now_ns();

@@ -43,7 +43,7 @@ fn half_a_second(lab: &Lab) -> ([u64; 2], u64) {
 }
 
 #[test]
-fn each_sends_one_packet_in_turn() {
+fn two_transmit_queues_send_one_packet_in_turn() {
     let lab = session("trn", [100, 100], 30_000);
     assert_eq!([0, 1].map(|i| lab.instance(i).packets_in), [100, 100]);
     let (sent, allowed) = half_a_second(&lab);
@@ -56,7 +56,7 @@ fn each_sends_one_packet_in_turn() {
 }
 
 #[test]
-fn one_whose_packets_are_gone_is_not_waited_for() {
+fn transmit_queue_whose_packets_expired_loses_its_turn() {
     // Its turn comes when they are stale.
     let lab = session("tro", [100, 3], 1);
     let (sent, allowed) = half_a_second(&lab);

@@ -130,7 +130,7 @@ fn plain_super_packet_delays_audio_by_its_own_time_once() {
     }
     assert!(
         refused > 0,
-        "nor is it too late to refuse what the link cannot carry"
+        "audio that the link cannot carry in time is refused"
     );
     assert!(
         refused_until - sent < 200 * MS,
@@ -221,7 +221,7 @@ fn stale_retransmission_goes_over_an_idle_link_only() {
     assert_eq!(
         late(&mut model).0,
         BB_DROP_STALE as i32,
-        "4 ms behind itself"
+        "the link needs 4 ms for the first one"
     );
     model.now += 4 * MS;
     assert_eq!(late(&mut model), (ADMIT, 7));

@@ -93,7 +93,7 @@ fn killed_agent_loses_no_packet_and_no_count() {
         agent.detach("v0");
         assert!(
             root_qdisc(&lab.netns, "v0").contains("noqueue"),
-            "what was there is known after the kill, too"
+            "the former qdisc is known after the kill"
         );
     });
 }

@@ -423,7 +423,11 @@ fn redetect_finds_an_agent_that_starts_and_ends() {
         );
         let mut lab = Lab::bare();
         lab.attach_sockopt(&cgroup.path);
-        assert_eq!(sender.form(), Form::Plain, "until it is asked");
+        assert_eq!(
+            sender.form(),
+            Form::Plain,
+            "the form changes on redetect only"
+        );
         assert_eq!(unprivileged(&|| sender.redetect()), Form::TxTime);
         drop(lab);
         assert_eq!(unprivileged(&|| sender.redetect()), Form::Plain);

@@ -237,7 +237,11 @@ fn each_refusal_has_its_http_status() {
         let mut answer = [0; 16];
         let read = std::io::Read::read(&mut stream, &mut answer).unwrap_or(0);
         assert!(broken || answer[..read].starts_with(b"HTTP/1.1 400"));
-        assert_eq!(agent.flow("audio", "packets_in"), 0, "and the agent lives");
+        assert_eq!(
+            agent.flow("audio", "packets_in"),
+            0,
+            "the agent still answers"
+        );
     });
 }
 

@@ -313,7 +313,7 @@ fn full_session_table_shares_one_and_reuses_idle_entries() {
         last = lab.run(&frame(i));
         assert!(i < 2 * BB_MAX_SESSIONS, "the table never filled");
     }
-    assert!(i > 10_000, "only {i} sessions found a way");
+    assert!(i > 10_000, "only {i} sessions found an entry");
     assert_eq!(last.verdict, PASS);
     let shared = u16::try_from(BB_SESSION_SHARED).unwrap();
     assert_eq!(last.cb.session, shared);
@@ -342,7 +342,7 @@ fn full_session_table_shares_one_and_reuses_idle_entries() {
     assert_eq!(
         lab.run(&full).cb.session,
         shared,
-        "a way with queued packets was given away"
+        "a session with queued packets was replaced"
     );
     // ... and without them one is, with a new generation and fresh counters.
     for (index, mut s) in held.clone() {

@@ -278,7 +278,7 @@ fn refused_retransmission_does_not_refuse_another() {
     assert_eq!(video.send(&lab, 3000).verdict, PASS);
     assert_eq!(repairs.send(&lab, 0).verdict, SHOT, "it is stale");
     let alive = repairs.send(&lab, 3000);
-    assert_eq!(alive.verdict, PASS, "refused by the fate of another");
+    assert_eq!(alive.verdict, PASS, "refused because another was");
 }
 
 /// RFC 4733: one timestamp for the whole tone, and the end three times.

@@ -87,7 +87,11 @@ fn packet_that_would_be_late_is_refused_with_its_adu() {
         c.dropped[BB_DROP_ADU as usize], 2,
         "and the rest of its ADU"
     );
-    assert_eq!(lab.run(&audio(1)).verdict, PASS, "what still fits, fits");
+    assert_eq!(
+        lab.run(&audio(1)).verdict,
+        PASS,
+        "a small packet still fits"
+    );
     // The queue drains with time. A frame as large as the last would not fit even now: it is
     // not started; another stream's is.
     std::thread::sleep(Duration::from_millis(140));
@@ -404,7 +408,11 @@ fn full_leaf_refuses_as_overflow() {
         c.packets_sent
     );
     assert_eq!(c.dropped[BB_DROP_OVERFLOW as usize], 400 - c.packets_sent);
-    assert_eq!(lab.run(&audio(1)).verdict, PASS, "it stands behind audio");
+    assert_eq!(
+        lab.run(&audio(1)).verdict,
+        PASS,
+        "the full leaf is behind that of audio"
+    );
 }
 
 #[test]

@@ -306,5 +306,5 @@ fn etf_holds_a_live_packet_behind_an_expired_one_too_long() {
 
     let fates = play(Queue::Bestby, &live_behind_expired);
     assert!(fates[0].arrived() && fates[3].arrived(), "{fates:?}");
-    assert_eq!(fates[1..3], [Gone, Gone], "of no use any more");
+    assert_eq!(fates[1..3], [Gone, Gone], "expired packets are dropped");
 }

@@ -514,7 +514,10 @@ impl Queue<'_> {
         let idle = now.saturating_sub(self.link.burst);
         self.link_next = self.link_next.max(idle) + self.link.transmission(bytes) + 1;
         let packet = &self.schedule.packets[index];
-        let record = Record::of(packet, index as u32, packet.at);
+        let record = Record {
+            sequence: index as u32,
+            created: packet.at,
+        };
         let at = now + self.link.owd;
         Some(Arrival { record, at })
     }
@@ -536,7 +539,7 @@ mod tests {
 
     fn measure(schedule: &Schedule, link: &Link, rule: Rule) -> Measures {
         let (sent, arrivals) = run(schedule, link, rule, Errors::default());
-        judge(schedule, &sent, &arrivals, 0)
+        judge(schedule, &sent, &arrivals, 0, 0)
     }
 
     proptest! {

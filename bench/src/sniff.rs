@@ -104,23 +104,18 @@ fn record(packet: &[u8]) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::Class;
+    use crate::traffic::{Class, Packet};
 
     #[test]
     fn records_are_found_behind_ip_options_too() {
         let record_in = Record {
-            class: Class::Audio,
-            stream: 0,
-            last: true,
             sequence: 7,
-            adu: 3,
             created: 1,
-            deadline: 2,
         };
         let mut packet = vec![0u8; 24 + 8 + 40];
         packet[0] = 0x46;
         packet[9] = 17;
-        record_in.write(&mut packet[32..]);
+        record_in.write(&Packet::of(Class::Audio, 3), &mut packet[32..]);
         assert_eq!(record(&packet), Some(record_in));
         packet[9] = 6;
         assert_eq!(record(&packet), None);

@@ -1,8 +1,6 @@
 //! Unmodified DCCP CCID3, the baseline that SFDPS compared with: the kernel's own, where
 //! it still has one (Linux left it out in 6.16; Debian's 6.12 has it).
 //!
-//! `bestby-lab run bench/scenarios/sfdps-dccp.toml --vm --kernel 6.12`
-//!
 //! Same schedule, same path. Sends never block: DCCP answers EAGAIN when its transmit
 //! queue of `tx_qlen` packets is full, and that packet is dropped and counted. DCCP
 //! numbers a packet when it leaves this queue. Its header is 16 bytes with the extended
@@ -11,20 +9,27 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+    net::{Ipv4Addr, SocketAddrV4},
+    os::fd::AsRawFd as _,
     sync::atomic::{AtomicU64, Ordering},
     thread,
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
+use socket2::{Domain, Socket};
 
 use crate::{
     netns::Netns,
     run,
-    sys::{self, MILLI, SECOND},
+    sys::{self, MILLI, Meta},
     topology::{self, Path},
-    traffic::{HEADERS, Schedule, receiver::Arrival, sender::Sent, wire},
+    traffic::{
+        HEADERS, Schedule,
+        receiver::{Arrival, QUIET, Receiver},
+        sender::Sent,
+        wire,
+    },
 };
 
 const SOCK_DCCP: libc::c_int = 6;
@@ -38,10 +43,8 @@ const CCID3: u8 = 3;
 /// `bbl1` as DCCP's service code; any will do, both ends must say the same.
 const SERVICE_CODE: u32 = 0x6262_6c31;
 const PORT: u16 = 5020;
-/// Ethernet (14), IPv4 (20), DCCP-Data with extended sequence numbers (16).
-const DCCP_HEADERS: u32 = 14 + 20 + 16;
-/// After the last packet, this long without another ends a run, ns.
-const QUIET: u64 = 1500 * MILLI;
+/// Bytes that DCCP-Data with extended sequence numbers has more of than UDP.
+const LONGER: u32 = 16 - 8;
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -58,24 +61,16 @@ pub struct Outcome {
 pub fn missing() -> Option<String> {
     // Loaded by name: distributions keep it from being loaded by its socket family.
     let loaded = run::sh("modprobe dccp_ipv4");
-    match socket() {
-        Ok(_) => None,
-        Err(error) => Some(format!(
-            "no DCCP on this kernel ({error:#}{}): use `tests/vm/run --kernel 6.12`",
-            loaded.err().map_or(String::new(), |e| format!("; {e:#}"))
-        )),
-    }
+    let error = socket().err()?;
+    let loading = loaded.err().map_or(String::new(), |e| format!("; {e:#}"));
+    Some(format!(
+        "no DCCP on this kernel ({error:#}{loading}): use `tests/vm/run --kernel 6.12`"
+    ))
 }
 
-fn socket() -> Result<OwnedFd> {
-    // SAFETY: plain integers in, a new descriptor out that nobody else owns.
-    let socket = unsafe {
-        let fd = libc::socket(libc::AF_INET, SOCK_DCCP | libc::SOCK_CLOEXEC, IPPROTO_DCCP);
-        if fd < 0 {
-            return Err(io::Error::last_os_error()).context("DCCP socket");
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
+fn socket() -> Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, SOCK_DCCP.into(), Some(IPPROTO_DCCP.into()))
+        .context("DCCP socket")?;
     let fd = socket.as_raw_fd();
     sys::set_option(fd, SOL_DCCP, SERVICE, SERVICE_CODE.to_be()).context("DCCP_SOCKOPT_SERVICE")?;
     // Both directions, before the handshake that negotiates them.
@@ -83,121 +78,57 @@ fn socket() -> Result<OwnedFd> {
     Ok(socket)
 }
 
-fn address(ip: std::net::Ipv4Addr) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: PORT.to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from(ip).to_be(),
-        },
-        sin_zero: [0; 8],
-    }
-}
-
-fn check(result: libc::c_int, what: &str) -> Result<libc::c_int> {
-    if result < 0 {
-        return Err(io::Error::last_os_error()).with_context(|| what.to_owned());
-    }
-    Ok(result)
-}
-
-/// Waits on `fd` for `events`, at most `ms`; whether they came.
-fn wait(fd: RawFd, events: i16, ms: i32) -> bool {
-    let mut poll = libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    };
-    // SAFETY: `poll` is one live pollfd.
-    unsafe { libc::poll(&mut poll, 1, ms) == 1 }
-}
-
-fn listen(ns: &Netns) -> Result<OwnedFd> {
+fn listen(ns: &Netns) -> Result<Socket> {
     ns.enter(|| {
         let listener = socket()?;
         // Now and then Linux 6.12 still counts the port of the run before as taken, in a namespace
         // that is new.
-        sys::set_option(
-            listener.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_REUSEADDR,
-            1,
-        )
-        .context("SO_REUSEADDR")?;
-        let any = address(std::net::Ipv4Addr::UNSPECIFIED);
-        // SAFETY: `any` is a live sockaddr_in and its size is what is passed.
-        let bound = unsafe {
-            libc::bind(
-                listener.as_raw_fd(),
-                std::ptr::from_ref(&any).cast(),
-                size_of_val(&any) as libc::socklen_t,
-            )
-        };
-        check(bound, "binding the DCCP port")?;
-        // SAFETY: plain integers.
-        let listening = unsafe { libc::listen(listener.as_raw_fd(), 1) };
-        check(listening, "listening for DCCP")?;
+        listener.set_reuse_address(true).context("SO_REUSEADDR")?;
+        listener.set_nonblocking(true)?;
+        listener
+            .bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT).into())
+            .and_then(|()| listener.listen(1))
+            .context("listening for DCCP")?;
         Ok(listener)
     })
 }
 
-fn accept(listener: &OwnedFd) -> Result<OwnedFd> {
-    if !wait(listener.as_raw_fd(), libc::POLLIN, 10_000) {
-        bail!("no DCCP connection came within 10 s");
-    }
-    // SAFETY: the address is not asked for; a new descriptor comes out.
-    unsafe {
-        let fd = libc::accept4(
-            listener.as_raw_fd(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-        );
-        check(fd, "accepting a DCCP connection")?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
+fn accept(listener: &Socket) -> Result<Socket> {
+    sys::wait_readable(&[listener.as_raw_fd()], 10_000)?;
+    let accepted = listener.accept();
+    Ok(accepted.context("no DCCP connection came within 10 s")?.0)
 }
 
 /// Connects from inside `ns`; blocks until the handshake is done.
-fn connect(ns: &Netns, queue: usize) -> Result<OwnedFd> {
+fn connect(ns: &Netns, queue: usize) -> Result<Socket> {
     ns.enter(|| {
         let socket = socket()?;
-        let fd = socket.as_raw_fd();
-        sys::set_option(fd, SOL_DCCP, TX_QUEUE_LENGTH, queue as libc::c_int)
+        let length = queue as libc::c_int;
+        sys::set_option(socket.as_raw_fd(), SOL_DCCP, TX_QUEUE_LENGTH, length)
             .context("DCCP_SOCKOPT_QPOLICY_TXQLEN")?;
-        let to = address(topology::RECEIVER);
-        // SAFETY: `to` is a live sockaddr_in and its size is what is passed.
-        let connected = unsafe {
-            libc::connect(
-                fd,
-                std::ptr::from_ref(&to).cast(),
-                size_of_val(&to) as libc::socklen_t,
-            )
-        };
-        check(connected, "DCCP handshake")?;
+        socket
+            .connect(&SocketAddrV4::new(topology::RECEIVER, PORT).into())
+            .context("DCCP handshake")?;
         Ok(socket)
     })
 }
 
 /// Sends `schedule` over `path` by DCCP with a transmit queue of `queue` packets.
 pub fn run(path: &Path, schedule: &Schedule, queue: usize) -> Result<Outcome> {
-    if let Some(why) = missing() {
-        bail!(why);
-    }
     let listener = listen(path.receiver())?;
     let ended = AtomicU64::new(0);
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let connection = accept(&listener)?;
             let _ = sys::realtime_thread(40);
-            receive(connection.as_raw_fd(), &ended)
+            Receiver::of(connection.into()).run(&ended)
         });
         let sending = scope.spawn(|| {
             let socket = connect(path.sender(), queue)?;
             // The reply to the handshake's last packet ends the connection's set-up.
             thread::sleep(Duration::from_millis(500));
             let _ = sys::realtime_thread(50);
-            let sent = send(socket.as_raw_fd(), schedule, sys::now() + 50 * MILLI);
+            let sent = send(&socket, schedule);
             ended.store(sys::now(), Ordering::Release);
             // The transmit queue goes with the socket: let it drain.
             thread::sleep(Duration::from_nanos(QUIET));
@@ -215,80 +146,20 @@ pub fn run(path: &Path, schedule: &Schedule, queue: usize) -> Result<Outcome> {
     })
 }
 
-fn send(fd: RawFd, schedule: &Schedule, start: u64) -> Result<(Sent, u64)> {
-    let mut sent = Sent::default();
+fn send(socket: &Socket, schedule: &Schedule) -> Result<(Sent, u64)> {
     let mut full = 0;
     let mut buffer = [0u8; 2048];
-    for (sequence, packet) in schedule.packets.iter().enumerate() {
-        let created = start + packet.at;
-        sys::sleep_until(created);
-        let began = sys::now();
-        sent.latest = sent.latest.max(began - created.min(began));
+    let start = sys::now() + 50 * MILLI;
+    let sent = Sent::at_times(schedule, start, |_, packet, record| {
         // The shortest packet keeps its record whole and is 8 bytes longer on the wire.
-        let length = (packet.wire_bytes - DCCP_HEADERS).max(wire::RECORD as u32);
-        debug_assert!(length <= packet.wire_bytes - HEADERS);
+        let length = (packet.wire_bytes - HEADERS - LONGER).max(wire::RECORD as u32);
         let payload = &mut buffer[..length as usize];
-        wire::Record::of(packet, sequence as u32, created).write(payload);
-        // SAFETY: the buffer is live and its length is what is passed.
-        let result = unsafe {
-            libc::send(
-                fd,
-                payload.as_ptr().cast(),
-                payload.len(),
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
-        };
-        if result < 0 {
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::WouldBlock => full += 1,
-                _ => return Err(error).context("sending by DCCP"),
-            }
+        record.write(packet, payload);
+        match sys::send(socket.as_raw_fd(), payload, Meta::default(), None) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => full += 1,
+            other => other.context("sending by DCCP")?,
         }
-        sent.created.push(created);
-    }
+        Ok(())
+    })?;
     Ok((sent, full))
-}
-
-fn receive(fd: RawFd, ended: &AtomicU64) -> Result<Vec<Arrival>> {
-    let mut arrivals = Vec::new();
-    let mut buffer = [0u8; 2048];
-    let mut last = sys::now();
-    loop {
-        wait(fd, libc::POLLIN, 100);
-        loop {
-            // SAFETY: the buffer is live and its length is what is passed.
-            let length = unsafe {
-                libc::recv(
-                    fd,
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
-                    libc::MSG_DONTWAIT,
-                )
-            };
-            if length < 0 {
-                let error = io::Error::last_os_error();
-                match error.kind() {
-                    io::ErrorKind::WouldBlock => break,
-                    io::ErrorKind::ConnectionReset => return Ok(arrivals),
-                    _ => return Err(error).context("receiving by DCCP"),
-                }
-            }
-            if length == 0 {
-                return Ok(arrivals);
-            }
-            // DCCP gives no receive timestamps: the time is that of this thread.
-            last = sys::now();
-            if let Some(record) = wire::Record::read(&buffer[..length as usize]) {
-                arrivals.push(Arrival { record, at: last });
-            }
-        }
-        let end = ended.load(Ordering::Acquire);
-        if end != 0 && sys::now() > end.max(last) + QUIET {
-            return Ok(arrivals);
-        }
-        if end != 0 && sys::now() > end + 600 * SECOND {
-            bail!("packets still arrive 600 s after the last was sent");
-        }
-    }
 }

@@ -227,9 +227,9 @@ impl Demo {
         };
         let measures = Measures {
             counters,
-            ..judge(schedule, &sent, &arrivals, path.extra_delay)
+            ..judge(schedule, &sent, &arrivals, path.extra_delay, 0)
         };
-        records::packets(schedule, &sent, &arrivals, path.extra_delay)?
+        records::packets(schedule, &sent, &arrivals, path.extra_delay)
             .write(&self.records(queue))?;
         Ok(Run {
             queue,

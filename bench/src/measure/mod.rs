@@ -1,11 +1,10 @@
 //! What became of a run's packets, judged from what was sent and what arrived.
 
 mod counters;
-pub mod fairness;
 mod judge;
 
 pub use counters::{Dropped, QueueCounters};
-pub use judge::{judge, judge_after};
+pub use judge::judge;
 use serde::{Deserialize, Serialize};
 
 use crate::{srt, tfrc::sender::Rests, traffic::media::Picture};
@@ -39,7 +38,6 @@ pub struct Tfrc {
     pub rtt_ms: f64,
     /// How often the sender was idle or data-limited in the whole run, with the 1.5 s after
     /// its last packet: two ends of the nofeedback timer at a round trip of 130 ms.
-    #[serde(default)]
     pub rests: Rests,
 }
 
@@ -99,13 +97,10 @@ pub struct Measures {
     /// What the queue says of itself over the whole run; bestby's only.
     pub counters: Option<QueueCounters>,
     /// What SRT says of itself over the whole run; of SRT only.
-    #[serde(default)]
     pub srt: Option<srt::Counters>,
     /// What the lab's TFRC saw, with `control = "tfrc"` only.
-    #[serde(default)]
     pub tfrc: Option<Tfrc>,
     /// What a decoder made of it; of real media only.
-    #[serde(default)]
     pub picture: Option<Picture>,
     /// Part of the bytes on the wire delivered that was TCP's, where TCP flows competed.
     pub tcp_share: Option<f64>,
@@ -115,36 +110,21 @@ pub struct Measures {
     pub refused: u64,
     /// Packets of the whole run that found the queue under test full, where it is the sending
     /// program's own (`pfifo N` of `control`): its drops, and no fault of the sender.
-    #[serde(default)]
     pub tail_drops: Option<u64>,
     /// Longest time in ms by which the sender itself was late.
     pub sender_late_ms: f64,
 }
 
-impl Measures {
-    /// Packets that were never offered to the queue, as the sender could not send them. With
-    /// any of them a run has measured the sender's socket.
-    pub fn not_offered(&self) -> u64 {
-        self.would_block + self.refused
-    }
-
-    /// Audio packets on time, in percent.
-    pub fn audio_on_time(&self) -> f64 {
-        percent(self.audio)
-    }
-
-    /// Complete video frames on time, in percent.
-    pub fn frames_on_time(&self) -> f64 {
-        percent(self.frames)
-    }
-
-    /// Data packets on time, in percent.
-    pub fn data_on_time(&self) -> f64 {
-        percent(self.data)
-    }
+/// Part of all bytes on the wire that were delivered which was that of the competing TCP
+/// flows together: of `tcp` bytes of theirs and `media` bytes that arrived in the same time;
+/// `None` if nothing arrived. With n flows beside one of media an even share is n / (n + 1).
+pub fn tcp_share(tcp: u64, media: u64) -> Option<f64> {
+    let all = tcp + media;
+    (all > 0).then(|| tcp as f64 / all as f64)
 }
 
-pub(crate) fn percent([of, part]: [u64; 2]) -> f64 {
+/// The part in percent; 0 of nothing.
+pub fn percent([of, part]: [u64; 2]) -> f64 {
     if of == 0 {
         0.0
     } else {

@@ -16,8 +16,7 @@ use crate::{
     bound::Link,
     cleanup,
     competing::{Competitor, Running},
-    dccp,
-    measure::{self, fairness},
+    dccp, measure,
     queue::{self, Installed, Queue, Told},
     records,
     scenario::cell::{Bottleneck, Control, Point},
@@ -97,14 +96,14 @@ impl Runner for Bench {
             tcp_bytes,
         } = passage;
         let discard = (scenario.discard_first * SECOND as f64).round() as u64;
-        let mut measures = measure::judge_after(&schedule, &sent, &arrivals, extra_delay, discard);
+        let mut measures = measure::judge(&schedule, &sent, &arrivals, extra_delay, discard);
         measures.counters = counters;
         measures.srt = srt;
         measures.tfrc = tfrc;
         measures.tail_drops = tail_drops;
         measures.tcp_share =
-            tcp_bytes.and_then(|tcp| fairness::tcp_share(tcp, measures.received_bytes));
-        let packets = records::packets(&schedule, &sent, &arrivals, extra_delay)?;
+            tcp_bytes.and_then(|tcp| measure::tcp_share(tcp, measures.received_bytes));
+        let packets = records::packets(&schedule, &sent, &arrivals, extra_delay);
         let run = Run {
             number: job.number,
             seed: job.seed(),

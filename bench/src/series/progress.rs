@@ -15,7 +15,7 @@ use super::{
     run::{Outcome, Run},
     store::Open,
 };
-use crate::say::count;
+use crate::{measure::percent, say::count};
 
 /// Runs in a row that may fail before the series ends: then it is not the cell's fault.
 const FAILURES_IN_A_ROW: u32 = 5;
@@ -143,17 +143,13 @@ fn words(time: Duration) -> String {
 fn describe(run: &Run) -> String {
     let m = &run.measures;
     let mut parts = Vec::new();
-    for (what, of, percent) in [
-        ("audio", m.audio[0], m.audio_on_time()),
-        ("frames", m.frames[0], m.frames_on_time()),
-        ("data", m.data[0], m.data_on_time()),
-    ] {
-        if of > 0 {
-            parts.push(format!("{what} {percent:.1} %"));
+    for (what, counted) in [("audio", m.audio), ("frames", m.frames), ("data", m.data)] {
+        if counted[0] > 0 {
+            parts.push(format!("{what} {:.1} %", percent(counted)));
         }
     }
     parts.push(format!("stale {}", m.stale_arrivals));
-    let refused = m.not_offered();
+    let refused = m.would_block + m.refused;
     if refused > 0 {
         parts.push(format!(
             "{} not offered: it has measured the sender's socket and not the queue",

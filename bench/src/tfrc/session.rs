@@ -107,7 +107,8 @@ impl<'a> Outlet<'a> {
         let packet = &self.schedule.packets[waiting.sequence as usize];
         let mut buffer = [0; 2048];
         let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
-        Record::of(packet, waiting.sequence, waiting.created).write(payload);
+        let (sequence, created) = (waiting.sequence, waiting.created);
+        Record { sequence, created }.write(packet, payload);
         let port = PORT + packet.class as u16;
         self.socket
             .send_to(payload, (topology::RECEIVER, port))

@@ -1,12 +1,13 @@
 //! Records when each packet arrived, by the kernel's own timestamp.
 
 use std::{
+    io,
     net::{Ipv4Addr, UdpSocket},
-    os::fd::{AsRawFd as _, RawFd},
+    os::fd::{AsRawFd as _, OwnedFd, RawFd},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::wire::Record;
 use crate::{
@@ -23,38 +24,59 @@ pub struct Arrival {
     pub at: u64,
 }
 
-/// Sockets on three ports: audio, video, data.
-#[derive(Debug)]
-pub struct Receiver {
-    sockets: [UdpSocket; 3],
+impl Arrival {
+    /// When each of `count` packets arrived first, if it did, with `extra_delay` ns on top; and
+    /// how many came again.
+    pub fn firsts(all: &[Self], count: usize, extra_delay: u64) -> (Vec<Option<u64>>, u64) {
+        let (mut firsts, mut again) = (vec![None; count], 0);
+        for arrival in all {
+            match firsts.get_mut(arrival.record.sequence as usize) {
+                Some(first @ None) => *first = Some(arrival.at + extra_delay),
+                Some(_) => again += 1,
+                None => {}
+            }
+        }
+        (firsts, again)
+    }
 }
 
-/// After the last packet, this long without another ends a run: longer than any
+/// Sockets on three ports (audio, video, data), or one of a connection.
+#[derive(Debug)]
+pub struct Receiver {
+    sockets: Vec<OwnedFd>,
+}
+
+/// After the last packet, this long without another ends a run, ns: longer than any
 /// queue under test holds its head back at the slowest rate of a scenario.
-const QUIET: u64 = 1500 * MILLI;
+pub const QUIET: u64 = 1500 * MILLI;
 
 impl Receiver {
     /// Opens the sockets inside `ns` on `port` and the two after it, on every
     /// address that is local there.
     pub fn new(ns: &Netns, port: u16) -> Result<Self> {
-        let open = |port: u16| -> Result<UdpSocket> {
+        let open = |port: u16| -> Result<OwnedFd> {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
                 .with_context(|| format!("binding the receiver's port {port}"))?;
             socket.set_nonblocking(true)?;
             sys::big_receive_buffer(socket.as_raw_fd(), 16 << 20)
                 .context("SO_RCVBUFFORCE (needs CAP_NET_ADMIN)")?;
             sys::timestamp_arrivals(socket.as_raw_fd()).context("SO_TIMESTAMPNS")?;
-            Ok(socket)
+            Ok(socket.into())
         };
-        ns.enter(|| {
-            Ok(Self {
-                sockets: [open(port)?, open(port + 1)?, open(port + 2)?],
-            })
-        })
+        let sockets = ns.enter(|| (port..port + 3).map(open).collect::<Result<_>>())?;
+        Ok(Self { sockets })
+    }
+
+    /// Of a connection without timestamps: the time of an arrival is that of the thread.
+    pub fn of(connection: OwnedFd) -> Self {
+        Self {
+            sockets: vec![connection],
+        }
     }
 
     /// Receives until the sender has stored the time of its end in `ended` (ns of
-    /// CLOCK_MONOTONIC; 0 = still sending) and nothing came for 1.5 s.
+    /// CLOCK_MONOTONIC; 0 = still sending) and nothing came for [`QUIET`], or until a
+    /// connection ends.
     pub fn run(&self, ended: &AtomicU64) -> Result<Vec<Arrival>> {
         self.run_with(ended, None, |_, _| Ok(()))
     }
@@ -68,16 +90,20 @@ impl Receiver {
         mut each: impl FnMut(&[Arrival], usize) -> Result<()>,
     ) -> Result<Vec<Arrival>> {
         let offset = sys::realtime_offset();
-        let own: Vec<RawFd> = self.sockets.iter().map(|s| s.as_raw_fd()).collect();
-        let fds: Vec<RawFd> = own.iter().copied().chain(other).collect();
+        let own = self.sockets.iter().map(|socket| socket.as_raw_fd());
+        let fds: Vec<RawFd> = own.clone().chain(other).collect();
         let mut arrivals: Vec<Arrival> = Vec::new();
         let mut buffer = [0u8; 2048];
         let mut last = sys::now();
         loop {
             sys::wait_readable(&fds, 100)?;
             let old = arrivals.len();
-            for &fd in &own {
-                while let Some((length, stamp)) = sys::receive(fd, &mut buffer)? {
+            for fd in own.clone() {
+                while let Some((length, stamp)) = receive(fd, &mut buffer)? {
+                    // A connection's end; the lab sends no datagram of no bytes.
+                    if length == 0 {
+                        return Ok(arrivals);
+                    }
                     last = sys::now();
                     if let Some(record) = Record::read(&buffer[..length]) {
                         let at = stamp.map_or(last, |ns| ns.saturating_add_signed(-offset));
@@ -92,9 +118,18 @@ impl Receiver {
             if end != 0 && sys::now() > end.max(last) + QUIET {
                 return Ok(arrivals);
             }
-            if end != 0 && sys::now() > end + 600 * SECOND {
-                anyhow::bail!("packets still arrive 600 s after the last was sent");
-            }
+            ensure!(
+                end == 0 || sys::now() <= end + 600 * SECOND,
+                "packets still arrive 600 s after the last was sent"
+            );
         }
+    }
+}
+
+/// [`sys::receive`]; a connection that was reset has ended.
+fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<Option<(usize, Option<u64>)>> {
+    match sys::receive(fd, buffer) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Some((0, None))),
+        received => received,
     }
 }

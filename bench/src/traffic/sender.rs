@@ -8,7 +8,7 @@ use std::{
     os::fd::AsRawFd as _,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use bestby::{AduId, AduIds, Deadline, Magic, Mark, Metadata, Priority};
 
 use super::{Class, HEADERS, Packet, Schedule, wire::Record};
@@ -36,23 +36,10 @@ pub struct Marking {
     pub txtime_owd: Option<u64>,
 }
 
-impl Marking {
-    fn tos(class: Class) -> u8 {
-        match class {
-            Class::Audio => 46 << 2,
-            Class::Video => 34 << 2,
-            Class::Data => 0,
-        }
-    }
-
-    fn so_priority(class: Class) -> u32 {
-        match class {
-            Class::Audio => 6,
-            Class::Video => 0,
-            Class::Data => 2,
-        }
-    }
-}
+/// IP_TOS of each class.
+const TOS: [u8; 3] = [46 << 2, 34 << 2, 0];
+/// SO_PRIORITY of each class.
+const SO_PRIORITY: [u32; 3] = [6, 0, 2];
 
 /// What the sender did, beside sending.
 ///
@@ -65,16 +52,33 @@ pub struct Sent {
     /// When each packet of the schedule was created, ns of CLOCK_MONOTONIC
     /// (start + its time in the schedule).
     pub created: Vec<u64>,
-    /// Packets by class that the socket's own full buffer refused (EAGAIN): never
-    /// offered to the queue.
-    pub would_block: [u64; 3],
-    /// Packets by class answered with ENOBUFS. UDP hides a queue's drop unless
-    /// IP_RECVERR is set, so this is memory that the kernel did not have.
-    pub no_buffers: [u64; 3],
+    /// Packets that the socket's own full buffer refused (EAGAIN), or for which the kernel
+    /// had no memory (ENOBUFS; UDP hides a queue's drop unless IP_RECVERR is set).
+    pub would_block: u64,
     /// Packets that the kernel refused with another error.
     pub refused: u64,
     /// Longest time in ns by which a send began after its time in the schedule.
     pub latest: u64,
+}
+
+impl Sent {
+    /// Calls `send` for each packet of `schedule` when its time has come, time 0 being
+    /// `start` (ns of CLOCK_MONOTONIC).
+    pub fn at_times(
+        schedule: &Schedule,
+        start: u64,
+        mut send: impl FnMut(&mut Self, &Packet, Record) -> Result<()>,
+    ) -> Result<Self> {
+        let mut sent = Self::default();
+        for (packet, sequence) in schedule.packets.iter().zip(0..) {
+            let created = start + packet.at;
+            sys::sleep_until(created);
+            sent.latest = sent.latest.max(sys::now().saturating_sub(created));
+            send(&mut sent, packet, Record { sequence, created })?;
+            sent.created.push(created);
+        }
+        Ok(sent)
+    }
 }
 
 /// Where packets go.
@@ -110,23 +114,22 @@ impl Sender {
     }
 
     fn call(ns: &Netns, to: [SocketAddrV4; 3], marking: Marking) -> Result<Self> {
-        let open_class = |class: Class| -> Result<UdpSocket> {
+        let connected = |class: Class| -> Result<UdpSocket> {
             let (socket, to) = (open(marking)?, to[class as usize]);
             socket
                 .connect(to)
                 .with_context(|| format!("connecting to {to}"))?;
             if marking.priority {
-                let priority = Marking::so_priority(class);
-                sys::set_priority(socket.as_raw_fd(), priority).context("SO_PRIORITY")?;
+                sys::set_priority(socket.as_raw_fd(), SO_PRIORITY[class as usize])
+                    .context("SO_PRIORITY")?;
             }
             Ok(socket)
         };
         let [audio, video, data] = Class::ALL;
-        ns.enter(|| {
-            Ok(Self {
-                sockets: Sockets::Call([open_class(audio)?, open_class(video)?, open_class(data)?]),
-                marking,
-            })
+        let sockets = ns.enter(|| Ok([connected(audio)?, connected(video)?, connected(data)?]))?;
+        Ok(Self {
+            sockets: Sockets::Call(sockets),
+            marking,
         })
     }
 
@@ -134,41 +137,24 @@ impl Sender {
     /// class to its port as in [`new`](Self::new). With [`Marking::priority`] the kernel
     /// must be 6.14 or newer.
     pub fn relay(ns: &Netns, clients: Vec<SocketAddrV4>, marking: Marking) -> Result<Self> {
-        ns.enter(|| {
-            Ok(Self {
-                sockets: Sockets::Relay(open(marking)?, clients),
-                marking,
-            })
+        Ok(Self {
+            sockets: Sockets::Relay(ns.enter(|| open(marking))?, clients),
+            marking,
         })
     }
 
     /// Sends all of `schedule`, its time 0 being `start` (ns of CLOCK_MONOTONIC).
     /// Blocks the calling thread until the last packet is out.
     pub fn run(&self, schedule: &Schedule, start: u64) -> Result<Sent> {
-        if let Sockets::Relay(_, clients) = &self.sockets {
-            let streams = schedule.streams();
-            ensure!(
-                streams <= clients.len(),
-                "a schedule of {streams} streams needs as many clients, not {}",
-                clients.len()
-            );
-        }
-        let mut sent = Sent {
-            created: Vec::with_capacity(schedule.packets.len()),
-            ..Sent::default()
-        };
-        let ids = adu_ids(&schedule.packets, self.marking.alone);
+        let mut ids = adu_ids(&schedule.packets, self.marking.alone).into_iter();
         let mut buffer = [0u8; 2048];
         let tai = sys::tai_offset();
-        for (sequence, (packet, id)) in schedule.packets.iter().zip(ids).enumerate() {
-            let created = start + packet.at;
-            let deadline = created + packet.lifetime;
-            sys::sleep_until(created);
-            let began = sys::now();
-            sent.latest = sent.latest.max(began - created.min(began));
-
+        Sent::at_times(schedule, start, |sent, packet, record| {
+            let class = packet.class as usize;
+            let deadline = record.created + packet.lifetime;
+            let id = ids.next().flatten();
             let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
-            Record::of(packet, sequence as u32, created).write(payload);
+            record.write(packet, payload);
             let mut meta = Meta::default();
             if self.marking.mark {
                 let mut metadata = Metadata::new()
@@ -177,40 +163,33 @@ impl Sender {
                 if let Some(id) = id {
                     metadata = metadata.adu(id);
                 }
-                meta.mark = Some(Mark::encode(&metadata, began, Magic::default())?.get());
+                meta.mark = Some(Mark::encode(&metadata, sys::now(), Magic::default())?.get());
             }
-            if self.marking.dscp {
-                meta.tos = Some(Marking::tos(packet.class));
-            }
+            meta.tos = self.marking.dscp.then_some(TOS[class]);
             if let Some(owd) = self.marking.txtime_owd {
                 meta.txtime = Some((deadline - owd).saturating_add_signed(tai));
             }
             let result = match &self.sockets {
                 Sockets::Call(sockets) => {
-                    let socket = &sockets[packet.class as usize];
-                    sys::send(socket.as_raw_fd(), payload, meta, None)
+                    sys::send(sockets[class].as_raw_fd(), payload, meta, None)
                 }
                 Sockets::Relay(socket, clients) => {
-                    if self.marking.priority {
-                        meta.priority = Some(Marking::so_priority(packet.class));
-                    }
+                    meta.priority = self.marking.priority.then_some(SO_PRIORITY[class]);
                     let to = port_of(clients[usize::from(packet.stream)], packet.class);
                     sys::send(socket.as_raw_fd(), payload, meta, Some(to))
                 }
             };
-            match result {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    sent.would_block[packet.class as usize] += 1;
-                }
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    sent.no_buffers[packet.class as usize] += 1;
-                }
-                Err(_) => sent.refused += 1,
+            if let Err(error) = result {
+                let full = error.kind() == io::ErrorKind::WouldBlock
+                    || error.raw_os_error() == Some(libc::ENOBUFS);
+                *(if full {
+                    &mut sent.would_block
+                } else {
+                    &mut sent.refused
+                }) += 1;
             }
-            sent.created.push(created);
-        }
-        Ok(sent)
+            Ok(())
+        })
     }
 }
 
@@ -255,14 +234,8 @@ mod tests {
     #[test]
     fn ids_roll_within_a_flow_and_interleaved_adus_keep_theirs() {
         let packet = |class, stream, adu| Packet {
-            at: 0,
-            lifetime: 1,
-            class,
-            priority: class.priority(),
             stream,
-            adu,
-            last: false,
-            wire_bytes: 100,
+            ..Packet::of(class, adu)
         };
         let packets = [
             packet(Class::Video, 0, 0),
@@ -273,15 +246,11 @@ mod tests {
             packet(Class::Video, 1, 4),
         ];
         let ids = adu_ids(&packets, false);
-        let [first, other, audio, second, again, other_second] = ids[..] else {
-            panic!("an id or none for each packet");
-        };
-        assert_eq!(audio, None);
-        assert_eq!(first, other, "each flow counts by itself");
-        assert_eq!(first, again);
-        assert_ne!(first, second);
-        assert_eq!(second, other_second);
-        assert_eq!(first.map(AduId::next), second);
+        assert_eq!(ids[2], None, "audio");
+        assert_eq!(ids[0], ids[1], "each flow counts by itself");
+        assert_eq!(ids[0], ids[4]);
+        assert_eq!(ids[0].map(AduId::next), ids[3]);
+        assert_eq!(ids[3], ids[5]);
         let alone = adu_ids(&packets, true);
         assert_eq!(alone[4], alone[3].map(AduId::next));
     }

@@ -28,7 +28,7 @@ use crate::{
     sys::MILLI,
     topology::{DEVICE, Path, RECEIVER, Shape},
     traffic::{
-        Schedule,
+        Model, Schedule,
         media::{self, Parameters},
         sender::Marking,
     },
@@ -171,12 +171,12 @@ impl Demo {
     pub fn prepare(&self) -> Result<()> {
         decoder::check()?;
         note!("encoding {} s of video and audio ...", self.seconds);
-        media::prepare(&self.parameters(), self.seconds, SEED)
+        Model::Media(self.parameters()).prepare(self.seconds, SEED)
     }
 
     /// Makes the runs, one after the other, and leaves `demo.json` and each one's records.
     pub fn measure(&self) -> Result<()> {
-        let schedule = media::schedule(&self.parameters(), self.seconds, SEED)?;
+        let schedule = Model::Media(self.parameters()).schedule(self.seconds, SEED)?;
         let shape = Shape {
             delay: DELAY,
             loss: 0.0,

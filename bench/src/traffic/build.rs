@@ -1,12 +1,37 @@
 //! What all models do alike: frames cut into packets, ADUs brought into sending order
 //! and numbered.
 
-use std::{fmt, ops::RangeInclusive};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive};
 
 use anyhow::{Result, ensure};
 
 use super::{Class, MAX_WIRE, MIN_WIRE, Packet, Schedule};
 use crate::sys::SECOND;
+
+/// A model with its parameters.
+pub(super) trait Traffic {
+    /// Whether the parameters are within their ranges, without making any traffic.
+    fn check(&self) -> Result<()>;
+
+    /// `seconds` of it; the same for the same seed. Parameters out of their range are an
+    /// error that names the parameter and the range.
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule>;
+
+    /// What its packets may be; `None` where only a capture's content tells.
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        Some([Class::Audio, Class::Video].into())
+    }
+
+    /// Whether its streams are clients with addresses of their own behind one socket.
+    fn is_relay(&self) -> bool {
+        false
+    }
+
+    /// Does beforehand what a run should not.
+    fn prepare(&self, _seconds: u64, _seed: u64) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// One ADU before it has a number.
 pub(super) struct Adu {
@@ -18,45 +43,31 @@ pub(super) struct Adu {
     pub(super) parts: Vec<(u64, u32)>,
 }
 
-/// Collects ADUs in any order.
-#[derive(Default)]
-pub(super) struct Builder {
-    adus: Vec<Adu>,
-}
-
-impl Builder {
-    pub(super) fn add(&mut self, adu: Adu) {
-        if !adu.parts.is_empty() {
-            self.adus.push(adu);
-        }
-    }
-
-    /// All ADUs that fit into `seconds` as a whole; ADUs of one time stay in the order
-    /// in which they were added.
-    pub(super) fn finish(mut self, seconds: u64) -> Schedule {
-        let duration = seconds * SECOND;
-        self.adus
-            .retain(|adu| adu.parts.iter().all(|&(at, _)| at < duration));
-        let mut packets = Vec::new();
-        for (adu, number) in self.adus.iter().zip(0..) {
-            let count = adu.parts.len();
-            for (index, &(at, wire_bytes)) in adu.parts.iter().enumerate() {
-                packets.push(Packet {
+/// All of `adus` that fit into `seconds` as a whole; ADUs of one time stay in their order.
+pub(super) fn schedule(mut adus: Vec<Adu>, seconds: u64) -> Schedule {
+    let duration = seconds * SECOND;
+    adus.retain(|adu| adu.parts.iter().all(|&(at, _)| at < duration));
+    let mut packets = Vec::new();
+    for (adu, number) in adus.iter().zip(0..) {
+        let count = adu.parts.len();
+        packets.extend(
+            (1..)
+                .zip(&adu.parts)
+                .map(|(place, &(at, wire_bytes))| Packet {
                     at,
                     lifetime: adu.deadline.saturating_sub(at),
                     class: adu.class,
                     priority: adu.class.priority(),
                     stream: adu.stream,
                     adu: number,
-                    last: index + 1 == count,
+                    last: place == count,
                     wire_bytes,
-                });
-            }
-        }
-        packets.sort_by_key(|p| p.at);
-        number(&mut packets);
-        Schedule { packets, duration }
+                }),
+        );
     }
+    packets.sort_by_key(|p| p.at);
+    number(&mut packets);
+    Schedule { packets, duration }
 }
 
 /// Numbers ADUs by the order of their first packets.
@@ -128,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cutting_keeps_every_byte() {
+    fn cut_keeps_every_byte_in_packets_within_the_sizes() {
         for max in [2 * MIN_WIRE, 1026, MAX_WIRE] {
             for size in MIN_WIRE..8000 {
                 let parts = cut(size, max);
@@ -143,33 +154,28 @@ mod tests {
     }
 
     #[test]
-    fn adus_are_numbered_in_sending_order_and_do_not_outlast_the_run() {
+    fn schedule_numbers_adus_in_sending_order_and_none_outlasts_the_run() {
         let adu = |class, times: &[u64]| Adu {
             class,
             stream: 0,
             deadline: 5 * SECOND,
             parts: times.iter().map(|&at| (at, 100)).collect(),
         };
-        let mut builder = Builder::default();
-        builder.add(adu(Class::Video, &[10, 30]));
-        builder.add(adu(Class::Audio, &[20]));
-        builder.add(adu(Class::Data, &[5]));
-        builder.add(adu(Class::Data, &[]));
-        builder.add(adu(Class::Video, &[SECOND - 1, SECOND]));
-        let packets = builder.finish(1).packets;
-        let seen: Vec<_> = packets
-            .iter()
-            .map(|p| (p.at, p.adu, p.class, p.last))
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                (5, 0, Class::Data, true),
-                (10, 1, Class::Video, false),
-                (20, 2, Class::Audio, true),
-                (30, 1, Class::Video, true),
-            ]
-        );
+        let adus = vec![
+            adu(Class::Video, &[10, 30]),
+            adu(Class::Audio, &[20]),
+            adu(Class::Data, &[5]),
+            adu(Class::Video, &[SECOND - 1, SECOND]),
+        ];
+        let packets = schedule(adus, 1).packets;
+        let seen = packets.iter().map(|p| (p.at, p.adu, p.class, p.last));
+        let expected = [
+            (5, 0, Class::Data, true),
+            (10, 1, Class::Video, false),
+            (20, 2, Class::Audio, true),
+            (30, 1, Class::Video, true),
+        ];
+        assert!(seen.eq(expected), "{packets:?}");
         assert!(packets.iter().all(|p| p.at + p.lifetime == 5 * SECOND));
     }
 }

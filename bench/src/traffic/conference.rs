@@ -23,16 +23,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MIN_WIRE, Schedule,
-    build::{Adu, Builder, check_lifetime, cut},
+    build::{self, Adu, Traffic, check_lifetime, cut},
 };
 use crate::sys::{MILLI, SECOND};
 
 /// Bytes of every audio packet.
-pub const AUDIO_BYTES: u32 = 214;
+const AUDIO_BYTES: u32 = 214;
 /// Largest video packet in bytes.
 const VIDEO_MAX: u32 = 1026;
-/// Lifetime of all packets in the paper, ns.
-pub const LIFETIME: u64 = 200 * MILLI;
+/// Lifetime of all packets in the paper, ms.
+const LIFETIME_MS: u64 = 200;
 
 const AUDIO_EVERY: u64 = 20 * MILLI;
 const FRAME_EVERY: u64 = 100 * MILLI;
@@ -60,16 +60,21 @@ pub struct Parameters {
 impl Default for Parameters {
     fn default() -> Self {
         Self {
-            audio_lifetime_ms: LIFETIME / MILLI,
-            video_lifetime_ms: LIFETIME / MILLI,
+            audio_lifetime_ms: LIFETIME_MS,
+            video_lifetime_ms: LIFETIME_MS,
         }
     }
 }
 
-impl Parameters {
-    pub(super) fn check(&self) -> Result<()> {
+impl Traffic for Parameters {
+    fn check(&self) -> Result<()> {
         check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)?;
         check_lifetime("video_lifetime_ms", self.video_lifetime_ms)
+    }
+
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        self.check()?;
+        Ok(schedule_with(self, seconds, seed))
     }
 }
 
@@ -81,7 +86,7 @@ pub fn schedule(seconds: u64, seed: u64) -> Schedule {
 /// The same packets at the same times, with other lifetimes.
 pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut builder = Builder::default();
+    let mut adus = Vec::new();
     let adu = |class, at, lifetime_ms: u64, parts: Vec<u32>| Adu {
         class,
         stream: 0,
@@ -90,8 +95,12 @@ pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedu
     };
     for at in (0..seconds * SECOND).step_by(AUDIO_EVERY as usize) {
         let video_first = rng.next_u32() & 1 == 0;
-        let audio_ms = parameters.audio_lifetime_ms;
-        let mut due = vec![adu(Class::Audio, at, audio_ms, vec![AUDIO_BYTES])];
+        adus.push(adu(
+            Class::Audio,
+            at,
+            parameters.audio_lifetime_ms,
+            vec![AUDIO_BYTES],
+        ));
         if at % FRAME_EVERY == 0 {
             let (mean, deviation) = frame_size(at);
             // The distribution's tail below the smallest packet (1.8 % of still frames) is cut.
@@ -99,25 +108,18 @@ pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedu
                 .map_or(mean, |normal| normal.sample(&mut rng))
                 .round()
                 .max(f64::from(MIN_WIRE)) as u32;
-            let video_ms = parameters.video_lifetime_ms;
-            let frame = adu(Class::Video, at, video_ms, cut(size, VIDEO_MAX));
-            due.insert(usize::from(!video_first), frame);
+            let parts = cut(size, VIDEO_MAX);
+            let frame = adu(Class::Video, at, parameters.video_lifetime_ms, parts);
+            adus.insert(adus.len() - usize::from(video_first), frame);
         }
-        due.into_iter().for_each(|adu| builder.add(adu));
     }
-    builder.finish(seconds)
+    build::schedule(adus, seconds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::tests::{Adu, adus, rate_kbit};
-
-    fn frames(schedule: &Schedule) -> Vec<Adu> {
-        let mut frames = adus(schedule);
-        frames.retain(|adu| adu.class == Class::Video);
-        frames
-    }
+    use crate::traffic::tests::{adus, rate_kbit};
 
     #[test]
     fn conference_rates_are_those_of_the_paper() {
@@ -134,7 +136,8 @@ mod tests {
 
     #[test]
     fn conference_motion_and_still_have_their_means_and_deviations() {
-        let frames = frames(&schedule(2000, 3));
+        let mut frames = adus(&schedule(2000, 3));
+        frames.retain(|adu| adu.class == Class::Video);
         assert_eq!(frames.len(), 20_000);
         for (is_still, mean, deviation) in [(false, 4450.0, 1000.0), (true, 1075.0, 475.0)] {
             let group = frames

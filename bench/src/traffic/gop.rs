@@ -8,6 +8,8 @@
 //! - Audio: one packet every 20 ms.
 //! - The clocks of audio and video are not related: the first frame's time is drawn.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use rand_chacha::{
     ChaCha8Rng,
@@ -18,12 +20,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MAX_WIRE, MIN_WIRE, Schedule,
-    build::{Adu, Builder, check_lifetime, check_packet_bytes, check_rate, cut, within},
+    build::{self, Adu, Traffic, check_lifetime, check_packet_bytes, check_rate, cut, within},
 };
 use crate::sys::{MILLI, SECOND};
 
 /// Time between audio packets, ns.
-pub const AUDIO_EVERY: u64 = 20 * MILLI;
+const AUDIO_EVERY: u64 = 20 * MILLI;
 
 /// What can be chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +73,60 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    pub(super) fn check(&self) -> Result<()> {
+    /// Mean bytes of a key frame and of a predicted one.
+    fn mean_bytes(&self) -> (f64, f64) {
+        let group = f64::from(self.gop_frames);
+        let bytes = self.rate_kbit * 125.0 * group / f64::from(self.fps);
+        let predicted = bytes / (self.key_ratio + group - 1.0);
+        (predicted * self.key_ratio, predicted)
+    }
+
+    /// All frames and audio packets of `seconds` in order of time, each with all its packets at
+    /// once.
+    pub(super) fn adus(&self, seconds: u64, seed: u64) -> Result<Vec<Adu>> {
+        self.check()?;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (key, predicted) = self.mean_bytes();
+        let key = sizes(key, self.key_sigma)?;
+        let predicted = sizes(predicted, self.sigma)?;
+        let fps = u64::from(self.fps);
+        let phase = rng.next_u64() % (SECOND / fps);
+        let adu = |class, at, lifetime_ms: u64, parts: Vec<u32>| Adu {
+            class,
+            stream: 0,
+            deadline: at + lifetime_ms * MILLI,
+            parts: parts.into_iter().map(|bytes| (at, bytes)).collect(),
+        };
+
+        let times = (0..).map(|frame| (frame, phase + frame * SECOND / fps));
+        let frames = times.take_while(|&(_, at)| at < seconds * SECOND);
+        let frames = frames.map(|(frame, at)| {
+            let sizes = match frame % u64::from(self.gop_frames) {
+                0 => key,
+                _ => predicted,
+            };
+            let size = sizes.sample(&mut rng).round().max(f64::from(MIN_WIRE));
+            let parts = cut(size as u32, self.packet_bytes);
+            adu(Class::Video, at, self.video_lifetime_ms, parts)
+        });
+        let mut adus: Vec<Adu> = frames.collect();
+        if self.audio_bytes > 0 {
+            let times = (0..seconds * SECOND).step_by(AUDIO_EVERY as usize);
+            let parts = || vec![self.audio_bytes];
+            adus.extend(times.map(|at| adu(Class::Audio, at, self.audio_lifetime_ms, parts())));
+        }
+        adus.sort_by_key(|adu| adu.parts[0].0);
+        Ok(adus)
+    }
+}
+
+/// Log-normal with this mean; its logarithm deviates by `sigma`.
+fn sizes(mean: f64, sigma: f64) -> Result<LogNormal<f64>> {
+    Ok(LogNormal::new(mean.ln() - sigma * sigma / 2.0, sigma)?)
+}
+
+impl Traffic for Parameters {
+    fn check(&self) -> Result<()> {
         within("fps", self.fps, 1..=240)?;
         within("gop_frames", self.gop_frames, 1..=u32::MAX)?;
         within("key_ratio", self.key_ratio, 1.0..=100.0)?;
@@ -86,83 +141,15 @@ impl Parameters {
         check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)
     }
 
-    /// Mean bytes of a key frame and of a predicted one.
-    pub fn mean_bytes(&self) -> (f64, f64) {
-        let group = f64::from(self.gop_frames);
-        let bytes = self.rate_kbit * 125.0 * group / f64::from(self.fps);
-        let predicted = bytes / (self.key_ratio + group - 1.0);
-        (predicted * self.key_ratio, predicted)
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        Ok(build::schedule(self.adus(seconds, seed)?, seconds))
     }
-}
 
-/// One frame or audio packet as the encoder hands it on.
-pub(super) struct Unit {
-    pub(super) at: u64,
-    pub(super) class: Class,
-    /// Bytes on the wire of each packet.
-    pub(super) parts: Vec<u32>,
-    pub(super) lifetime: u64,
-}
-
-/// All frames and audio packets of `seconds` in order of time.
-pub(super) fn units(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Vec<Unit>> {
-    parameters.check()?;
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let (key, predicted) = parameters.mean_bytes();
-    let key = sizes(key, parameters.key_sigma)?;
-    let predicted = sizes(predicted, parameters.sigma)?;
-    let fps = u64::from(parameters.fps);
-    let phase = rng.next_u64() % (SECOND / fps);
-
-    let mut units = Vec::new();
-    for frame in 0.. {
-        let at = phase + frame * SECOND / fps;
-        if at >= seconds * SECOND {
-            break;
-        }
-        let sizes = match frame % u64::from(parameters.gop_frames) {
-            0 => key,
-            _ => predicted,
-        };
-        let size = sizes.sample(&mut rng).round().max(f64::from(MIN_WIRE));
-        units.push(Unit {
-            at,
-            class: Class::Video,
-            parts: cut(size as u32, parameters.packet_bytes),
-            lifetime: parameters.video_lifetime_ms * MILLI,
-        });
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        let video = [Class::Video];
+        let audio = (self.audio_bytes > 0).then_some(Class::Audio);
+        Some(video.into_iter().chain(audio).collect())
     }
-    if parameters.audio_bytes > 0 {
-        for at in (0..seconds * SECOND).step_by(AUDIO_EVERY as usize) {
-            units.push(Unit {
-                at,
-                class: Class::Audio,
-                parts: vec![parameters.audio_bytes],
-                lifetime: parameters.audio_lifetime_ms * MILLI,
-            });
-        }
-    }
-    units.sort_by_key(|unit| unit.at);
-    Ok(units)
-}
-
-/// Log-normal with this mean; its logarithm deviates by `sigma`.
-fn sizes(mean: f64, sigma: f64) -> Result<LogNormal<f64>> {
-    Ok(LogNormal::new(mean.ln() - sigma * sigma / 2.0, sigma)?)
-}
-
-/// `seconds` of video and audio; the same for the same seed.
-pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Schedule> {
-    let mut builder = Builder::default();
-    for unit in units(parameters, seconds, seed)? {
-        builder.add(Adu {
-            class: unit.class,
-            stream: 0,
-            deadline: unit.at + unit.lifetime,
-            parts: unit.parts.iter().map(|&bytes| (unit.at, bytes)).collect(),
-        });
-    }
-    Ok(builder.finish(seconds))
 }
 
 #[cfg(test)]
@@ -177,7 +164,7 @@ mod tests {
                 rate_kbit: rate_kbit_asked,
                 ..Parameters::default()
             };
-            let schedule = schedule(&parameters, 600, 5).expect("a schedule");
+            let schedule = parameters.schedule(600, 5).expect("a schedule");
             let video = rate_kbit(&schedule, Class::Video);
             assert!((video / rate_kbit_asked - 1.0).abs() < 0.01, "{video}");
             assert!((rate_kbit(&schedule, Class::Audio) - 85.6).abs() < 0.01);
@@ -187,7 +174,7 @@ mod tests {
     #[test]
     fn gop_key_frames_open_groups_and_are_larger() {
         let parameters = Parameters::default();
-        let mut frames = adus(&schedule(&parameters, 400, 9).expect("a schedule"));
+        let mut frames = adus(&parameters.schedule(400, 9).expect("a schedule"));
         frames.retain(|adu| adu.class == Class::Video);
         assert_eq!(frames.len(), 12_000);
         for frame in &frames {
@@ -227,7 +214,7 @@ mod tests {
             audio_bytes: 0,
             ..Parameters::default()
         };
-        let frames = adus(&schedule(&lone, 3, 1).expect("a schedule"));
+        let frames = adus(&lone.schedule(3, 1).expect("a schedule"));
         assert_eq!(frames.len(), 3);
         assert!(frames.iter().all(|f| f.bytes == 10_000 && f.packets == 9));
     }

@@ -10,6 +10,8 @@
 //!
 //! With several streams each has its own phase, drawn from the seed.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use rand_chacha::{
     ChaCha8Rng,
@@ -19,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, Schedule,
-    build::{Adu, Builder, check_lifetime, check_packet_bytes, check_rate, within},
+    build::{self, Adu, Traffic, check_lifetime, check_packet_bytes, check_rate, within},
 };
 use crate::sys::{MILLI, SECOND};
 
@@ -91,8 +93,7 @@ struct Streams {
     count: u16,
     /// ns; the part of it below 1 ns does not get lost from ADU to ADU.
     every: f64,
-    /// ns.
-    lifetime: u64,
+    lifetime_ms: u64,
     /// An ADU's packets: ns from one to the next, their bytes, and how many.
     gap: f64,
     bytes: u32,
@@ -102,22 +103,22 @@ struct Streams {
 impl Streams {
     fn schedule(&self, seconds: u64, seed: u64) -> Schedule {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut builder = Builder::default();
+        let mut adus = Vec::new();
         for stream in 0..self.count {
             // An ADU that began before the run is not part of it.
             let phase = rng.next_u64() % (self.every as u64).max(1);
             let begins = (0u64..).map(|n| phase + (n as f64 * self.every) as u64);
             for begin in begins.take_while(|&begin| begin < seconds * SECOND) {
                 let parts = (0..self.packets).map(|n| begin + (n as f64 * self.gap) as u64);
-                builder.add(Adu {
+                adus.push(Adu {
                     class: self.class,
                     stream,
-                    deadline: begin + self.lifetime,
+                    deadline: begin + self.lifetime_ms * MILLI,
                     parts: parts.map(|at| (at, self.bytes)).collect(),
                 });
             }
         }
-        builder.finish(seconds)
+        build::schedule(adus, seconds)
     }
 }
 
@@ -126,57 +127,74 @@ fn gap(bytes: u32, rate_kbit: f64) -> f64 {
     f64::from(bytes) * 8e6 / rate_kbit
 }
 
-impl Cbr {
-    pub(super) fn check(&self) -> Result<()> {
-        within("streams", self.streams, 1..=1000)?;
-        check_rate(self.rate_kbit, self.streams)?;
-        check_packet_bytes(self.packet_bytes)?;
-        check_lifetime("lifetime_ms", self.lifetime_ms)
+fn check(streams: u16, rate_kbit: f64, packet_bytes: u32, lifetime_ms: u64) -> Result<()> {
+    within("streams", streams, 1..=1000)?;
+    check_rate(rate_kbit, streams)?;
+    check_packet_bytes(packet_bytes)?;
+    check_lifetime("lifetime_ms", lifetime_ms)
+}
+
+impl Traffic for Cbr {
+    fn check(&self) -> Result<()> {
+        let (bytes, lifetime) = (self.packet_bytes, self.lifetime_ms);
+        check(self.streams, self.rate_kbit, bytes, lifetime)
     }
 
-    /// `seconds` of it; the same for the same seed.
-    pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
         self.check()?;
         let gap = gap(self.packet_bytes, self.rate_kbit);
         let streams = Streams {
             class: self.class,
             count: self.streams,
             every: gap,
-            lifetime: self.lifetime_ms * MILLI,
+            lifetime_ms: self.lifetime_ms,
             gap,
             bytes: self.packet_bytes,
             packets: 1,
         };
         Ok(streams.schedule(seconds, seed))
     }
+
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        Some([self.class].into())
+    }
+
+    fn is_relay(&self) -> bool {
+        self.streams > 1
+    }
 }
 
-impl OnOff {
-    pub(super) fn check(&self) -> Result<()> {
-        within("streams", self.streams, 1..=1000)?;
-        check_rate(self.rate_kbit, self.streams)?;
-        check_packet_bytes(self.packet_bytes)?;
-        check_lifetime("lifetime_ms", self.lifetime_ms)?;
+impl Traffic for OnOff {
+    fn check(&self) -> Result<()> {
+        let (bytes, lifetime) = (self.packet_bytes, self.lifetime_ms);
+        check(self.streams, self.rate_kbit, bytes, lifetime)?;
         // The longest run: a greater interval has one object at most.
         within("every_ms", self.every_ms, 1..=3_600_000)?;
         // Of a longer one the last packets would be stale when created.
-        within("on_ms", self.on_ms, 1..=self.every_ms.min(self.lifetime_ms))
+        within("on_ms", self.on_ms, 1..=self.every_ms.min(lifetime))
     }
 
-    /// `seconds` of it; the same for the same seed.
-    pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
         self.check()?;
         let gap = gap(self.packet_bytes, self.rate_kbit);
         let streams = Streams {
             class: self.class,
             count: self.streams,
             every: (self.every_ms * MILLI) as f64,
-            lifetime: self.lifetime_ms * MILLI,
+            lifetime_ms: self.lifetime_ms,
             gap,
             bytes: self.packet_bytes,
             packets: ((self.on_ms * MILLI) as f64 / gap).floor().max(1.0) as u64,
         };
         Ok(streams.schedule(seconds, seed))
+    }
+
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        Some([self.class].into())
+    }
+
+    fn is_relay(&self) -> bool {
+        self.streams > 1
     }
 }
 
@@ -186,38 +204,26 @@ mod tests {
     use crate::traffic::tests::{adus, rate_kbit};
 
     #[test]
-    fn cbr_has_its_rate_and_no_jitter() {
-        let schedule = Cbr::default().schedule(1000, 4).expect("a schedule");
+    fn cbr_stream_has_its_rate_and_no_jitter_and_a_phase_of_its_own() {
+        let mut cbr = Cbr::default();
+        let schedule = cbr.schedule(1000, 4).expect("a schedule");
         assert!((rate_kbit(&schedule, Class::Data) - 25.0).abs() < 0.01);
         // 500 bytes at 25 kbit/s: one each 160 ms, to the ns.
         let mut pairs = schedule.packets.windows(2);
         assert!(pairs.all(|pair| pair[1].at - pair[0].at == 160 * MILLI));
         let mut packets = schedule.packets.iter();
         assert!(packets.all(|p| p.last && p.lifetime == 5 * SECOND));
-        let slow = Cbr {
-            rate_kbit: 1.0,
-            ..Cbr::default()
-        };
-        assert!(slow.schedule(1, 1).expect("a schedule").packets.len() <= 1);
-    }
-
-    #[test]
-    fn cbr_streams_have_phases_of_their_own() {
-        let cbr = Cbr {
-            streams: 4,
-            ..Cbr::default()
-        };
+        cbr.streams = 4;
         let schedule = cbr.schedule(100, 4).expect("a schedule");
-        assert_eq!(schedule.streams(), 4);
-        assert!((rate_kbit(&schedule, Class::Data) - 100.0).abs() < 0.2);
         let first = schedule.packets.iter().take(4);
-        let phases: std::collections::BTreeSet<u64> = first.map(|p| p.at).collect();
+        let phases: BTreeSet<u64> = first.map(|p| p.at).collect();
         assert!(phases.len() == 4 && phases.last() < Some(&(160 * MILLI)));
     }
 
     #[test]
     fn onoff_objects_come_every_five_seconds_and_share_a_deadline() {
-        let objects = adus(&OnOff::default().schedule(100, 6).expect("a schedule"));
+        let schedule = OnOff::default().schedule(100, 6).expect("a schedule");
+        let objects = adus(&schedule);
         assert!((19..=20).contains(&objects.len()), "{}", objects.len());
         let mut pairs = objects.windows(2);
         assert!(pairs.all(|pair| pair[1].at - pair[0].at == 5 * SECOND));

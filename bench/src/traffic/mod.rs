@@ -151,11 +151,13 @@ impl Schedule {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
+    use super::{build::Traffic as _, *};
 
     #[test]
-    fn another_lifetime_is_an_adus_and_not_a_packets() {
-        let mut schedule = sfu::schedule(&sfu::Parameters::default(), 1, 1).expect("a schedule");
+    fn schedule_set_lifetimes_keeps_one_deadline_per_adu() {
+        let mut schedule = sfu::Parameters::default()
+            .schedule(1, 1)
+            .expect("a schedule");
         let before = schedule.clone();
         schedule.set_lifetimes(|class| (class == Class::Video).then_some(77_000_000));
         // `adus` asserts one deadline per ADU.

@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Class, Packet, Schedule, build, conference, gop, lpd, media, pcap, sfu};
+use super::{
+    Class, Packet, Schedule,
+    build::{self, Traffic},
+    conference, gop, lpd, media, pcap, sfu,
+};
 
 /// One of the models; in TOML `model = "gop"` and its parameters beside it. Parameters
 /// that are not given have the model's defaults, unknown ones are refused.
@@ -50,6 +54,20 @@ impl Default for Model {
 }
 
 impl Model {
+    /// Its word in scenario files, and what it does.
+    fn inner(&self) -> (&'static str, &dyn Traffic) {
+        match self {
+            Self::Conference(parameters) => ("conference", parameters),
+            Self::Gop(parameters) => ("gop", parameters),
+            Self::Sfu(parameters) => ("sfu", parameters),
+            Self::Cbr(cbr) => ("cbr", cbr),
+            Self::Onoff(on_off) => ("onoff", on_off),
+            Self::Pcap(parameters) => ("pcap", parameters),
+            Self::Media(parameters) => ("media", parameters),
+            Self::Mix(mix) => ("mix", mix),
+        }
+    }
+
     /// Parameters of the model of this name that are lists themselves: for those a flat list
     /// in a scenario is one value, and only a list of lists sweeps.
     pub fn lists(name: &str) -> &'static [&'static str] {
@@ -63,106 +81,38 @@ impl Model {
     /// Whether the parameters are within their ranges, without encoding anything and without
     /// making any traffic; a capture must be there, as only its content tells.
     pub fn check(&self) -> Result<()> {
-        match self {
-            Self::Conference(parameters) => parameters.check(),
-            Self::Gop(parameters) => parameters.check(),
-            Self::Sfu(parameters) => parameters.check(),
-            Self::Cbr(parameters) => parameters.check(),
-            Self::Onoff(parameters) => parameters.check(),
-            Self::Pcap(parameters) => pcap::schedule(parameters, 1, 0).map(|_| ()),
-            Self::Media(parameters) => parameters.check(),
-            Self::Mix(mix) => mix.check(),
-        }
-        .with_context(|| format!("traffic model `{}`", self.name()))
+        let (name, traffic) = self.inner();
+        traffic.check().with_context(|| in_model(name))
     }
 
     /// What its packets may be; `None` where only a capture's content tells.
     pub fn classes(&self) -> Option<BTreeSet<Class>> {
-        let of_gop = |parameters: &gop::Parameters| match parameters.audio_bytes {
-            0 => [Class::Video].into(),
-            _ => [Class::Audio, Class::Video].into(),
-        };
-        match self {
-            Self::Conference(_) | Self::Media(_) => Some([Class::Audio, Class::Video].into()),
-            Self::Gop(parameters) => Some(of_gop(parameters)),
-            Self::Sfu(parameters) => Some(of_gop(&parameters.media)),
-            Self::Cbr(cbr) => Some([cbr.class].into()),
-            Self::Onoff(on_off) => Some([on_off.class].into()),
-            Self::Pcap(_) => None,
-            Self::Mix(mix) => mix.parts.iter().try_fold(BTreeSet::new(), |mut all, part| {
-                all.append(&mut part.classes()?);
-                Some(all)
-            }),
-        }
+        self.inner().1.classes()
     }
 
     /// `seconds` of traffic; the same for the same seed. Parameters out of their range
     /// are an error that names the parameter and the range.
     pub fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
-        ensure!(seconds > 0, "traffic of 0 s cannot be measured");
-        match self {
-            Self::Conference(parameters) => parameters
-                .check()
-                .map(|()| conference::schedule_with(parameters, seconds, seed)),
-            Self::Gop(parameters) => gop::schedule(parameters, seconds, seed),
-            Self::Sfu(parameters) => sfu::schedule(parameters, seconds, seed),
-            Self::Cbr(parameters) => parameters.schedule(seconds, seed),
-            Self::Onoff(parameters) => parameters.schedule(seconds, seed),
-            Self::Pcap(parameters) => pcap::schedule(parameters, seconds, seed),
-            Self::Media(parameters) => media::schedule(parameters, seconds, seed),
-            Self::Mix(mix) => mix.schedule(seconds, seed),
-        }
-        .with_context(|| format!("traffic model `{}`", self.name()))
+        let (name, traffic) = self.inner();
+        let schedule = traffic.schedule(seconds, seed);
+        schedule.with_context(|| in_model(name))
     }
 
     /// Does beforehand what a run should not: encodes media. Otherwise `schedule` does,
     /// which takes long in a VM that emulates its processor.
     pub fn prepare(&self, seconds: u64, seed: u64) -> Result<()> {
-        match self {
-            Self::Media(parameters) => media::prepare(parameters, seconds, seed),
-            Self::Mix(mix) => (0..)
-                .zip(&mix.parts)
-                .try_for_each(|(index, part)| part.prepare(seconds, mix_seed(seed, index))),
-            _ => Ok(()),
-        }
-    }
-
-    /// Its word in scenario files.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Conference(_) => "conference",
-            Self::Gop(_) => "gop",
-            Self::Sfu(_) => "sfu",
-            Self::Cbr(_) => "cbr",
-            Self::Onoff(_) => "onoff",
-            Self::Pcap(_) => "pcap",
-            Self::Media(_) => "media",
-            Self::Mix(_) => "mix",
-        }
-    }
-
-    /// Whether its packets follow from the parameters and the seed, on every machine: not
-    /// what is read from a file or encoded.
-    pub fn is_of_seed(&self) -> bool {
-        match self {
-            Self::Pcap(_) | Self::Media(_) => false,
-            Self::Mix(mix) => mix.parts.iter().all(Self::is_of_seed),
-            _ => true,
-        }
+        self.inner().1.prepare(seconds, seed)
     }
 
     /// Whether its streams are clients with addresses of their own behind one socket
     /// (`Sender::relay`); otherwise one destination has them all.
     pub fn is_relay(&self) -> bool {
-        match self {
-            Self::Sfu(_) => true,
-            Self::Cbr(cbr) => cbr.streams > 1,
-            Self::Onoff(on_off) => on_off.streams > 1,
-            Self::Pcap(parameters) => parameters.by_destination,
-            Self::Mix(mix) => mix.separate || mix.parts.iter().any(Self::is_relay),
-            Self::Conference(_) | Self::Gop(_) | Self::Media(_) => false,
-        }
+        self.inner().1.is_relay()
     }
+}
+
+fn in_model(name: &str) -> String {
+    format!("traffic model `{name}`")
 }
 
 /// One address for each in the network of clients, a /16, and a number that fits into a packet's `stream`.
@@ -173,7 +123,7 @@ fn mix_seed(seed: u64, index: u64) -> u64 {
     seed.wrapping_add(index << 32)
 }
 
-impl Mix {
+impl Traffic for Mix {
     fn check(&self) -> Result<()> {
         ensure!(
             !self.parts.is_empty(),
@@ -208,6 +158,21 @@ impl Mix {
         packets.sort_by_key(|p| p.at);
         build::number(&mut packets);
         Ok(Schedule { packets, duration })
+    }
+
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        let of_parts = self.parts.iter().map(Model::classes);
+        let of_parts: Option<Vec<_>> = of_parts.collect();
+        Some(of_parts?.into_iter().flatten().collect())
+    }
+
+    fn is_relay(&self) -> bool {
+        self.separate || self.parts.iter().any(Model::is_relay)
+    }
+
+    fn prepare(&self, seconds: u64, seed: u64) -> Result<()> {
+        let mut parts = (0..).zip(&self.parts);
+        parts.try_for_each(|(index, part)| part.prepare(seconds, mix_seed(seed, index)))
     }
 }
 
@@ -249,7 +214,7 @@ mod tests {
             let model = parse(text);
             let schedule = model.schedule(20, 7).expect(text);
             assert_eq!(fingerprint(&schedule), expected, "{text}");
-            assert!(text.contains(&format!("'{}'", model.name())), "{text}");
+            assert!(text.contains(&format!("'{}'", model.inner().0)), "{text}");
             assert!(schedule.packets.is_sorted_by_key(|p| p.at));
             assert!(schedule.packets.iter().all(|p| p.at < schedule.duration));
             let sent = adus(&schedule).iter().map(|adu| adu.class).collect();
@@ -267,7 +232,6 @@ mod tests {
         ] {
             assert!(toml::from_str::<Model>(text).is_err(), "{text}");
         }
-        assert!(Model::default().schedule(0, 1).is_err());
     }
 
     /// Also what is so large that time or memory would end.
@@ -361,7 +325,7 @@ mod tests {
             .filter_map(|rest| rest.split("```").next())
             .map(parse)
             .collect();
-        let names: Vec<&str> = blocks.iter().map(Model::name).collect();
+        let names: Vec<&str> = blocks.iter().map(|model| model.inner().0).collect();
         assert_eq!(
             names,
             [
@@ -381,15 +345,15 @@ mod tests {
             };
             for (name, value) in all {
                 let shown = page.contains(&format!("\n{name} = ")) || value.is_null();
-                assert!(shown, "`{name}` of {} is not on the page", model.name());
+                assert!(shown, "`{name}` of {} is not on the page", model.inner().0);
             }
             let expected = match &model {
-                Model::Pcap(_) => Model::Pcap(pcap::Parameters::of("call.pcapng")),
+                Model::Pcap(_) => parse("model = 'pcap'\nfile = 'call.pcapng'"),
                 Model::Mix(mix) => {
                     assert!(!mix.separate && mix.parts.len() == 2);
                     continue;
                 }
-                other => parse(&format!("model = '{}'", other.name())),
+                other => parse(&format!("model = '{}'", other.inner().0)),
             };
             assert_eq!(model, expected);
         }

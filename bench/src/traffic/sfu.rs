@@ -5,12 +5,14 @@
 //! and a frame leaves the host as a burst of N × its packets. Stream n is client n;
 //! each client is a session of its own where its address is.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Schedule,
-    build::{Adu, Builder, check_rate, within},
+    Class, Schedule,
+    build::{self, Adu, Traffic, check_rate, within},
     gop,
 };
 
@@ -39,8 +41,8 @@ impl Default for Parameters {
     }
 }
 
-impl Parameters {
-    pub(super) fn check(&self) -> Result<()> {
+impl Traffic for Parameters {
+    fn check(&self) -> Result<()> {
         within("clients", self.clients, 1..=1000)?;
         // Below a tenth of a Mbit/s no speaker sends video.
         within("uplink_mbit", self.uplink_mbit, 0.1..=10_000.0)?;
@@ -49,50 +51,47 @@ impl Parameters {
         self.media.check()?;
         check_rate(self.media.rate_kbit, self.clients)
     }
-}
 
-/// `seconds` of forwarding; the same for the same seed.
-pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Schedule> {
-    let Parameters {
-        clients,
-        uplink_mbit,
-        send_us,
-        ..
-    } = *parameters;
-    parameters.check()?;
-    let mut builder = Builder::default();
-    // When the uplink has delivered all that was sent on it, ns.
-    let mut uplink_free = 0;
-    for unit in gop::units(&parameters.media, seconds, seed)? {
-        let mut arrivals = Vec::with_capacity(unit.parts.len());
-        for &bytes in &unit.parts {
-            uplink_free = unit.at.max(uplink_free)
-                + (f64::from(bytes) * 8.0 * 1e3 / uplink_mbit).round() as u64;
-            arrivals.push((uplink_free, bytes));
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        self.check()?;
+        let mut adus = Vec::new();
+        // When the uplink has delivered all that was sent on it, ns.
+        let mut uplink_free = 0;
+        for mut adu in self.media.adus(seconds, seed)? {
+            let lifetime = adu.deadline - adu.parts[0].0;
+            for (at, bytes) in &mut adu.parts {
+                let takes = (f64::from(*bytes) * 8.0 * 1e3 / self.uplink_mbit).round();
+                uplink_free = uplink_free.max(*at) + takes as u64;
+                *at = uplink_free;
+            }
+            for stream in 0..self.clients {
+                let later = u64::from(stream) * self.send_us * 1000;
+                let parts = adu.parts.iter();
+                let parts: Vec<_> = parts.map(|&(at, bytes)| (at + later, bytes)).collect();
+                adus.push(Adu {
+                    class: adu.class,
+                    stream,
+                    deadline: parts[0].0 + lifetime,
+                    parts,
+                });
+            }
         }
-        for stream in 0..clients {
-            let parts: Vec<(u64, u32)> = arrivals
-                .iter()
-                .map(|&(at, bytes)| (at + u64::from(stream) * send_us * 1000, bytes))
-                .collect();
-            builder.add(Adu {
-                class: unit.class,
-                stream,
-                deadline: parts[0].0 + unit.lifetime,
-                parts,
-            });
-        }
+        Ok(build::schedule(adus, seconds))
     }
-    Ok(builder.finish(seconds))
+
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        self.media.classes()
+    }
+
+    fn is_relay(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::{
-        Class,
-        tests::{adus, rate_kbit},
-    };
+    use crate::traffic::tests::{adus, rate_kbit};
 
     #[test]
     fn sfu_every_client_gets_the_same_media() {
@@ -100,7 +99,7 @@ mod tests {
             clients: 5,
             ..Parameters::default()
         };
-        let schedule = schedule(&parameters, 4, 3).expect("a schedule");
+        let schedule = parameters.schedule(4, 3).expect("a schedule");
         assert_eq!(schedule.streams(), 5);
         let of = |stream| -> Vec<(Class, u32, u32)> {
             let own = adus(&schedule)
@@ -110,7 +109,7 @@ mod tests {
         };
         assert!(of(0).len() > 300);
         assert!((1..5).all(|stream| of(stream) == of(0)));
-        let speaker = gop::schedule(&parameters.media, 4, 3).expect("a schedule");
+        let speaker = parameters.media.schedule(4, 3).expect("a schedule");
         let [all, one] = [&schedule, &speaker].map(|s| rate_kbit(s, Class::Video));
         assert!((all / 5.0 / one - 1.0).abs() < 0.03, "{all} of {one}");
     }
@@ -121,7 +120,7 @@ mod tests {
             clients: 3,
             ..Parameters::default()
         };
-        let schedule = schedule(&parameters, 1, 3).expect("a schedule");
+        let schedule = parameters.schedule(1, 3).expect("a schedule");
         let video = schedule.packets.iter().filter(|p| p.class == Class::Video);
         let frame: Vec<_> = video.take(9).collect();
         let streams: Vec<u16> = frame.iter().map(|p| p.stream).collect();

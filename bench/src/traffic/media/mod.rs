@@ -14,7 +14,7 @@ mod h264;
 mod picture;
 mod record;
 
-use std::path::PathBuf;
+use std::{collections::HashMap, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use h264::Layer;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MIN_WIRE, Packet, Schedule,
-    build::{self, check_lifetime, within},
+    build::{Traffic, check_lifetime, within},
     pcap::capture::{self, Rtp},
 };
 use crate::sys::{MILLI, SECOND};
@@ -89,27 +89,6 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    pub(super) fn check(&self) -> Result<()> {
-        within("width", self.width, 64..=1920)?;
-        within("height", self.height, 64..=1080)?;
-        within("video_kbit", self.video_kbit, 50..=20_000)?;
-        within("key_frames_every", self.key_frames_every, 1..=600)?;
-        within("disposable", self.disposable, 0..=4)?;
-        within("grain", self.grain, 0..=100)?;
-        within("audio_kbit", self.audio_kbit, 16..=256)?;
-        ensure!(
-            self.width.is_multiple_of(2) && self.height.is_multiple_of(2),
-            "width and height must be even: H.264 halves them for colour"
-        );
-        ensure!(
-            [10, 15, 24, 25, 30, 50, 60].contains(&self.fps),
-            "fps = {} is not one of 10, 15, 24, 25, 30, 50, 60",
-            self.fps
-        );
-        check_lifetime("video_lifetime_ms", self.video_lifetime_ms)?;
-        check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)
-    }
-
     /// File of the recording: everything that the media depend on is in its name.
     fn file(&self, seconds: u64, seed: u64) -> PathBuf {
         self.directory.join(format!(
@@ -126,6 +105,17 @@ impl Parameters {
         ))
     }
 
+    /// The priority of a frame that comes so many ns after its key frame.
+    fn priority(&self, layer: Option<Layer>, after: u64) -> u8 {
+        let way = u64::from(self.key_frames_every) * SECOND / u64::from(self.fps);
+        match layer.filter(|_| self.by_layer) {
+            Some(Layer::Key) => 3,
+            Some(Layer::Reference) => 4 + (3 * after / way).min(2) as u8,
+            Some(Layer::Disposable) => 7,
+            None => Class::Video.priority(),
+        }
+    }
+
     fn lifetime(&self, class: Class) -> u64 {
         MILLI
             * match class {
@@ -135,20 +125,9 @@ impl Parameters {
     }
 }
 
-/// Encodes and records the media of a run unless they are there.
-pub fn prepare(parameters: &Parameters, seconds: u64, seed: u64) -> Result<()> {
-    parameters.check()?;
-    let file = parameters.file(seconds, seed);
-    if file.is_file() {
-        return Ok(());
-    }
-    record::record(parameters, seconds, seed, &file)
-        .with_context(|| format!("recording real media as {}", file.display()))
-}
-
 /// The recorded packets in sending order, recorded now if they are not there.
 fn recording(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Vec<Rtp>> {
-    prepare(parameters, seconds, seed)?;
+    parameters.prepare(seconds, seed)?;
     let file = parameters.file(seconds, seed);
     let mut packets = capture::read(&file, true)?.rtp;
     packets.sort_by_key(|packet| packet.at);
@@ -173,70 +152,84 @@ fn payload(packet: &Rtp) -> &[u8] {
     packet.content.get(12..).unwrap_or_default()
 }
 
-/// The priority of a frame that comes so many ns after its key frame.
-fn priority(parameters: &Parameters, layer: Option<Layer>, after: u64) -> u8 {
-    let way = u64::from(parameters.key_frames_every) * SECOND / u64::from(parameters.fps);
-    match layer.filter(|_| parameters.by_layer) {
-        Some(Layer::Key) => 3,
-        Some(Layer::Reference) => 4 + (3 * after / way).min(2) as u8,
-        Some(Layer::Disposable) => 7,
-        None => Class::Video.priority(),
+impl Traffic for Parameters {
+    fn check(&self) -> Result<()> {
+        within("width", self.width, 64..=1920)?;
+        within("height", self.height, 64..=1080)?;
+        within("video_kbit", self.video_kbit, 50..=20_000)?;
+        within("key_frames_every", self.key_frames_every, 1..=600)?;
+        within("disposable", self.disposable, 0..=4)?;
+        within("grain", self.grain, 0..=100)?;
+        within("audio_kbit", self.audio_kbit, 16..=256)?;
+        ensure!(
+            self.width.is_multiple_of(2) && self.height.is_multiple_of(2),
+            "width and height must be even: H.264 halves them for colour"
+        );
+        ensure!(
+            [10, 15, 24, 25, 30, 50, 60].contains(&self.fps),
+            "fps = {} is not one of 10, 15, 24, 25, 30, 50, 60",
+            self.fps
+        );
+        check_lifetime("video_lifetime_ms", self.video_lifetime_ms)?;
+        check_lifetime("audio_lifetime_ms", self.audio_lifetime_ms)
     }
-}
 
-/// `seconds` of media; packet n of the schedule is packet n of the recording.
-pub fn schedule(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Schedule> {
-    let recorded = recording(parameters, seconds, seed)?;
-    let mut packets: Vec<Packet> = Vec::with_capacity(recorded.len());
-    let mut numbers = std::collections::HashMap::new();
-    let mut last: std::collections::HashMap<u32, usize> = Default::default();
-    let mut key_at = 0;
-    for (index, packet) in recorded.iter().enumerate() {
-        let next = numbers.len() as u32;
-        let adu = *numbers
-            .entry((packet.ssrc, packet.timestamp))
-            .or_insert(next);
-        last.insert(adu, index);
-        let class = class(packet);
-        let priority = match class {
-            Class::Video => {
+    /// `seconds` of media; packet n of the schedule is packet n of the recording.
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        let recorded = recording(self, seconds, seed)?;
+        let mut key_at = 0;
+        // Of each frame: its number, its last packet, and the priority that the most important of
+        // its packets says.
+        let mut frames = HashMap::new();
+        let mut packets: Vec<Packet> = Vec::with_capacity(recorded.len());
+        for (index, packet) in recorded.iter().enumerate() {
+            let class = class(packet);
+            let mut priority = class.priority();
+            if class == Class::Video {
                 let layer = Layer::of(payload(packet));
                 if layer == Some(Layer::Key) {
                     key_at = packet.at;
                 }
-                priority(parameters, layer, packet.at - key_at)
+                priority = self.priority(layer, packet.at - key_at);
             }
-            _ => class.priority(),
-        };
-        packets.push(Packet {
-            at: packet.at,
-            // All packets of a frame are recorded with one time.
-            lifetime: parameters.lifetime(class),
-            class,
-            priority,
-            stream: 0,
-            adu,
-            last: false,
-            wire_bytes: packet.wire_bytes.max(MIN_WIRE),
-        });
+            let next = frames.len() as u32;
+            let frame = frames.entry((packet.ssrc, packet.timestamp));
+            let (adu, last, least) = frame.or_insert((next, index, priority));
+            (*last, *least) = (index, priority.min(*least));
+            packets.push(Packet {
+                at: packet.at,
+                // All packets of a frame are recorded with one time.
+                lifetime: self.lifetime(class),
+                class,
+                priority,
+                stream: 0,
+                adu: *adu,
+                last: false,
+                wire_bytes: packet.wire_bytes.max(MIN_WIRE),
+            });
+        }
+        for (packet, recorded) in packets.iter_mut().zip(&recorded) {
+            packet.priority = frames[&(recorded.ssrc, recorded.timestamp)].2;
+        }
+        for (_, last, _) in frames.into_values() {
+            packets[last].last = true;
+        }
+        Ok(Schedule {
+            packets,
+            duration: seconds * SECOND,
+        })
     }
-    for index in last.into_values() {
-        packets[index].last = true;
+
+    /// Encodes and records the media of a run unless they are there.
+    fn prepare(&self, seconds: u64, seed: u64) -> Result<()> {
+        self.check()?;
+        let file = self.file(seconds, seed);
+        if file.is_file() {
+            return Ok(());
+        }
+        record::record(self, seconds, seed, &file)
+            .with_context(|| format!("recording real media as {}", file.display()))
     }
-    // A frame is as important as the most important of its packets says.
-    let mut frames = std::collections::HashMap::new();
-    for packet in &packets {
-        let priority = frames.entry(packet.adu).or_insert(packet.priority);
-        *priority = packet.priority.min(*priority);
-    }
-    for packet in &mut packets {
-        packet.priority = frames[&packet.adu];
-    }
-    build::number(&mut packets);
-    Ok(Schedule {
-        packets,
-        duration: seconds * SECOND,
-    })
 }
 
 #[cfg(test)]

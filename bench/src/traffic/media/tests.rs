@@ -20,7 +20,7 @@ fn small() -> (tempfile::TempDir, Parameters) {
 #[test]
 fn media_are_recorded_once_and_judged_by_a_decoder() {
     let (_directory, parameters) = small();
-    let schedule = schedule(&parameters, 6, 3).expect("a recording");
+    let schedule = parameters.schedule(6, 3).expect("a recording");
     let all = adus(&schedule);
     let frames: Vec<_> = all.iter().filter(|a| a.class == Class::Video).collect();
     assert_eq!(frames.len(), 60);
@@ -59,7 +59,7 @@ fn media_are_recorded_once_and_judged_by_a_decoder() {
         by_layer: false,
         ..parameters.clone()
     };
-    let plain = super::schedule(&plain, 6, 3).expect("the recording");
+    let plain = plain.schedule(6, 3).expect("the recording");
     assert!(
         plain
             .packets
@@ -70,7 +70,7 @@ fn media_are_recorded_once_and_judged_by_a_decoder() {
     assert!((299..=301).contains(&audio), "{audio}");
     let rate = rate_kbit(&schedule, Class::Video);
     assert!((100.0..400.0).contains(&rate), "{rate}");
-    let again = super::schedule(&parameters, 6, 3).expect("the recording");
+    let again = parameters.schedule(6, 3).expect("the recording");
     assert_eq!(schedule, again);
 
     let all_here = vec![true; schedule.packets.len()];
@@ -104,7 +104,7 @@ fn media_are_recorded_once_and_judged_by_a_decoder() {
 fn seeds_that_follow_each_other_give_frames_of_other_sizes() {
     let (_directory, parameters) = small();
     let sizes = |seed| {
-        let schedule = schedule(&parameters, 4, seed).expect("a recording");
+        let schedule = parameters.schedule(4, seed).expect("a recording");
         adus(&schedule)
             .into_iter()
             .filter(|adu| adu.class == Class::Video)
@@ -121,7 +121,7 @@ fn seeds_that_follow_each_other_give_frames_of_other_sizes() {
 #[test]
 fn picture_is_judged_by_the_frames_that_are_left() {
     let (_directory, parameters) = small();
-    let schedule = schedule(&parameters, 4, 3).expect("a recording");
+    let schedule = parameters.schedule(4, 3).expect("a recording");
     let of = |discard_first: f64, kept: fn(&Packet) -> bool| {
         let kept: Vec<bool> = schedule.packets.iter().map(kept).collect();
         judge(&parameters, 4, 3, &kept, discard_first).expect("a picture")

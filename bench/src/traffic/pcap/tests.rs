@@ -99,7 +99,8 @@ fn parameters(content: &[u8]) -> (tempfile::TempDir, Parameters) {
     fs::write(&file, content).expect("writing");
     let parameters = Parameters {
         from_start: true,
-        ..Parameters::of(file)
+        file,
+        ..Parameters::default()
     };
     (directory, parameters)
 }
@@ -107,7 +108,7 @@ fn parameters(content: &[u8]) -> (tempfile::TempDir, Parameters) {
 #[test]
 fn rtp_becomes_adus_at_the_times_of_the_capture() {
     let (_directory, parameters) = parameters(&pcap(&call(), 65_535));
-    let schedule = schedule(&parameters, 1, 1).expect("a schedule");
+    let schedule = parameters.schedule(1, 1).expect("a schedule");
     let first: Vec<_> = schedule
         .packets
         .iter()
@@ -136,16 +137,16 @@ fn pcapng_and_short_captures_say_the_same() {
     let (_a, whole) = parameters(&pcap(&call(), 65_535));
     let (_b, ng) = parameters(&pcapng(&call()));
     let (_c, short) = parameters(&pcap(&call(), 60));
-    let expected = schedule(&whole, 2, 1).expect("a schedule");
-    assert_eq!(schedule(&ng, 2, 1).expect("pcapng"), expected);
-    assert_eq!(schedule(&short, 2, 1).expect("60 bytes each"), expected);
+    let expected = whole.schedule(2, 1).expect("a schedule");
+    assert_eq!(ng.schedule(2, 1).expect("pcapng"), expected);
+    assert_eq!(short.schedule(2, 1).expect("60 bytes each"), expected);
 }
 
 #[test]
 fn the_seed_draws_where_a_run_begins() {
     let (_directory, mut parameters) = parameters(&pcap(&call(), 65_535));
     parameters.from_start = false;
-    let of = |seed| schedule(&parameters, 1, seed).expect("a schedule");
+    let of = |seed| parameters.schedule(1, seed).expect("a schedule");
     assert_eq!(of(1), of(1));
     let starts: std::collections::BTreeSet<Vec<u64>> = (0..20)
         .map(|seed| of(seed).packets.iter().take(4).map(|p| p.at).collect())
@@ -173,24 +174,24 @@ fn destinations_ports_and_sources_select() {
         packets.push((at + 100, copy));
     }
     let (_directory, mut parameters) = parameters(&pcap(&packets, 65_535));
-    let all = schedule(&parameters, 1, 1).expect("a schedule");
+    let all = parameters.schedule(1, 1).expect("a schedule");
     assert_eq!(all.streams(), 1);
     parameters.by_destination = true;
-    let streams = schedule(&parameters, 1, 1).expect("a schedule");
+    let streams = parameters.schedule(1, 1).expect("a schedule");
     assert_eq!(streams.streams(), 2);
     let of = |stream| adus(&streams).iter().filter(|a| a.stream == stream).count();
     assert_eq!(of(0), of(1));
     parameters.ports = vec![5004];
-    let audio = schedule(&parameters, 1, 1).expect("a schedule");
+    let audio = parameters.schedule(1, 1).expect("a schedule");
     assert!(audio.packets.iter().all(|p| p.class == Class::Audio));
     parameters.audio_types = Vec::new();
     parameters.data_types = vec![111];
-    let data = schedule(&parameters, 1, 1).expect("a schedule");
+    let data = parameters.schedule(1, 1).expect("a schedule");
     assert!(data.packets.iter().all(|p| p.class == Class::Data));
     parameters.source = Some([10, 0, 0, 9].into());
     let error = format!(
         "{:#}",
-        schedule(&parameters, 1, 1).expect_err("no such source")
+        parameters.schedule(1, 1).expect_err("no such source")
     );
     assert!(
         error.contains("22 packets") && error.contains("18 of RTP"),
@@ -204,7 +205,7 @@ fn an_adu_ends_with_its_life_even_if_its_timestamp_stays() {
         .map(|i| (i * 150_000, ethernet(2, 5006, &rtp(96, 7, 0xb, 100))))
         .collect();
     let (_directory, parameters) = parameters(&pcap(&packets, 65_535));
-    let schedule = schedule(&parameters, 1, 1).expect("a schedule");
+    let schedule = parameters.schedule(1, 1).expect("a schedule");
     let numbers: Vec<u32> = schedule.packets.iter().take(3).map(|p| p.adu).collect();
     assert_eq!(numbers, [0, 0, 1]);
 }
@@ -213,7 +214,7 @@ fn an_adu_ends_with_its_life_even_if_its_timestamp_stays() {
 fn what_is_no_capture_is_refused_with_a_reason() {
     let reason = |content: &[u8]| {
         let (_directory, parameters) = parameters(content);
-        format!("{:#}", schedule(&parameters, 1, 1).expect_err("no capture"))
+        format!("{:#}", parameters.schedule(1, 1).expect_err("no capture"))
     };
     let text = reason(b"once upon a time, there was a file");
     assert!(text.contains("neither pcap nor pcapng"), "{text}");
@@ -231,9 +232,12 @@ fn what_is_no_capture_is_refused_with_a_reason() {
     let mut wifi = pcap(&call(), 65_535);
     wifi[20] = 105;
     assert!(reason(&wifi).contains("link type 105"));
-    let missing = Parameters::of("/no/such/file.pcap");
+    let mut missing = Parameters::default();
+    let error = missing.schedule(1, 1).expect_err("no file").to_string();
+    assert!(error.contains("`file`"), "{error}");
+    missing.file = "/no/such/file.pcap".into();
     assert!(
-        format!("{:#}", schedule(&missing, 1, 1).expect_err("missing"))
+        format!("{:#}", missing.schedule(1, 1).expect_err("missing"))
             .contains("/no/such/file.pcap")
     );
 }

@@ -108,23 +108,28 @@ mod tests {
 
     #[test]
     fn byte_stream_has_whole_units_or_there_is_none() {
-        let frame = |payloads: &[&[u8]]| byte_stream(payloads.iter().copied());
-        assert_eq!(frame(&[&[0x41, 5]]), Some(vec![0, 0, 0, 1, 0x41, 5]));
-
         let stap: &[u8] = &[0x78, 0, 2, 0x67, 1, 0, 1, 0x68];
-        let units = vec![0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68];
-        assert_eq!(frame(&[stap]), Some(units));
-        assert_eq!(frame(&[&stap[..7]]), None, "a unit ends early");
-
         let (a, b, c): (&[u8], &[u8], &[u8]) =
             (&[0x7c, 0x85, 1, 2], &[0x7c, 0x05, 3], &[0x7c, 0x45, 4]);
-        let unit = vec![0, 0, 0, 1, 0x65, 1, 2, 3, 4];
-        assert_eq!(frame(&[a, b, c]), Some(unit));
-        assert_eq!(frame(&[b, c]), None, "the first is missing");
-        assert_eq!(frame(&[a, b]), None, "the last is missing");
-        assert_eq!(frame(&[a, &[0x41, 1]]), None, "another unit in between");
-        assert_eq!(frame(&[a, &[0x7c, 0x41, 1]]), None, "of another unit");
-        assert_eq!(frame(&[&[0x1e]]), None, "an unknown type");
-        assert_eq!(frame(&[&[]]), None, "an empty payload");
+        for (what, payloads, expected) in [
+            (
+                "one unit",
+                &[&[0x41, 5][..]][..],
+                &[0, 0, 0, 1, 0x41, 5][..],
+            ),
+            ("two", &[stap], &[0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68]),
+            ("a unit ends early", &[&stap[..7]], &[]),
+            ("fragments", &[a, b, c], &[0, 0, 0, 1, 0x65, 1, 2, 3, 4]),
+            ("the first is missing", &[b, c], &[]),
+            ("the last is missing", &[a, b], &[]),
+            ("another unit in between", &[a, &[0x41, 1]], &[]),
+            ("of another unit", &[a, &[0x7c, 0x41, 1]], &[]),
+            ("an unknown type", &[&[0x1e]], &[]),
+            ("an empty payload", &[&[]], &[]),
+        ] {
+            let stream = byte_stream(payloads.iter().copied());
+            let expected = (!expected.is_empty()).then(|| expected.to_vec());
+            assert_eq!(stream, expected, "{what}");
+        }
     }
 }

@@ -125,18 +125,33 @@ impl Parameters {
     }
 }
 
-/// The recorded packets in sending order, recorded now if they are not there.
-fn recording(parameters: &Parameters, seconds: u64, seed: u64) -> Result<Vec<Rtp>> {
-    parameters.prepare(seconds, seed)?;
-    let file = parameters.file(seconds, seed);
-    let mut packets = capture::read(&file, true)?.rtp;
-    packets.sort_by_key(|packet| packet.at);
-    ensure!(
-        !packets.is_empty(),
-        "{} has no media: remove it, and it is recorded anew",
-        file.display()
-    );
-    Ok(packets)
+/// The media of a run, recorded now if they are not there.
+struct Recording<'a> {
+    parameters: &'a Parameters,
+    seconds: u64,
+    seed: u64,
+    /// In sending order.
+    packets: Vec<Rtp>,
+}
+
+impl<'a> Recording<'a> {
+    fn of(parameters: &'a Parameters, seconds: u64, seed: u64) -> Result<Self> {
+        parameters.prepare(seconds, seed)?;
+        let file = parameters.file(seconds, seed);
+        let mut packets = capture::read(&file, true)?.rtp;
+        packets.sort_by_key(|packet| packet.at);
+        ensure!(
+            !packets.is_empty(),
+            "{} has no media: remove it, and it is recorded anew",
+            file.display()
+        );
+        Ok(Self {
+            parameters,
+            seconds,
+            seed,
+            packets,
+        })
+    }
 }
 
 fn class(packet: &Rtp) -> Class {
@@ -176,7 +191,7 @@ impl Traffic for Parameters {
 
     /// `seconds` of media; packet n of the schedule is packet n of the recording.
     fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
-        let recorded = recording(self, seconds, seed)?;
+        let recorded = Recording::of(self, seconds, seed)?.packets;
         let mut key_at = 0;
         // Of each frame: its number, its last packet, and the priority that the most important of
         // its packets says.

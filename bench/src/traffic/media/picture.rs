@@ -5,15 +5,12 @@
 //! is laid beside the source: a picture that is missing is the last one before it, as a
 //! player shows it; before the first one there is nothing, and the likeness is 0.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fs,
-};
+use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Class, Parameters, class, h264, payload, record, recording};
+use super::{Class, Parameters, Recording, class, h264, payload, record};
 use crate::{cleanup, decoder, traffic::pcap::capture::Rtp};
 
 /// The container's name in ffmpeg.
@@ -47,10 +44,8 @@ impl Shown {
     /// Mean likeness of the pictures from `first` on, of `count` in all.
     fn mean(&self, first: u64, count: u64) -> f64 {
         // From 0.0 on: the sum of nothing would be -0.0.
-        let sum = self
-            .ssim
-            .range(first..count)
-            .fold(0.0, |sum, (_, ssim)| sum + ssim);
+        let pictures = self.ssim.range(first..count);
+        let sum = pictures.fold(0.0, |sum, (_, ssim)| sum + ssim);
         sum / count.saturating_sub(first).max(1) as f64
     }
 }
@@ -64,26 +59,25 @@ pub fn judge(
     on_time: &[bool],
     discard_first: f64,
 ) -> Result<Picture> {
-    let packets = recording(parameters, seconds, seed)?;
+    let recording = Recording::of(parameters, seconds, seed)?;
+    let recorded = recording.packets.len();
     ensure!(
-        packets.len() == on_time.len(),
-        "the run had {} packets, the recording has {}: another version of the lab made it",
-        on_time.len(),
-        packets.len()
+        recorded == on_time.len(),
+        "the run had {} packets, the recording has {recorded}: another version of the lab made it",
+        on_time.len()
     );
-    let reference = reference(parameters, seconds, seed, &packets)?;
-    let got = show(parameters, seconds, seed, &packets, on_time)?;
-    let count = seconds * u64::from(parameters.fps);
+    let reference = recording.reference()?;
+    let got = recording.show(on_time)?;
+    let count = recording.pictures();
     let first = (discard_first * f64::from(parameters.fps)).ceil() as u64;
-    let intact = got
-        .md5
-        .range(first..count)
-        .filter(|(at, md5)| reference.md5.get(at) == Some(*md5))
-        .count();
+    let decoded = got.md5.range(first..count);
+    let intact = decoded
+        .clone()
+        .filter(|(at, md5)| reference.md5.get(at) == Some(*md5));
     Ok(Picture {
         pictures: count.saturating_sub(first),
-        decoded: got.md5.range(first..count).count() as u64,
-        intact: intact as u64,
+        intact: intact.count() as u64,
+        decoded: decoded.count() as u64,
         ssim: got.mean(first, count),
         ssim_undisturbed: reference.mean(first, count),
     })
@@ -96,109 +90,91 @@ pub fn stream(
     seed: u64,
     on_time: &[bool],
 ) -> Result<Vec<u8>> {
-    let packets = recording(parameters, seconds, seed)?;
-    Ok(ivf(parameters, &frames(parameters, &packets, on_time)))
+    let recording = Recording::of(parameters, seconds, seed)?;
+    Ok(ivf(parameters, &recording.frames(on_time)))
 }
 
-/// What an undisturbed player shows; kept beside the recording.
-fn reference(parameters: &Parameters, seconds: u64, seed: u64, packets: &[Rtp]) -> Result<Shown> {
-    let file = parameters.file(seconds, seed).with_extension("shown.json");
-    if let Ok(text) = fs::read_to_string(&file) {
-        return serde_json::from_str(&text).with_context(|| {
-            format!(
-                "{} is damaged: remove it, and it is made anew",
-                file.display()
-            )
-        });
+impl Recording<'_> {
+    /// Pictures of the source.
+    fn pictures(&self) -> u64 {
+        self.seconds * u64::from(self.parameters.fps)
     }
-    let shown = show(
-        parameters,
-        seconds,
-        seed,
-        packets,
-        &vec![true; packets.len()],
-    )?;
-    let frames = (seconds * u64::from(parameters.fps)) as usize;
-    // The last frames in decoding order may be shown after the end.
-    ensure!(
-        shown.md5.len() <= frames && shown.md5.len() + 8 >= frames,
-        "ffmpeg decodes {} of the {frames} frames it encoded",
-        shown.md5.len()
-    );
-    let unfinished = file.with_extension(format!("{}.unfinished", std::process::id()));
-    fs::write(&unfinished, serde_json::to_string(&shown)?)?;
-    fs::rename(&unfinished, &file)?;
-    Ok(shown)
-}
 
-/// Decodes the frames of which every packet is on time.
-fn show(
-    parameters: &Parameters,
-    seconds: u64,
-    seed: u64,
-    packets: &[Rtp],
-    on_time: &[bool],
-) -> Result<Shown> {
-    let frames = frames(parameters, packets, on_time);
-    if frames.is_empty() {
-        return Ok(Shown::default());
-    }
-    // A name of its own: what is kept there goes on Ctrl-C, too.
-    let (_, file) = tempfile::Builder::new()
-        .prefix("bestby-lab-arrived-")
-        .suffix(".ivf")
-        .tempfile()
-        .and_then(|file| file.keep().map_err(Into::into))
-        .context("a file for what is decoded")?;
-    let _guard = cleanup::on_exit({
-        let file = file.clone();
-        // A file that stays behind is no reason to fail.
-        move || drop(fs::remove_file(file))
-    });
-    fs::write(&file, ivf(parameters, &frames))
-        .with_context(|| format!("writing {}", file.display()))?;
-    let decoded = decoder::pictures(&file, FORMAT)?;
-    let md5: BTreeMap<u64, String> = decoded
-        .into_iter()
-        .filter_map(|picture| Some((picture.at?, picture.md5)))
-        .collect();
-    // Frames without any that they build on may give no picture at all.
-    let ssim = if md5.is_empty() {
-        BTreeMap::new()
-    } else {
-        let count = seconds * u64::from(parameters.fps);
-        decoder::likeness(&record::source(parameters, seed), count, &file, FORMAT)?
-    };
-    Ok(Shown { md5, ssim })
-}
-
-/// Number of the picture and H.264 byte stream of each whole frame, in decoding order.
-fn frames(parameters: &Parameters, packets: &[Rtp], on_time: &[bool]) -> Vec<(u64, Vec<u8>)> {
-    let video = |packet: &&Rtp| class(packet) == Class::Video;
-    let begin = packets
-        .iter()
-        .find(video)
-        .map_or(0, |packet| packet.timestamp);
-    let mut order: Vec<u32> = Vec::new();
-    let mut payloads: HashMap<u32, Option<Vec<&[u8]>>> = HashMap::new();
-    for (packet, &on_time) in packets.iter().zip(on_time).filter(|(p, _)| video(p)) {
-        let frame = payloads.entry(packet.timestamp).or_insert_with(|| {
-            order.push(packet.timestamp);
-            Some(Vec::new())
-        });
-        match frame {
-            Some(frame) if on_time => frame.push(payload(packet)),
-            _ => *frame = None,
+    /// What an undisturbed player shows; kept beside the recording.
+    fn reference(&self) -> Result<Shown> {
+        let file = self.parameters.file(self.seconds, self.seed);
+        let file = file.with_extension("shown.json");
+        if let Ok(text) = fs::read_to_string(&file) {
+            let damaged = || {
+                let file = file.display();
+                format!("{file} is damaged: remove it, and it is made anew")
+            };
+            return serde_json::from_str(&text).with_context(damaged);
         }
+        let shown = self.show(&vec![true; self.packets.len()])?;
+        let (decoded, frames) = (shown.md5.len() as u64, self.pictures());
+        // The last frames in decoding order may be shown after the end.
+        ensure!(
+            (frames.saturating_sub(8)..=frames).contains(&decoded),
+            "ffmpeg decodes {decoded} of the {frames} frames it encoded"
+        );
+        let unfinished = file.with_extension(format!("{}.unfinished", std::process::id()));
+        fs::write(&unfinished, serde_json::to_string(&shown)?)?;
+        fs::rename(&unfinished, &file)?;
+        Ok(shown)
     }
-    order
-        .into_iter()
-        .filter_map(|timestamp| {
-            let payloads = payloads.get(&timestamp)?.as_ref()?;
-            let bytes = h264::byte_stream(payloads.iter().copied())?;
-            Some((record::shown(parameters, timestamp, begin), bytes))
-        })
-        .collect()
+
+    /// Decodes the frames of which every packet is on time.
+    fn show(&self, on_time: &[bool]) -> Result<Shown> {
+        let frames = self.frames(on_time);
+        if frames.is_empty() {
+            return Ok(Shown::default());
+        }
+        // A name of its own: what is kept there goes on Ctrl-C, too.
+        let (_, file) = tempfile::Builder::new()
+            .prefix("bestby-lab-arrived-")
+            .suffix(".ivf")
+            .tempfile()
+            .and_then(|file| file.keep().map_err(Into::into))
+            .context("a file for what is decoded")?;
+        let _guard = cleanup::on_exit({
+            let file = file.clone();
+            // A file that stays behind is no reason to fail.
+            move || drop(fs::remove_file(file))
+        });
+        fs::write(&file, ivf(self.parameters, &frames))
+            .with_context(|| format!("writing {}", file.display()))?;
+        let decoded = decoder::pictures(&file, FORMAT)?.into_iter();
+        let md5: BTreeMap<u64, String> = decoded
+            .filter_map(|picture| Some((picture.at?, picture.md5)))
+            .collect();
+        // Frames without any that they build on may give no picture at all.
+        if md5.is_empty() {
+            return Ok(Shown::default());
+        }
+        let source = record::source(self.parameters, self.seed);
+        let ssim = decoder::likeness(&source, self.pictures(), &file, FORMAT)?;
+        Ok(Shown { md5, ssim })
+    }
+
+    /// Number of the picture and H.264 byte stream of each whole frame, in decoding order.
+    fn frames(&self, on_time: &[bool]) -> Vec<(u64, Vec<u8>)> {
+        let packets = self.packets.iter().zip(on_time);
+        let video: Vec<(&Rtp, &bool)> = packets
+            .filter(|(packet, _)| class(packet) == Class::Video)
+            .collect();
+        let begin = video.first().map_or(0, |(packet, _)| packet.timestamp);
+        // A frame's packets follow each other.
+        video
+            .chunk_by(|(one, _), (other, _)| one.timestamp == other.timestamp)
+            .filter(|frame| frame.iter().all(|(_, on_time)| **on_time))
+            .filter_map(|frame| {
+                let bytes = h264::byte_stream(frame.iter().map(|(packet, _)| payload(packet)))?;
+                let number = record::shown(self.parameters, frame[0].0.timestamp, begin);
+                Some((number, bytes))
+            })
+            .collect()
+    }
 }
 
 fn ivf(parameters: &Parameters, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {

@@ -111,25 +111,23 @@ fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Resu
 /// Audio's and video's RTP packets in the order of their sequence numbers.
 fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
     // Four sockets, so that RTCP meets one, too: an ICMP error would stop ffmpeg.
-    let sockets = [(); 4].map(|()| UdpSocket::bind("127.0.0.1:0"));
-    let mut ports = Vec::new();
-    let mut open = Vec::new();
-    for socket in sockets {
-        let socket = socket.context("binding to loopback")?;
+    let mut sockets = Vec::new();
+    for _ in 0..4 {
+        let socket = UdpSocket::bind("127.0.0.1:0").context("binding to loopback")?;
         socket.set_nonblocking(true)?;
         // Without the privilege the default buffer has to do; a loss is seen below.
         let _ = sys::big_receive_buffer(socket.as_raw_fd(), 256 << 20);
-        ports.push(socket.local_addr()?.port());
-        open.push(socket);
+        sockets.push(socket);
     }
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg
         .args("-hide_banner -v error -nostdin -i".split(' '))
         .arg(encoded);
-    for (stream, kind, port, control) in [
-        ("0:a", AUDIO_TYPE, ports[0], ports[1]),
-        ("0:v", VIDEO_TYPE, ports[2], ports[3]),
-    ] {
+    for ((stream, kind), pair) in [("0:a", AUDIO_TYPE), ("0:v", VIDEO_TYPE)]
+        .into_iter()
+        .zip(sockets.chunks(2))
+    {
+        let [port, control] = [pair[0].local_addr()?.port(), pair[1].local_addr()?.port()];
         let url = format!("rtp://127.0.0.1:{port}?rtcpport={control}&pkt_size={RTP_BYTES}");
         ffmpeg
             .args(["-map", stream, "-c", "copy", "-payload_type"])
@@ -141,12 +139,12 @@ fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
         .stderr(Stdio::inherit())
         .spawn()
         .context("starting ffmpeg to pack the media into RTP")?;
+    let fds: Vec<_> = sockets.iter().map(|socket| socket.as_raw_fd()).collect();
     let mut streams = [Vec::new(), Vec::new()];
     let mut buffer = [0; 2048];
     let mut ended = None;
     // What was sent before the end is here 100 ms after it.
     while ended.is_none_or(|at: Instant| at.elapsed() < Duration::from_millis(100)) {
-        let fds: Vec<_> = open.iter().map(|socket| socket.as_raw_fd()).collect();
         sys::wait_readable(&fds, 20)?;
         for (index, &fd) in fds.iter().enumerate() {
             while let Some((length, _)) = sys::receive(fd, &mut buffer)? {
@@ -158,15 +156,12 @@ fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
         if ended.is_none()
             && let Some(status) = child.try_wait()?
         {
-            ensure!(
-                status.success(),
-                "`{}` failed ({status})",
-                run::line(&ffmpeg)
-            );
+            let line = run::line(&ffmpeg);
+            ensure!(status.success(), "`{line}` failed ({status})");
             ended = Some(Instant::now());
         }
     }
-    for (packets, name) in streams.iter_mut().zip(["audio", "video"]) {
+    for (packets, name) in streams.iter().zip(["audio", "video"]) {
         whole(packets).with_context(|| format!("{name} from ffmpeg over loopback"))?;
     }
     Ok(streams)
@@ -175,16 +170,16 @@ fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
 /// Loopback keeps the order; a gap in the sequence numbers is a packet that was lost.
 fn whole(packets: &[Vec<u8>]) -> Result<()> {
     ensure!(!packets.is_empty(), "no packet arrived");
-    let sequence = |packet: &Vec<u8>| u16::from_be_bytes([packet[2], packet[3]]);
     ensure!(
         packets.iter().all(|packet| packet.len() > 12),
         "a packet is too short for RTP"
     );
+    let sequence = |packet: &Vec<u8>| u16::from_be_bytes([packet[2], packet[3]]);
     for pair in packets.windows(2) {
+        let next = sequence(&pair[0]).wrapping_add(1);
         ensure!(
-            sequence(&pair[1]) == sequence(&pair[0]).wrapping_add(1),
-            "packet {} is missing: is this machine out of memory for sockets?",
-            sequence(&pair[0]).wrapping_add(1)
+            sequence(&pair[1]) == next,
+            "packet {next} is missing: is this machine out of memory for sockets?"
         );
     }
     Ok(())
@@ -195,42 +190,24 @@ fn timestamp(packet: &[u8]) -> u32 {
     u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]])
 }
 
-/// When each packet is sent, ns: audio by its timestamps, frame n of the video in
-/// decoding order at n / fps.
-fn times(parameters: &Parameters, [audio, video]: &[Vec<Vec<u8>>; 2]) -> [Vec<u64>; 2] {
-    let begin = audio.first().map_or(0, |packet| timestamp(packet));
-    let audio = audio
-        .iter()
-        .map(|packet| {
-            let ticks = timestamp(packet).wrapping_sub(begin);
-            u64::from(ticks) * SECOND / AUDIO_CLOCK
-        })
-        .collect();
-    let mut frame = 0;
-    let mut current = video.first().map_or(0, |packet| timestamp(packet));
-    let video = video
-        .iter()
-        .map(|packet| {
-            if timestamp(packet) != current {
-                current = timestamp(packet);
-                frame += 1;
-            }
-            frame * SECOND / u64::from(parameters.fps)
-        })
-        .collect();
-    [audio, video]
-}
-
+/// Audio is sent by its timestamps, frame n of the video in decoding order at n / fps.
 fn write(
     parameters: &Parameters,
     seconds: u64,
-    streams: [Vec<Vec<u8>>; 2],
+    [audio, video]: [Vec<Vec<u8>>; 2],
     file: &Path,
 ) -> Result<()> {
-    let times = times(parameters, &streams);
-    let mut packets: Vec<(u64, usize, &Vec<u8>)> = Vec::new();
-    for (index, (times, stream)) in times.iter().zip(&streams).enumerate() {
-        packets.extend(times.iter().zip(stream).map(|(&at, p)| (at, index, p)));
+    // When each is sent, ns, and its stream.
+    let mut packets: Vec<(u64, usize, &[u8])> = Vec::new();
+    let begin = timestamp(&audio[0]);
+    for packet in &audio {
+        let ticks = u64::from(timestamp(packet).wrapping_sub(begin));
+        packets.push((ticks * SECOND / AUDIO_CLOCK, 0, packet));
+    }
+    let frames = video.chunk_by(|one, other| timestamp(one) == timestamp(other));
+    for (number, frame) in (0..).zip(frames) {
+        let at = number * SECOND / u64::from(parameters.fps);
+        packets.extend(frame.iter().map(|packet| (at, 1, packet.as_slice())));
     }
     packets.retain(|(at, ..)| *at < seconds * SECOND);
     packets.sort_by_key(|(at, ..)| *at);

@@ -2,9 +2,11 @@
 
 use std::{fs::File, net::IpAddr, path::Path};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
-use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
+use pcap_parser::{
+    Block, Linktype, PcapBlockOwned, PcapError, create_reader, traits::PcapNGPacketBlock as _,
+};
 
 use crate::{sys::SECOND, traffic::MAC};
 
@@ -51,41 +53,32 @@ impl Found {
         self.udp += 1;
         let (source, destination, ip_bytes) = match &sliced.net {
             Some(LaxNetSlice::Ipv4(ip)) => {
-                let header = ip.header();
-                (
-                    IpAddr::from(header.source_addr()),
-                    IpAddr::from(header.destination_addr()),
-                    u32::from(header.total_len()),
-                )
+                let ip = ip.header();
+                let [source, destination] = [ip.source_addr(), ip.destination_addr()];
+                (source.into(), destination.into(), ip.total_len().into())
             }
             Some(LaxNetSlice::Ipv6(ip)) => {
-                let header = ip.header();
-                (
-                    IpAddr::from(header.source_addr()),
-                    IpAddr::from(header.destination_addr()),
-                    40 + u32::from(header.payload_length()),
-                )
+                let ip = ip.header();
+                let [source, destination] = [ip.source_addr(), ip.destination_addr()];
+                let bytes = 40 + u32::from(ip.payload_length());
+                (source.into(), destination.into(), bytes)
             }
             _ => return Ok(()),
         };
-        let Some((payload_type, timestamp, ssrc)) = rtp(udp.payload()) else {
-            return Ok(());
-        };
-        self.rtp.push(Rtp {
-            at,
-            source,
-            destination,
-            port: udp.destination_port(),
-            payload_type,
-            timestamp,
-            ssrc,
-            wire_bytes: MAC + ip_bytes,
-            content: if self.keep {
-                udp.payload().to_vec()
-            } else {
-                Vec::new()
-            },
-        });
+        if let Some((payload_type, timestamp, ssrc)) = rtp(udp.payload()) {
+            let content = udp.payload().to_vec();
+            self.rtp.push(Rtp {
+                at,
+                source,
+                destination,
+                port: udp.destination_port(),
+                payload_type,
+                timestamp,
+                ssrc,
+                wire_bytes: MAC + ip_bytes,
+                content: if self.keep { content } else { Vec::new() },
+            });
+        }
         Ok(())
     }
 }
@@ -96,20 +89,18 @@ fn slice(link: Linktype, data: &[u8]) -> Result<Option<LaxSlicedPacket<'_>>> {
     // devices 16, or 20 in the second form.
     let skip = match link {
         Linktype::ETHERNET => return Ok(LaxSlicedPacket::from_ethernet(data).ok()),
-        Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => 0,
+        // And BSD's and OpenBSD's numbers of raw IP.
+        Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 | Linktype(12 | 14) => 0,
         Linktype::NULL | Linktype::LOOP => 4,
         Linktype::LINUX_SLL => 16,
         Linktype(276) => 20,
-        // BSD's and OpenBSD's numbers of raw IP.
-        Linktype(12 | 14) => 0,
         other => bail!(
             "link type {} is not one of Ethernet, raw IP, loopback, Linux cooked (1 and 2)",
             other.0
         ),
     };
-    Ok(data
-        .get(skip..)
-        .and_then(|ip| LaxSlicedPacket::from_ip(ip).ok()))
+    let ip = data.get(skip..);
+    Ok(ip.and_then(|ip| LaxSlicedPacket::from_ip(ip).ok()))
 }
 
 /// Payload type, timestamp and SSRC of an RTP header (RFC 3550 §5.1). `None` for other
@@ -119,20 +110,8 @@ fn rtp(payload: &[u8]) -> Option<(u8, u32, u32)> {
     if header[0] >> 6 != 2 || (192..=223).contains(&header[1]) {
         return None;
     }
-    let word = |at: usize| {
-        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
-    Some((header[1] & 0x7f, word(4), word(8)))
-}
-
-/// One interface of a pcapng section.
-#[derive(Clone, Copy)]
-struct Interface {
-    link: Linktype,
-    /// Units of a timestamp per second.
-    resolution: u64,
-    /// Added to timestamps, s.
-    offset: i64,
+    let word = |at: usize| header[at..].first_chunk().copied().map(u32::from_be_bytes);
+    Some((header[1] & 0x7f, word(4)?, word(8)?))
 }
 
 /// Reads all of `file`; what the packets contain only if `keep`.
@@ -141,62 +120,49 @@ pub(in crate::traffic) fn read(file: &Path, keep: bool) -> Result<Found> {
 }
 
 fn parse(file: &Path, keep: bool) -> Result<Found> {
-    let mut reader = match create_reader(BUFFER, File::open(file)?) {
-        Ok(reader) => reader,
-        Err(_) => bail!("it is neither pcap nor pcapng"),
-    };
+    let reader = create_reader(BUFFER, File::open(file)?);
+    let mut reader = reader.map_err(|_| anyhow!("it is neither pcap nor pcapng"))?;
     let mut found = Found {
         keep,
         ..Found::default()
     };
-    let mut link = Linktype::NULL;
-    // Units of a pcap's fraction of a second, in ns.
-    let mut unit = 1000;
-    let mut interfaces: Vec<Interface> = Vec::new();
-    // Bytes that no refill made a whole block of: the buffer is full.
-    let mut waiting = usize::MAX;
+    // Of a pcap: its link, and the units of a fraction of a second, in ns.
+    let (mut link, mut unit) = (Linktype::NULL, 1000);
+    // Of a pcapng section's interfaces: link, units of a timestamp per second, s to be added.
+    let mut interfaces: Vec<(Linktype, u64, i64)> = Vec::new();
     loop {
         match reader.next() {
             Ok((length, block)) => {
                 match block {
                     PcapBlockOwned::LegacyHeader(header) => {
                         link = header.network;
-                        unit = if header.is_nanosecond_precision() {
-                            1
-                        } else {
-                            1000
+                        unit = match header.is_nanosecond_precision() {
+                            true => 1,
+                            false => 1000,
                         };
                     }
                     PcapBlockOwned::Legacy(packet) => {
-                        let at =
-                            u64::from(packet.ts_sec) * SECOND + u64::from(packet.ts_usec) * unit;
-                        found.packet(link, at, packet.data)?;
+                        let [seconds, rest] = [packet.ts_sec, packet.ts_usec].map(u64::from);
+                        found.packet(link, seconds * SECOND + rest * unit, packet.data)?;
                     }
                     PcapBlockOwned::NG(Block::SectionHeader(_)) => interfaces.clear(),
                     PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-                        interfaces.push(Interface {
-                            link: interface.linktype,
-                            resolution: interface
-                                .ts_resolution()
-                                .context("an interface's time resolution cannot be")?,
-                            offset: interface.ts_offset(),
-                        });
+                        let resolution = interface.ts_resolution();
+                        let resolution =
+                            resolution.context("an interface's time resolution cannot be")?;
+                        let offset = interface.ts_offset();
+                        interfaces.push((interface.linktype, resolution.max(1), offset));
                     }
                     PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-                        let interface =
-                            *interfaces.get(packet.if_id as usize).with_context(|| {
-                                format!("interface {} is not described", packet.if_id)
-                            })?;
+                        let interface = interfaces.get(packet.if_id as usize);
+                        let &(link, resolution, offset) = interface.with_context(|| {
+                            format!("interface {} is not described", packet.if_id)
+                        })?;
                         let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-                        let resolution = interface.resolution.max(1);
-                        let at = ticks / resolution * SECOND
-                            + (u128::from(ticks % resolution) * u128::from(SECOND)
-                                / u128::from(resolution)) as u64;
-                        let offset = interface.offset.saturating_mul(SECOND as i64);
-                        let at = at.saturating_add_signed(offset);
-                        // Padding to 4 bytes is behind what was captured.
-                        let data = packet.data.get(..packet.caplen as usize);
-                        found.packet(interface.link, at, data.unwrap_or(packet.data))?;
+                        let at = u128::from(ticks) * u128::from(SECOND) / u128::from(resolution);
+                        let offset = offset.saturating_mul(SECOND as i64);
+                        let at = (at as u64).saturating_add_signed(offset);
+                        found.packet(link, at, packet.packet_data())?;
                     }
                     PcapBlockOwned::NG(Block::SimplePacket(_)) => {
                         bail!("its packets have no times (simple packet blocks)")
@@ -204,15 +170,9 @@ fn parse(file: &Path, keep: bool) -> Result<Found> {
                     PcapBlockOwned::NG(_) => {}
                 }
                 reader.consume(length);
-                waiting = usize::MAX;
             }
             Err(PcapError::Eof) => return Ok(found),
             Err(PcapError::Incomplete(_)) => {
-                let have = reader.data().len();
-                if have == waiting {
-                    bail!("packet {} is longer than {BUFFER} bytes", found.packets + 1);
-                }
-                waiting = have;
                 if reader.refill().is_err() {
                     bail!("reading stopped after {} packets", found.packets);
                 }
@@ -221,7 +181,7 @@ fn parse(file: &Path, keep: bool) -> Result<Found> {
                 "it ends in the middle of a packet, after {} packets",
                 found.packets
             ),
-            Err(error) => bail!("packet {}: {error:?}", found.packets + 1),
+            Err(error) => bail!("packet {}: {error}", found.packets + 1),
         }
     }
 }

@@ -32,13 +32,9 @@ fn pcap(packets: &[(u64, Vec<u8>)], snap: usize) -> Vec<u8> {
     }
     for (at, packet) in packets {
         let kept = packet.len().min(snap);
-        for word in [
-            1_700_000_000 + (at / 1_000_000) as u32,
-            (at % 1_000_000) as u32,
-            kept as u32,
-            packet.len() as u32,
-        ] {
-            file.extend(word.to_le_bytes());
+        let (seconds, rest) = (1_700_000_000 + at / 1_000_000, at % 1_000_000);
+        for word in [seconds, rest, kept as u64, packet.len() as u64] {
+            file.extend((word as u32).to_le_bytes());
         }
         file.extend(&packet[..kept]);
     }
@@ -106,25 +102,19 @@ fn parameters(content: &[u8]) -> (tempfile::TempDir, Parameters) {
 }
 
 #[test]
-fn rtp_becomes_adus_at_the_times_of_the_capture() {
+fn pcap_rtp_becomes_adus_at_the_times_of_the_capture() {
     let (_directory, parameters) = parameters(&pcap(&call(), 65_535));
     let schedule = parameters.schedule(1, 1).expect("a schedule");
-    let first: Vec<_> = schedule
-        .packets
-        .iter()
-        .take(5)
-        .map(|p| (p.at, p.class, p.adu, p.last, p.wire_bytes))
-        .collect();
-    assert_eq!(
-        first,
-        [
-            (0, Class::Audio, 0, true, 154),
-            (5 * MILLI, Class::Video, 1, false, 1054),
-            (7 * MILLI, Class::Video, 1, true, 554),
-            (20 * MILLI, Class::Audio, 2, true, 154),
-            (40 * MILLI, Class::Audio, 3, true, 154),
-        ]
-    );
+    let packets = schedule.packets.iter();
+    let first = packets.map(|p| (p.at / MILLI, p.class, p.adu, p.last, p.wire_bytes));
+    let expected = [
+        (0, Class::Audio, 0, true, 154),
+        (5, Class::Video, 1, false, 1054),
+        (7, Class::Video, 1, true, 554),
+        (20, Class::Audio, 2, true, 154),
+        (40, Class::Audio, 3, true, 154),
+    ];
+    assert!(first.take(5).eq(expected), "{schedule:?}");
     assert_eq!(schedule.packets[2].lifetime, 198 * MILLI);
     assert_eq!(fingerprint(&schedule), 0x7e407fe029690de6);
     // 80 ms and a mean gap of 10 ms, then again.
@@ -133,111 +123,105 @@ fn rtp_becomes_adus_at_the_times_of_the_capture() {
 }
 
 #[test]
-fn pcapng_and_short_captures_say_the_same() {
-    let (_a, whole) = parameters(&pcap(&call(), 65_535));
-    let (_b, ng) = parameters(&pcapng(&call()));
-    let (_c, short) = parameters(&pcap(&call(), 60));
-    let expected = whole.schedule(2, 1).expect("a schedule");
-    assert_eq!(ng.schedule(2, 1).expect("pcapng"), expected);
-    assert_eq!(short.schedule(2, 1).expect("60 bytes each"), expected);
+fn pcap_pcapng_and_short_captures_give_the_same_packets() {
+    let captures = [
+        pcap(&call(), 65_535),
+        pcapng(&call()),
+        // 60 bytes of each packet.
+        pcap(&call(), 60),
+    ];
+    let [whole, ng, short] = captures.map(|content| {
+        let (_directory, parameters) = parameters(&content);
+        parameters.schedule(2, 1).expect("a schedule")
+    });
+    assert_eq!(ng, whole);
+    assert_eq!(short, whole);
 }
 
 #[test]
-fn the_seed_draws_where_a_run_begins() {
+fn pcap_seed_draws_where_a_run_begins() {
     let (_directory, mut parameters) = parameters(&pcap(&call(), 65_535));
     parameters.from_start = false;
     let of = |seed| parameters.schedule(1, seed).expect("a schedule");
     assert_eq!(of(1), of(1));
-    let starts: std::collections::BTreeSet<Vec<u64>> = (0..20)
-        .map(|seed| of(seed).packets.iter().take(4).map(|p| p.at).collect())
-        .collect();
-    assert!(starts.len() > 3, "{starts:?}");
-    for seed in 0..20 {
-        let schedule = of(seed);
+    let mut starts = BTreeSet::new();
+    for schedule in (0..20).map(of) {
+        let first = schedule.packets.iter().take(4).map(|p| p.at);
+        starts.insert(first.collect::<Vec<_>>());
         assert_eq!(schedule.packets[0].at, 0);
         // As many packets as in any second of it.
-        assert!(
-            (96..=104).contains(&schedule.packets.len()),
-            "{seed}: {}",
-            schedule.packets.len()
-        );
+        assert!((96..=104).contains(&schedule.packets.len()));
         adus(&schedule);
     }
+    assert!(starts.len() > 3, "{starts:?}");
 }
 
 #[test]
-fn destinations_ports_and_sources_select() {
+fn pcap_destinations_ports_types_and_sources_select() {
     let mut packets = call();
-    for (at, packet) in call() {
-        let mut copy = packet.clone();
-        copy[33] = 3;
-        packets.push((at + 100, copy));
+    for (at, mut packet) in call() {
+        packet[33] = 3;
+        packets.push((at + 100, packet));
     }
     let (_directory, mut parameters) = parameters(&pcap(&packets, 65_535));
-    let all = parameters.schedule(1, 1).expect("a schedule");
-    assert_eq!(all.streams(), 1);
+    let made = |parameters: &Parameters| parameters.schedule(1, 1).expect("a schedule");
+    assert_eq!(made(&parameters).streams(), 1);
     parameters.by_destination = true;
-    let streams = parameters.schedule(1, 1).expect("a schedule");
-    assert_eq!(streams.streams(), 2);
-    let of = |stream| adus(&streams).iter().filter(|a| a.stream == stream).count();
+    let schedule = made(&parameters);
+    assert_eq!(schedule.streams(), 2);
+    let adus = adus(&schedule);
+    let of = |stream| adus.iter().filter(|a| a.stream == stream).count();
     assert_eq!(of(0), of(1));
     parameters.ports = vec![5004];
-    let audio = parameters.schedule(1, 1).expect("a schedule");
-    assert!(audio.packets.iter().all(|p| p.class == Class::Audio));
-    parameters.audio_types = Vec::new();
-    parameters.data_types = vec![111];
-    let data = parameters.schedule(1, 1).expect("a schedule");
-    assert!(data.packets.iter().all(|p| p.class == Class::Data));
+    for (types, class) in [(vec![], Class::Audio), (vec![111], Class::Data)] {
+        parameters.audio_types.retain(|kind| !types.contains(kind));
+        parameters.data_types = types;
+        assert!(made(&parameters).packets.iter().all(|p| p.class == class));
+    }
     parameters.source = Some([10, 0, 0, 9].into());
-    let error = format!(
-        "{:#}",
-        parameters.schedule(1, 1).expect_err("no such source")
-    );
-    assert!(
-        error.contains("22 packets") && error.contains("18 of RTP"),
-        "{error}"
-    );
+    let error = parameters.schedule(1, 1).expect_err("no such source");
+    let error = error.to_string();
+    assert!(error.contains("22 packets") && error.contains("18 of RTP"));
 }
 
 #[test]
-fn an_adu_ends_with_its_life_even_if_its_timestamp_stays() {
-    let packets: Vec<_> = (0..3)
-        .map(|i| (i * 150_000, ethernet(2, 5006, &rtp(96, 7, 0xb, 100))))
-        .collect();
+fn pcap_adu_ends_with_its_life_even_if_its_timestamp_stays() {
+    let packets = [0, 1, 2].map(|i| (i * 150_000, ethernet(2, 5006, &rtp(96, 7, 0xb, 100))));
     let (_directory, parameters) = parameters(&pcap(&packets, 65_535));
     let schedule = parameters.schedule(1, 1).expect("a schedule");
-    let numbers: Vec<u32> = schedule.packets.iter().take(3).map(|p| p.adu).collect();
-    assert_eq!(numbers, [0, 0, 1]);
+    let numbers = schedule.packets.iter().map(|p| p.adu);
+    assert!(numbers.take(3).eq([0, 0, 1]));
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_a_reason() {
-    let reason = |content: &[u8]| {
-        let (_directory, parameters) = parameters(content);
-        format!("{:#}", parameters.schedule(1, 1).expect_err("no capture"))
-    };
-    let text = reason(b"once upon a time, there was a file");
-    assert!(text.contains("neither pcap nor pcapng"), "{text}");
-    assert!(reason(&pcap(&[], 9)).contains("0 packets"));
+fn pcap_that_is_no_capture_is_refused_with_a_reason() {
     let mut cut = pcap(&call(), 65_535);
     cut.truncate(cut.len() - 3);
-    assert!(
-        reason(&cut).contains("in the middle of a packet"),
-        "{}",
-        reason(&cut)
-    );
     let mut giant = call();
     giant.push((1, ethernet(2, 5006, &rtp(96, 1, 0xb, 1500))));
-    assert!(reason(&pcap(&giant, 65_535)).contains("GSO"));
     let mut wifi = pcap(&call(), 65_535);
     wifi[20] = 105;
-    assert!(reason(&wifi).contains("link type 105"));
-    let mut missing = Parameters::default();
-    let error = missing.schedule(1, 1).expect_err("no file").to_string();
-    assert!(error.contains("`file`"), "{error}");
-    missing.file = "/no/such/file.pcap".into();
-    assert!(
-        format!("{:#}", missing.schedule(1, 1).expect_err("missing"))
-            .contains("/no/such/file.pcap")
-    );
+    let mut long = pcap(&call(), 65_535);
+    long[32..36].copy_from_slice(&(2u32 << 20).to_le_bytes());
+    long.resize(3 << 20, 0);
+    for (content, word) in [
+        (b"once upon a time, there was a file".to_vec(), "neither"),
+        (pcap(&[], 9), "0 packets"),
+        (cut, "in the middle of a packet"),
+        (pcap(&giant, 65_535), "GSO"),
+        (wifi, "link type 105"),
+        (long, "too small"),
+    ] {
+        let (_directory, parameters) = parameters(&content);
+        let error = parameters.schedule(1, 1).expect_err(word);
+        assert!(format!("{error:#}").contains(word), "{error:#}");
+    }
+    for (file, word) in [("", "`file`"), ("/no/such/file.pcap", "/no/such/file.pcap")] {
+        let missing = Parameters {
+            file: file.into(),
+            ..Parameters::default()
+        };
+        let error = missing.schedule(1, 1).expect_err(word);
+        assert!(format!("{error:#}").contains(word), "{error:#}");
+    }
 }

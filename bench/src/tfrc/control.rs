@@ -7,7 +7,7 @@ use super::{
     Restart,
     receiver::{Data, Receiver},
     reports::Entry,
-    sender::{Rests, Sender},
+    sender::Sender,
 };
 use crate::sys::MILLI;
 
@@ -37,8 +37,8 @@ pub struct Control {
     receiver: Receiver,
     /// By number: when the packet left, the RTT known then, and its size.
     left: Vec<Data>,
+    /// Of those that no report has named yet.
     number_of: HashMap<u32, u64>,
-    arrived: u64,
     /// Shortest way back of a report, ns.
     back: u64,
     /// Smoothed round trips after each change, ns: their sum and number.
@@ -50,11 +50,10 @@ impl Control {
     /// the greeting took.
     pub fn new(segment: f64, restart: Restart, rtt: u64, now: u64) -> Self {
         let mut control = Self {
-            sender: Sender::new(segment, restart, Some(rtt), now),
+            sender: Sender::new(segment, restart, rtt, now),
             receiver: Receiver::default(),
             left: Vec::new(),
             number_of: HashMap::new(),
-            arrived: 0,
             back: u64::MAX,
             rtts: (0.0, 0),
         };
@@ -86,7 +85,6 @@ impl Control {
             let Some(number) = self.number_of.remove(&entry.sequence) else {
                 continue;
             };
-            self.arrived += 1;
             if self.receiver.on_data(self.left[number as usize], entry.at) {
                 self.feed(entry.at, now);
             }
@@ -130,29 +128,14 @@ impl Control {
         self.rtts.1 += 1;
     }
 
-    /// Allowed rate, bytes/s.
-    pub fn rate(&self) -> f64 {
-        self.sender.rate()
+    /// The sender's half.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
     }
 
-    /// Mean size of what left, bytes (s).
-    pub fn segment(&self) -> f64 {
-        self.sender.segment()
-    }
-
-    /// Smoothed round trip, ns.
-    pub fn rtt(&self) -> u64 {
-        self.sender.rtt()
-    }
-
-    /// Packets that left, arrived by report, and counted as lost by TFRC.
-    pub fn counts(&self) -> [u64; 3] {
-        [self.left.len() as u64, self.arrived, self.receiver.lost()]
-    }
-
-    /// How often the sender was idle or data-limited.
-    pub fn rests(&self) -> Rests {
-        self.sender.rests()
+    /// Packets that TFRC counted as lost.
+    pub fn lost(&self) -> u64 {
+        self.receiver.lost()
     }
 
     /// Mean of the smoothed round trip, ns.
@@ -213,33 +196,22 @@ mod tests {
     }
 
     #[test]
-    fn what_the_senders_queue_drops_is_no_loss() {
+    fn control_takes_losses_of_the_network_alone_for_losses() {
         let dropping = run(|n| n % 10 == 3 || n % 100 < 20, |_| false);
-        let [left, arrived, lost] = dropping.counts();
-        assert!(left < 800 && arrived > 600, "{left} {arrived}");
-        assert_eq!((lost, dropping.sender.p()), (0, 0.0));
-
+        assert_eq!(dropping.lost(), 0);
         // The same gaps, but in the network: every fifth packet and more.
         let losing = run(|_| false, |n| n % 10 == 3 || n % 100 < 20);
-        let [_, _, lost] = losing.counts();
-        assert!(lost > 200, "{lost}");
-        assert!(losing.sender.p() > 0.01, "{}", losing.sender.p());
-        assert!(losing.rate() < dropping.rate());
-    }
+        assert!(losing.lost() > 200, "{}", losing.lost());
+        assert!(losing.sender().rate() < dropping.sender().rate());
 
-    #[test]
-    fn both_at_once_are_told_apart() {
-        let control = run(|n| n % 3 == 0, |n| n % 50 == 1);
-        let [_, _, lost] = control.counts();
+        let both = run(|n| n % 3 == 0, |n| n % 50 == 1);
         // Before the first arrival nothing can be missed.
-        assert_eq!(
-            lost,
-            (2..980).filter(|n| n % 50 == 1 && n % 3 != 0).count() as u64
-        );
+        let lost = (2..980).filter(|n| n % 50 == 1 && n % 3 != 0).count();
+        assert_eq!(both.lost(), lost as u64);
     }
 
     #[test]
-    fn a_lost_report_loses_nothing() {
+    fn control_without_a_report_learns_it_from_the_next() {
         let mut control = control();
         let entries: Vec<Entry> = (0..12)
             .map(|n| leave(&mut control, n, u64::from(n) * 10 * MILLI, 0))
@@ -247,11 +219,11 @@ mod tests {
         // Only the last of twelve reports comes, and then once more.
         control.on_report(&entries, 200 * MILLI);
         control.on_report(&entries, 201 * MILLI);
-        assert_eq!(control.counts(), [12, 12, 0]);
+        assert_eq!((control.number_of.len(), control.lost()), (0, 0));
     }
 
     #[test]
-    fn the_round_trip_leaves_out_the_senders_queue() {
+    fn control_leaves_the_senders_queue_out_of_the_round_trip() {
         let mut control = control();
         for sequence in 0..100u32 {
             let at = u64::from(sequence) * 20 * MILLI + 150 * MILLI;
@@ -259,6 +231,7 @@ mod tests {
             control.on_report(&[entry], at + RTT);
             control.on_time(at + RTT);
         }
-        assert!(control.rtt().abs_diff(RTT) < MILLI, "{}", control.rtt());
+        let rtt = control.sender().rtt();
+        assert!(rtt.abs_diff(RTT) < MILLI, "{rtt}");
     }
 }

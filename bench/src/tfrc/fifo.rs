@@ -1,13 +1,11 @@
-//! A FIFO in user space in front of the network, as DCCP's transmit queue is: what arrives at a full one is refused,
-//! and what is due leaves *before the next packet is looked at*. An application that hands over a burst has its first
-//! packet on the way by then, as with a socket.
+//! A FIFO in user space in front of the network, as DCCP's transmit queue is: what arrives at
+//! a full one is refused, and what is due leaves *before the next packet is looked at*. An
+//! application that hands over a burst has its first packet on the way by then.
 //!
 //! A packet of any size keeps the next one waiting for s/X (RFC 5348 §4.6), as in CCID3. Rate
 //! that was not used is lost, as in bestby, but for a late wake-up.
 
 use std::collections::VecDeque;
-
-use anyhow::Result;
 
 use crate::sys::MILLI;
 
@@ -45,7 +43,8 @@ impl Fifo {
         }
     }
 
-    /// Packets leave at `rate` bytes/s (X) from the next one on; `segment` is the size of one in the mean (s), bytes.
+    /// Packets leave at `rate` bytes/s (X) from the next one on; `segment` is the mean size of
+    /// one (s), bytes.
     pub fn pace(&mut self, rate: f64, segment: f64) {
         self.gap = (segment / rate * 1e9) as u64;
     }
@@ -60,38 +59,29 @@ impl Fifo {
         self.refused
     }
 
-    /// A packet comes at `now`; `send` gets what is due, itself perhaps.
-    ///
-    /// # Errors
-    /// Those of `send`.
-    pub fn offer(
-        &mut self,
-        packet: Waiting,
-        now: u64,
-        mut send: impl FnMut(Waiting) -> Result<()>,
-    ) -> Result<()> {
-        self.release(now, &mut send)?;
+    /// A packet comes at `now`. Returns what leaves, itself perhaps.
+    pub fn offer(&mut self, packet: Waiting, now: u64) -> Vec<Waiting> {
+        let mut leaving = self.release(now);
         if self.waiting.len() < self.limit {
             self.waiting.push_back(packet);
         } else {
             self.refused += 1;
         }
-        self.release(now, send)
+        leaving.extend(self.release(now));
+        leaving
     }
 
-    /// `send` gets what is due at `now`.
-    ///
-    /// # Errors
-    /// Those of `send`.
-    pub fn release(&mut self, now: u64, mut send: impl FnMut(Waiting) -> Result<()>) -> Result<()> {
+    /// Takes out what is due at `now`.
+    pub fn release(&mut self, now: u64) -> Vec<Waiting> {
+        let mut leaving = Vec::new();
         while self.due() <= now
             && let Some(first) = self.waiting.pop_front()
         {
             let due = self.due.unwrap_or(now).max(now.saturating_sub(LATE));
             self.due = Some(due.saturating_add(self.gap));
-            send(first)?;
+            leaving.push(first);
         }
-        Ok(())
+        leaving
     }
 }
 
@@ -104,17 +94,14 @@ mod tests {
 
     /// Offers `count` packets at once at `now`; those that left.
     fn burst(fifo: &mut Fifo, count: u32, now: u64) -> Vec<u32> {
-        let mut left = Vec::new();
-        for sequence in 0..count {
-            let created = now;
-            let packet = Waiting { sequence, created };
-            let send = |packet: Waiting| {
-                left.push(packet.sequence);
-                Ok(())
-            };
-            fifo.offer(packet, now, send).unwrap();
-        }
-        left
+        let packet = |sequence| Waiting {
+            sequence,
+            created: now,
+        };
+        (0..count)
+            .flat_map(|sequence| fifo.offer(packet(sequence), now))
+            .map(|packet| packet.sequence)
+            .collect()
     }
 
     fn fifo(limit: usize) -> Fifo {
@@ -128,35 +115,20 @@ mod tests {
         let mut idle = fifo(5);
         assert_eq!(burst(&mut idle, 7, GAP), [0]);
         assert_eq!(idle.refused(), 1);
+        // What waits leaves in order when it is due, and no more.
+        for turn in 1..7 {
+            let due = (1 + turn) * GAP;
+            assert_eq!(idle.due(), due);
+            let left = idle.release(due).into_iter().map(|packet| packet.sequence);
+            assert!(left.eq((turn < 6).then_some(turn as u32)), "{turn}");
+        }
         // The next one finds them all waiting, and nothing due.
         let mut busy = fifo(5);
         assert_eq!(burst(&mut busy, 1, GAP), [0]);
         assert!(burst(&mut busy, 7, GAP + 1).is_empty());
         assert_eq!(busy.refused(), 2);
-    }
-
-    #[test]
-    fn fifo_what_waits_leaves_in_order_when_it_is_due() {
-        let mut fifo = fifo(5);
-        burst(&mut fifo, 6, GAP);
-        let due = 2 * GAP;
-        let mut left = Vec::new();
-        for turn in 0..9 {
-            assert_eq!(fifo.due(), due + u64::min(turn, 5) * GAP);
-            let send = |packet: Waiting| {
-                left.push(packet.sequence);
-                Ok(())
-            };
-            fifo.release(due + turn * GAP, send).unwrap();
-        }
-        assert_eq!(left, [1, 2, 3, 4, 5]);
-    }
-
-    #[test]
-    fn fifo_rate_that_was_not_used_is_lost() {
-        let mut fifo = fifo(1);
-        assert_eq!(burst(&mut fifo, 1, GAP), [0]);
-        assert_eq!(burst(&mut fifo, 2, 100 * GAP), [0]);
+        // Rate that was not used is lost.
+        assert_eq!(burst(&mut busy, 2, 100 * GAP), [0]);
     }
 
     proptest! {

@@ -83,16 +83,10 @@ const DECAY: u64 = 120_000_000_000;
 /// an idle or data-limited time the rate may quadruple in a round trip, not only double,
 /// up to what the path carried before; and a sender that is idle keeps twice as much.
 ///
-/// The draft changes two places of RFC 5348: the limit that the receive rates set (§4.3 step
-/// 4), and the rate below which idleness does not halve (§4.4). Its third value, the rate of
-/// a session's beginning, is the RFC's. Before the first loss event it changes nothing at
-/// the return: there the RFC doubles X itself, which the draft leaves as it is.
-///
-/// Version 06 contradicts itself in how an old rate decays: two minutes after it was
-/// measured or one, and a formula that would begin at twice the rate. Here it is as the
-/// text says: whole up to DecayTime = 2 min, nothing from 3 · DecayTime, linear between.
-/// SFDPS (2007) had an earlier version, on RFC 3448, which limits X by twice the last
-/// receive rate in data-limited times too; RFC 5348 does not.
+/// The draft changes the limit that the receive rates set (RFC 5348 §4.3 step 4), and the rate
+/// below which idleness does not halve (§4.4). Before the first loss event it changes nothing.
+/// Its text and its formula disagree on how an old rate decays. Here the text counts: whole up
+/// to DecayTime = 2 min, nothing from 3 · DecayTime, linear between.
 ///
 /// This is X_active_recv, the receive rate of the last time without a loss event, and when it
 /// was measured.
@@ -151,75 +145,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_round_trips_are_remembered() {
+    fn receive_rates_keep_two_round_trips_or_the_largest() {
         let mut rates = ReceiveRates::new(0);
-        rates.update(100.0, 5, 10);
-        assert_eq!(rates.max(), f64::INFINITY);
-        rates.update(50.0, 21, 10);
-        assert_eq!(rates.max(), 100.0);
-        rates.update(60.0, 26, 10);
-        assert_eq!(rates.max(), 60.0);
-    }
-
-    #[test]
-    fn maximizing_keeps_the_largest_and_forgets_infinity() {
+        for (now, rate, max) in [
+            (5, 100.0, f64::INFINITY),
+            (21, 50.0, 100.0),
+            (26, 60.0, 60.0),
+        ] {
+            rates.update(rate, now, 10);
+            assert_eq!(rates.max(), max, "{now}");
+        }
         let mut rates = ReceiveRates::new(0);
         rates.maximize(80.0, 1);
-        assert_eq!(rates.max(), 80.0);
         rates.maximize(50.0, 2);
         assert_eq!(rates.max(), 80.0);
         rates.halve();
         rates.maximize(42.5, 3);
         assert_eq!(rates.max(), 42.5);
-        rates.replace(7.0, 4);
-        assert_eq!(rates.max(), 7.0);
     }
 
     #[test]
-    fn one_full_moment_is_enough() {
+    fn limited_is_an_interval_without_a_moment_at_the_full_rate() {
         let mut limited = Limited::default();
         assert!(limited.on_feedback(10, 20));
-        limited.not_limited(15);
-        assert!(!limited.on_feedback(20, 30));
-        assert!(limited.on_feedback(30, 40));
-    }
-
-    #[test]
-    fn what_the_feedback_does_not_cover_yet_counts_for_the_next() {
-        let mut limited = Limited::default();
-        limited.on_feedback(10, 20);
-        // Sent after the packet that the next feedback will be about.
-        limited.not_limited(25);
-        assert!(limited.on_feedback(22, 32));
-        assert!(!limited.on_feedback(32, 42));
-    }
-
-    #[test]
-    fn both_intervals_are_remembered() {
-        let mut limited = Limited::default();
-        limited.on_feedback(10, 20);
+        // The second was sent after the packet that the next feedback is about.
         limited.not_limited(15);
         limited.not_limited(24);
-        assert!(!limited.on_feedback(18, 28));
-        assert!(!limited.on_feedback(26, 36));
-        assert!(limited.on_feedback(34, 44));
+        for (sent, result) in [(18, false), (26, false), (34, true)] {
+            assert_eq!(limited.on_feedback(sent, sent + 10), result, "{sent}");
+        }
     }
 
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn the_best_rate_without_loss_is_kept_and_decays_in_minutes() {
+    fn achieved_rate_is_kept_and_decays_in_minutes() {
         let mut achieved = Achieved::new(0);
         assert_eq!(achieved.on_feedback(800.0, false, S), 800.0);
         // A low rate without loss says that there was little to send.
         assert_eq!(achieved.on_feedback(10.0, false, 2 * S), 800.0);
-        for (at, rate) in [
-            (121, 800.0),
-            (241, 400.0),
-            (301, 200.0),
-            (361, 0.0),
-            (999, 0.0),
-        ] {
+        for (at, rate) in [(121, 800.0), (241, 400.0), (301, 200.0), (361, 0.0)] {
             assert_eq!(achieved.fast_max(at * S), rate, "{at} s");
         }
         // Half decayed, it is reached again sooner, and counts from then on.
@@ -228,22 +193,30 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_at_a_low_rate_halves_that_rate() {
+    fn achieved_rate_with_a_loss_below_it_is_half_of_that() {
         let mut achieved = Achieved::new(0);
-        achieved.on_feedback(800.0, false, S);
-        // At a higher one than ever: the old one has not been refuted.
-        assert_eq!(achieved.on_feedback(900.0, true, 2 * S), 800.0);
-        // The event reaches into the next feedback.
-        assert_eq!(achieved.on_feedback(100.0, false, 3 * S), 50.0);
-        assert_eq!(achieved.on_feedback(40.0, false, 4 * S), 50.0);
-        assert_eq!(achieved.on_feedback(60.0, false, 5 * S), 60.0);
+        // A loss at a higher rate than ever does not refute the old one; an event reaches into
+        // the next feedback.
+        for (now, x_recv, rose, fast) in [
+            (1, 800.0, false, 800.0),
+            (2, 900.0, true, 800.0),
+            (3, 100.0, false, 50.0),
+            (4, 40.0, false, 50.0),
+            (5, 60.0, false, 60.0),
+        ] {
+            assert_eq!(achieved.on_feedback(x_recv, rose, now * S), fast, "{now} s");
+        }
     }
 
     #[test]
-    fn the_limit_doubles_no_further_than_allowed() {
-        assert_eq!(quicken(100.0, 800.0), 200.0);
-        assert_eq!(quicken(500.0, 800.0), 800.0);
-        assert_eq!(quicken(800.0, 800.0), 800.0);
-        assert_eq!(quicken(900.0, 800.0), 900.0);
+    fn quickened_limit_doubles_no_further_than_allowed() {
+        for (limit, quick) in [
+            (100.0, 200.0),
+            (500.0, 800.0),
+            (800.0, 800.0),
+            (900.0, 900.0),
+        ] {
+            assert_eq!(quicken(limit, 800.0), quick);
+        }
     }
 }

@@ -13,7 +13,7 @@ const T_MBI: f64 = 64.0;
 const Q: f64 = 0.9;
 /// A mean of equal RTTs may come out a little larger than each, ns.
 const ROUNDING: u64 = 1000;
-/// Nofeedback timer before there is an RTT, ns (§4.2).
+/// Nofeedback timer before the first feedback, ns (§4.2).
 const FIRST_NOFEEDBACK: u64 = 2_000_000_000;
 
 /// How often the rules for idle and data-limited senders had a say.
@@ -43,7 +43,8 @@ pub struct Sender {
     p: f64,
     /// Mean size in bytes of what left, over about 64 packets (§4.1).
     size: f64,
-    rtt: Option<f64>,
+    /// Smoothed, s.
+    rtt: f64,
     rates: ReceiveRates,
     limited: Limited,
     achieved: Achieved,
@@ -58,16 +59,15 @@ pub struct Sender {
 
 impl Sender {
     /// A sender that starts at `now` ns with packets of `segment` bytes (s, until some have
-    /// left). `rtt` (ns) is known where a handshake measured it (§4.2); without it the first
-    /// rate is one packet per second.
-    pub fn new(segment: f64, restart: Restart, rtt: Option<u64>, now: u64) -> Self {
+    /// left) and the RTT in ns that a handshake measured (§4.2).
+    pub fn new(segment: f64, restart: Restart, rtt: u64, now: u64) -> Self {
         let mut sender = Self {
             restart,
-            x: segment,
+            x: 0.0,
             x_bps: f64::INFINITY,
             p: 0.0,
             size: segment,
-            rtt: rtt.map(seconds),
+            rtt: seconds(rtt),
             rates: ReceiveRates::new(now),
             limited: Limited::default(),
             achieved: Achieved::new(now),
@@ -77,14 +77,11 @@ impl Sender {
             busy: false,
             fed: false,
         };
-        if let Some(r) = sender.rtt {
-            sender.x = sender.initial_rate(r);
-        }
+        sender.x = sender.initial_rate();
         sender
     }
 
-    /// Allowed rate now, bytes/s. (Oscillations are not damped, §4.5 leaves it open, and
-    /// CCID3 has it not.)
+    /// Allowed rate now, bytes/s. (Oscillations are not damped: §4.5 leaves it open.)
     pub fn rate(&self) -> f64 {
         self.x
     }
@@ -94,14 +91,9 @@ impl Sender {
         self.size
     }
 
-    /// Smoothed round trip in ns, 0 before the first.
+    /// Smoothed round trip, ns.
     pub fn rtt(&self) -> u64 {
-        self.rtt.map_or(0, |r| (r * 1e9) as u64)
-    }
-
-    /// Loss events per packet that the last feedback told.
-    pub fn p(&self) -> f64 {
-        self.p
+        (self.rtt * 1e9) as u64
     }
 
     /// How often it was idle or data-limited.
@@ -125,17 +117,9 @@ impl Sender {
     }
 
     /// W_init/R: two to four packets per round trip, 4380 bytes if they are between (§4.2).
-    fn initial_rate(&self, r: f64) -> f64 {
+    fn initial_rate(&self) -> f64 {
         let s = self.size;
-        (4.0 * s).min((2.0 * s).max(4380.0)) / r
-    }
-
-    /// The rate below which idleness does not halve (recover_rate).
-    fn recover_rate(&self, r: f64) -> f64 {
-        match self.restart {
-            Restart::Rfc5348 => self.initial_rate(r),
-            Restart::Faster => 2.0 * self.initial_rate(r),
-        }
+        (4.0 * s).min((2.0 * s).max(4380.0)) / self.rtt
     }
 
     /// One packet per 64 s.
@@ -146,28 +130,20 @@ impl Sender {
     /// Feedback came at `now` ns (§4.3).
     pub fn on_feedback(&mut self, feedback: &Feedback, now: u64) {
         let sample = seconds(now.saturating_sub(feedback.sent + feedback.delay).max(1000));
-        let r = match self.rtt {
-            Some(r) => Q * r + (1.0 - Q) * sample,
-            None => sample,
-        };
-        let first_rtt = self.rtt.is_none();
-        self.rtt = Some(r);
+        self.rtt = Q * self.rtt + (1.0 - Q) * sample;
         let rose = feedback.new_loss || feedback.p > self.p;
         self.p = feedback.p;
         let data_limited = self.limited.on_feedback(feedback.sent, now);
         if !self.fed {
             // §4.2: the first feedback brings an RTT and no rate worth the name.
             self.fed = true;
-            if first_rtt {
-                self.x = self.initial_rate(r);
-            }
             self.doubled = now;
             if self.p > 0.0 {
-                self.set_rate(f64::INFINITY, r, now);
+                self.set_rate(f64::INFINITY, now);
             }
         } else {
             let fast_max = self.achieved.on_feedback(feedback.x_recv, rose, now);
-            let limit = if !data_limited {
+            let mut limit = if !data_limited {
                 self.rates.update(feedback.x_recv, now, self.rtt());
                 2.0 * self.rates.max()
             } else if rose {
@@ -181,36 +157,30 @@ impl Sender {
             self.rests.feedback += 1;
             self.rests.data_limited += u64::from(data_limited);
             // Not where a loss event ends a data-limited interval.
-            let limit = if self.restart == Restart::Faster && !(data_limited && rose) {
+            if self.restart == Restart::Faster && !(data_limited && rose) {
                 let quickened = quicken(limit, fast_max);
                 self.rests.quickened += u64::from(quickened > limit);
-                quickened
-            } else {
-                limit
-            };
-            self.set_rate(limit, r, now);
+                limit = quickened;
+            }
+            self.set_rate(limit, now);
         }
         self.set_timer(now);
     }
 
     /// Step 4 of §4.3.
-    fn set_rate(&mut self, limit: f64, r: f64, now: u64) {
+    fn set_rate(&mut self, limit: f64, now: u64) {
         if self.p > 0.0 {
-            self.x_bps = equation::rate(self.size, r, self.p);
+            self.x_bps = equation::rate(self.size, self.rtt, self.p);
             self.x = self.x_bps.min(limit).max(self.least());
-        } else if now.saturating_sub(self.doubled) + ROUNDING >= (r * 1e9) as u64 {
-            self.x = (2.0 * self.x).min(limit).max(self.initial_rate(r));
+        } else if now.saturating_sub(self.doubled) + ROUNDING >= self.rtt() {
+            self.x = (2.0 * self.x).min(limit).max(self.initial_rate());
             self.doubled = now;
         }
     }
 
-    /// RTO = max(4R, 2s/X) from `now` on; 2 s before there is an RTT.
+    /// RTO = max(4R, 2s/X) from `now` on.
     fn set_timer(&mut self, now: u64) {
-        self.nofeedback = now
-            + match self.rtt {
-                Some(r) => ((4.0 * r).max(2.0 * self.size / self.x) * 1e9) as u64,
-                None => FIRST_NOFEEDBACK,
-            };
+        self.nofeedback = now + ((4.0 * self.rtt).max(2.0 * self.size / self.x) * 1e9) as u64;
         self.busy = false;
     }
 
@@ -221,35 +191,24 @@ impl Sender {
         self.rests.silence += 1;
         self.rests.idle += u64::from(idle);
         let x_recv = self.rates.max();
-        match self.rtt {
-            None => {
-                if !idle {
-                    self.x = (self.x / 2.0).max(self.least());
-                }
-            }
-            Some(r) => {
-                let recover = self.recover_rate(r);
-                let slow = if self.p > 0.0 {
-                    x_recv < recover
-                } else {
-                    self.x < 2.0 * recover
-                };
-                if slow && idle {
-                    // Nothing to tell, nothing to be told.
-                } else if self.p <= 0.0 {
-                    self.x = (self.x / 2.0).max(self.least());
-                } else {
-                    // Whichever limited the rate is halved; X_recv does by half of itself.
-                    let halved = if self.x_bps > 2.0 * x_recv {
-                        x_recv
-                    } else {
-                        self.x_bps / 2.0
-                    }
-                    .max(self.least());
-                    self.rates.replace(halved / 2.0, now);
-                    self.set_rate(2.0 * self.rates.max(), r, now);
-                }
-            }
+        let recover = match self.restart {
+            Restart::Rfc5348 => self.initial_rate(),
+            Restart::Faster => 2.0 * self.initial_rate(),
+        };
+        let slow = if self.p > 0.0 {
+            x_recv < recover
+        } else {
+            self.x < 2.0 * recover
+        };
+        if slow && idle {
+            // Nothing to tell, nothing to be told.
+        } else if self.p <= 0.0 {
+            self.x = (self.x / 2.0).max(self.least());
+        } else {
+            // Whichever limited the rate is halved; X_recv does by half of itself.
+            let halved = x_recv.min(self.x_bps / 2.0).max(self.least());
+            self.rates.replace(halved / 2.0, now);
+            self.set_rate(2.0 * self.rates.max(), now);
         }
         self.set_timer(now);
     }

@@ -20,7 +20,7 @@ use std::{
     },
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -90,45 +90,37 @@ struct Outlet<'a> {
     schedule: &'a Schedule,
 }
 
-impl<'a> Outlet<'a> {
-    fn new(path: &Path, limit: usize, schedule: &'a Schedule) -> Result<Self> {
-        Ok(Self {
-            fifo: Mutex::new(Fifo::new(limit)),
-            socket: path.sender().enter(open)?,
-            schedule,
-        })
-    }
-
+impl Outlet<'_> {
     fn fifo(&self) -> MutexGuard<'_, Fifo> {
         self.fifo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, waiting: Waiting) -> Result<()> {
-        let packet = &self.schedule.packets[waiting.sequence as usize];
+    fn send(&self, packets: Vec<Waiting>) -> Result<()> {
         let mut buffer = [0; 2048];
-        let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
-        let (sequence, created) = (waiting.sequence, waiting.created);
-        Record { sequence, created }.write(packet, payload);
-        let port = PORT + packet.class as u16;
-        self.socket
-            .send_to(payload, (topology::RECEIVER, port))
-            .context("sending from the FIFO")?;
+        for waiting in packets {
+            let packet = &self.schedule.packets[waiting.sequence as usize];
+            let payload = &mut buffer[..(packet.wire_bytes - HEADERS) as usize];
+            let (sequence, created) = (waiting.sequence, waiting.created);
+            Record { sequence, created }.write(packet, payload);
+            let to = (topology::RECEIVER, PORT + packet.class as u16);
+            self.socket
+                .send_to(payload, to)
+                .context("sending from the FIFO")?;
+        }
         Ok(())
     }
 
     /// Offers the schedule's packets at their times, and wakes who waits for the next to be due.
     fn fill(&self, start: u64, wake: &UnixDatagram) -> Result<Sent> {
         let mut sent = Sent::default();
-        for (sequence, packet) in self.schedule.packets.iter().enumerate() {
+        for (sequence, packet) in (0u32..).zip(&self.schedule.packets) {
             let created = start + packet.at;
             sys::sleep_until(created);
             let began = sys::now();
             sent.latest = sent.latest.max(began - created.min(began));
-            let waiting = Waiting {
-                sequence: sequence as u32,
-                created,
-            };
-            self.fifo().offer(waiting, began, |p| self.send(p))?;
+            let mut fifo = self.fifo();
+            self.send(fifo.offer(Waiting { sequence, created }, began))?;
+            drop(fifo);
             // Full: then the loop has been woken and has not come to it yet.
             let _ = wake.send(&[0]);
             sent.created.push(created);
@@ -154,7 +146,11 @@ pub fn run(
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
     let source = match queueing {
         Queueing::Bestby(marking) => Source::Bestby(Sender::new(path.sender(), to, marking)?),
-        Queueing::Fifo(limit) => Source::Fifo(Outlet::new(path, limit, schedule)?),
+        Queueing::Fifo(limit) => Source::Fifo(Outlet {
+            fifo: Mutex::new(Fifo::new(limit)),
+            socket: path.sender().enter(open)?,
+            schedule,
+        }),
     };
     let outlet = match &source {
         Source::Bestby(_) => None,
@@ -164,53 +160,41 @@ pub fn run(
     let (wake, woken) = UnixDatagram::pair().context("a pair of sockets")?;
     woken.set_nonblocking(true)?;
     wake.set_nonblocking(true)?;
-    let (ended, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (result, arrivals) = thread::scope(|scope| {
+    let ended = AtomicU64::new(0);
+    let (source, wake, ended) = (&source, &wake, &ended);
+    thread::scope(|scope| {
         let receiving = scope.spawn(|| {
-            real_time(40);
-            reporter.run(&ended)
+            let _ = sys::realtime_thread(40);
+            reporter.run(ended)
         });
-        let result =
-            Loop::new(path, tap, woken, schedule, outlet, restart).and_then(|mut control| {
-                let start = sys::now() + 50 * MILLI;
-                let sending = scope.spawn({
-                    let (source, wake) = (&source, &wake);
-                    move || {
-                        real_time(50);
-                        match source {
-                            Source::Bestby(sender) => sender.run(schedule, start),
-                            Source::Fifo(outlet) => outlet.fill(start, wake),
-                        }
-                    }
-                });
-                let controlling = scope.spawn({
-                    let stop = &stop;
-                    move || -> Result<Loop> {
-                        real_time(45);
-                        while !stop.load(Ordering::Acquire) {
-                            control.turn()?;
-                        }
-                        Ok(control)
-                    }
-                });
-                let sent = sending.join();
+        let controlling = scope.spawn(|| {
+            let mut control = Loop::new(path, tap, woken, schedule, outlet, restart)?;
+            let start = sys::now() + 50 * MILLI;
+            let sending = scope.spawn(move || {
+                let _ = sys::realtime_thread(50);
+                let sent = match source {
+                    Source::Bestby(sender) => sender.run(schedule, start),
+                    Source::Fifo(outlet) => outlet.fill(start, wake),
+                };
                 ended.store(sys::now(), Ordering::Release);
-                while !receiving.is_finished() && !controlling.is_finished() {
-                    thread::sleep(Duration::from_millis(20));
-                }
-                stop.store(true, Ordering::Release);
-                match (sent, controlling.join()) {
-                    (Ok(sent), Ok(control)) => Ok((sent?, control?)),
-                    _ => bail!("the sending or the controlling thread panicked"),
-                }
+                sent
             });
+            let _ = sys::realtime_thread(45);
+            while !receiving.is_finished() {
+                control.turn()?;
+            }
+            let sent = sending
+                .join()
+                .map_err(|_| anyhow!("the sender panicked"))??;
+            let arrivals = receiving.join();
+            let arrivals = arrivals.map_err(|_| anyhow!("the receiver panicked"))??;
+            Ok(control.outcome(sent, arrivals))
+        });
+        let outcome = controlling.join();
         // Wherever it failed: the reporter must come to its end.
         ended.fetch_max(1, Ordering::AcqRel);
-        (result, receiving.join())
-    });
-    let (sent, control) = result?;
-    let arrivals = arrivals.map_err(|_| anyhow!("the receiving thread panicked"))??;
-    Ok(control.outcome(sent, arrivals))
+        outcome.unwrap_or_else(|_| bail!("the controlling thread panicked"))
+    })
 }
 
 /// The thread that knows what left and what arrived.
@@ -260,10 +244,7 @@ impl<'a> Loop<'a> {
             told: (0, 0),
         };
         // Before the first packet.
-        match outlet {
-            Some(outlet) => new.pace(outlet)?,
-            None => new.tell()?,
-        }
+        new.apply()?;
         Ok(new)
     }
 
@@ -296,10 +277,18 @@ impl<'a> Loop<'a> {
         while self.control.due() <= sys::now() {
             self.control.on_time(sys::now());
         }
-        match self.outlet {
-            Some(outlet) => self.pace(outlet),
-            None => self.tell(),
-        }
+        self.apply()
+    }
+
+    /// The rate of now becomes that of the FIFO, which sends what it allows, or bestby's.
+    fn apply(&mut self) -> Result<()> {
+        let Some(outlet) = self.outlet else {
+            return self.tell();
+        };
+        let sender = self.control.sender();
+        let mut fifo = outlet.fifo();
+        fifo.pace(sender.rate(), sender.segment());
+        outlet.send(fifo.release(sys::now()))
     }
 
     fn left(&mut self, left: &Arrival) -> Result<()> {
@@ -321,8 +310,8 @@ impl<'a> Loop<'a> {
 
     /// Sets the session's rate and one-way delay in bestby, where they have changed.
     fn tell(&mut self) -> Result<()> {
-        let rate = self.control.rate().min(1e12) as u64;
-        let owd = self.control.rtt() / 2;
+        let rate = self.control.sender().rate().min(1e12) as u64;
+        let owd = self.control.sender().rtt() / 2;
         if (rate, owd) == self.told {
             return Ok(());
         }
@@ -336,22 +325,14 @@ impl<'a> Loop<'a> {
             .context("telling bestby the session's rate (BB_SO_PEER)")
     }
 
-    /// Sets the pace of the FIFO in user space, and sends what it allows by now.
-    fn pace(&self, outlet: &Outlet<'_>) -> Result<()> {
-        let mut fifo = outlet.fifo();
-        fifo.pace(self.control.rate(), self.control.segment());
-        fifo.release(sys::now(), |packet| outlet.send(packet))
-    }
-
     fn outcome(self, sent: Sent, arrivals: Vec<Arrival>) -> Outcome {
-        let [_, _, counted] = self.control.counts();
         Outcome {
             sent,
             arrivals,
             departures: self.departures,
             refused: self.outlet.map_or(0, |o| o.fifo().refused()),
-            counted,
-            rests: self.control.rests(),
+            counted: self.control.lost(),
+            rests: self.control.sender().rests(),
             rtt: self.control.mean_rtt(),
         }
     }
@@ -381,9 +362,4 @@ fn greet(socket: &UdpSocket) -> Result<u64> {
         }
     }
     bail!("the receiver did not answer ten greetings: does the path lose everything?")
-}
-
-/// Precision is lost, not correctness, where real-time scheduling is not allowed.
-fn real_time(priority: i32) {
-    let _ = sys::realtime_thread(priority);
 }

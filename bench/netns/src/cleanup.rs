@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use nix::sys::signal::{SigSet, Signal};
+
 type Action = Box<dyn FnOnce() + Send>;
 
 static ACTIONS: Mutex<Vec<(u64, Action)>> = Mutex::new(Vec::new());
@@ -60,10 +62,9 @@ pub fn wait_for_the_end() -> ! {
 }
 
 fn undo_all() {
-    loop {
-        let Some((_, action)) = actions().pop() else {
-            return;
-        };
+    // Not locked while an action runs.
+    let newest = || actions().pop();
+    while let Some((_, action)) = newest() {
         action();
     }
 }
@@ -87,20 +88,13 @@ pub fn on_signals() -> io::Result<()> {
     let mut set = ending_signals();
     // sigwait takes a blocked signal even where it is ignored.
     if is_ignored(libc::SIGHUP)? {
-        // SAFETY: `set` was initialized above.
-        unsafe { libc::sigdelset(&mut set, libc::SIGHUP) };
+        set.remove(Signal::SIGHUP);
     }
-    // SAFETY: `set` outlives the call; a null old-set pointer is allowed.
-    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
-    if failed != 0 {
-        return Err(io::Error::from_raw_os_error(failed));
-    }
+    set.thread_block()?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            let mut signal = 0;
-            // SAFETY: both pointers are to live locals; the set was initialized above.
-            if unsafe { libc::sigwait(&set, &mut signal) } == 0 {
+            if set.wait().is_ok() {
                 // `eprintln!` panics where the reader is gone: of `2>&1 | tee` it is.
                 let words = b"\ninterrupted: removing namespaces and programs of this run\n";
                 let _ = io::stderr().write_all(words);
@@ -112,22 +106,15 @@ pub fn on_signals() -> io::Result<()> {
 
 /// Unblocks the signals that [`on_signals`] blocked; for a child between fork and exec.
 pub fn unblock_in_child() {
-    let set = ending_signals();
-    // SAFETY: sigprocmask is async-signal-safe; `set` outlives the call.
-    unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+    // Fails only for signals that do not exist.
+    let _ = ending_signals().thread_unblock();
 }
 
 /// Async-signal-safe.
-fn ending_signals() -> libc::sigset_t {
-    // SAFETY: an all-zero sigset_t is valid memory for sigemptyset to fill.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            libc::sigaddset(&mut set, signal);
-        }
-        set
-    }
+fn ending_signals() -> SigSet {
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+        .into_iter()
+        .collect()
 }
 
 fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
@@ -148,7 +135,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_guard_runs_its_action_once() {
+    fn guard_dropped_runs_its_action_once() {
         let count = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&count);
         let guard = on_exit(move || {

@@ -19,6 +19,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use nix::{
+    sched::{CloneFlags, setns, unshare},
+    sys::{prctl::set_pdeathsig, signal::Signal},
+};
 
 use crate::{cleanup, run};
 
@@ -67,19 +71,11 @@ impl Netns {
 
     /// Creates one without a name, its loopback up. Needs CAP_SYS_ADMIN.
     pub fn unnamed() -> Result<Self> {
-        let made = thread::scope(|scope| {
-            scope
-                .spawn(|| {
-                    // SAFETY: affects the calling thread only, which ends here.
-                    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-                        return Err(io::Error::last_os_error())
-                            .context("creating a network namespace (needs root)");
-                    }
-                    Self::current()
-                })
-                .join()
-        });
-        let ns = made.unwrap_or_else(|panic| panic::resume_unwind(panic))?;
+        let ns = on_a_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET)
+                .context("creating a network namespace (needs root)")?;
+            Self::current()
+        })?;
         ns.sh("ip", "link set lo up")?;
         Ok(ns)
     }
@@ -114,15 +110,10 @@ impl Netns {
     /// returns stay in the namespace wherever they are used. A panic in `work`
     /// goes on in the caller.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        thread::scope(|scope| {
-            scope
-                .spawn(|| {
-                    set_netns(self.fd.as_raw_fd())
-                        .with_context(|| format!("entering the namespace {}", self.name))?;
-                    work()
-                })
-                .join()
-                .unwrap_or_else(|panic| panic::resume_unwind(panic))
+        on_a_thread(|| {
+            setns(&self.fd, CloneFlags::CLONE_NEWNET)
+                .with_context(|| format!("entering the namespace {}", self.name))?;
+            work()
         })
     }
 
@@ -142,31 +133,24 @@ impl Netns {
             command.pre_exec(move || {
                 cleanup::unblock_in_child();
                 // A child must not outlive a lab or a test that was killed.
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                set_netns(fd.as_raw_fd())
+                set_pdeathsig(Signal::SIGKILL)?;
+                Ok(setns(&fd, CloneFlags::CLONE_NEWNET)?)
             });
         }
         Ok(command)
     }
 }
 
-fn set_netns(fd: i32) -> io::Result<()> {
-    // SAFETY: setns takes plain integers; a bad descriptor is an error, not undefined.
-    if unsafe { libc::setns(fd, libc::CLONE_NEWNET) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+/// Runs `work` on a thread of its own, which may change its namespace. A panic goes on here.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let result = thread::scope(|scope| scope.spawn(work).join());
+    result.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
 /// Removes namespaces of labs that no longer run.
 fn remove_orphans() {
-    let Ok(entries) = fs::read_dir(DIR) else {
-        return;
-    };
-    for name in entries
-        .flatten()
-        .filter_map(|e| e.file_name().into_string().ok())
-    {
+    let entries = fs::read_dir(DIR).into_iter().flatten().flatten();
+    for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
         if let Some(pid) = owner(&name)
             && !Path::new("/proc").join(pid.to_string()).exists()
         {
@@ -267,18 +251,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_labs_have_an_owner() {
+    fn owner_of_a_name_that_no_lab_gave_is_none() {
         assert_eq!(owner("bbl-123-s"), Some(123));
         assert_eq!(owner("bbl-x-s"), None);
         assert_eq!(owner("prod"), None);
     }
 
     #[test]
-    fn mounts_are_found_by_their_kind() {
-        assert_eq!(
-            mounted("proc").expect("/proc is mounted"),
-            Some("/proc".into())
-        );
-        assert_eq!(mounted("no such kind").expect("/proc is mounted"), None);
+    fn mounted_finds_a_mount_by_its_kind() {
+        for (kind, point) in [("proc", Some("/proc".into())), ("no such kind", None)] {
+            assert_eq!(mounted(kind).expect("/proc is mounted"), point);
+        }
     }
 }

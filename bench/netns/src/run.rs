@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_names_the_command_and_its_words() {
+    fn sh_of_a_failing_command_names_it_and_its_words() {
         let error = sh("ls /there/is/no/such/file")
             .expect_err("must fail")
             .to_string();

@@ -28,13 +28,9 @@ pub struct Wait {
 impl Wait {
     /// For so long, and half a minute.
     pub fn new(asleep: Duration) -> Self {
-        Self::with(asleep, AWAKE)
-    }
-
-    fn with(asleep: Duration, awake: Duration) -> Self {
         Self {
             asleep_until: Instant::now() + asleep,
-            awake,
+            awake: AWAKE,
             awake_until: None,
         }
     }
@@ -58,9 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_awake_is_counted_from_the_look_that_finds_the_other_over() {
+    fn wait_counts_its_time_awake_from_the_look_that_finds_the_other_over() {
         let span = Duration::from_millis(50);
-        let mut wait = Wait::with(span, span);
+        let mut wait = Wait::new(span);
+        wait.awake = span;
         // A clock that ran ahead: both times have passed before the second look.
         thread::sleep(3 * span);
         let late = Instant::now();

@@ -13,9 +13,10 @@
 //! ```
 
 use std::{
+    ffi::OsString,
     io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
-    os::fd::{AsRawFd as _, FromRawFd as _},
+    os::fd::AsRawFd as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +26,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
-use serde::{Deserialize, Serialize};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, setsockopt, sockopt};
 
 use crate::{
     netns::{self, Netns},
@@ -34,6 +35,10 @@ use crate::{
 };
 
 const PORT: u16 = 5201;
+/// TCP_CONGESTION; in every kernel.
+const CONTROL: &str = "reno";
+/// A full packet on the wire, MAC header included: the conference's mean, as in SFDPS §5.2.
+const WIRE_BYTES: u32 = 519;
 /// Ethernet, IPv4, TCP with timestamps: what a segment's payload has in front.
 const HEADERS: u32 = 14 + 20 + 32;
 /// Options that TCP_MAXSEG includes: the timestamps.
@@ -41,46 +46,15 @@ const OPTIONS: u32 = 12;
 /// Bytes delivered are counted for so long each, ns.
 pub const BUCKET: u64 = 100 * MILLI;
 /// Bytes in a sender's buffer: more than any window here, less than a second of it.
-const SEND_BUFFER: libc::c_int = 64 << 10;
+const SEND_BUFFER: usize = 64 << 10;
+/// Until TCP has left slow start and fills the router's queue.
+pub const WARM_UP: Duration = Duration::from_secs(2);
 
-/// What the flows are like.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flows {
-    /// How many.
-    pub count: usize,
-    /// TCP_CONGESTION, e.g. `reno` (in every kernel).
-    pub control: String,
-    /// Largest packet on the wire, MAC header included: 154 to 1514 bytes.
-    pub wire_bytes: u32,
-}
-
-impl Flows {
-    /// Bytes on the wire of the packets that carry `payload` bytes. A bulk flow fills its
-    /// packets but for the last, so their size says it.
-    pub fn on_the_wire(&self, payload: u64) -> u64 {
-        let carried = self.wire_bytes - HEADERS;
-        (payload as f64 * f64::from(self.wire_bytes) / f64::from(carried)).round() as u64
-    }
-}
-
-/// What one flow delivered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delivered {
-    /// Payload bytes by [`BUCKET`] since the flows were started.
-    pub bytes: Vec<u64>,
-    /// Congestion control in force, as the kernel reports it.
-    pub control: String,
-}
-
-impl Delivered {
-    /// Mean payload rate from `from` ns on to the last byte, bit/s.
-    pub fn rate(&self, from: u64) -> f64 {
-        let rest = self.bytes.get((from / BUCKET) as usize..).unwrap_or(&[]);
-        if rest.is_empty() {
-            return 0.0;
-        }
-        rest.iter().sum::<u64>() as f64 * 8e9 / (rest.len() as u64 * BUCKET) as f64
-    }
+/// Bytes on the wire of the packets that carry `payload` bytes. A bulk flow fills its packets
+/// but for the last, so their size says it.
+pub fn on_the_wire(payload: u64) -> u64 {
+    let carried = WIRE_BYTES - HEADERS;
+    (payload as f64 * f64::from(WIRE_BYTES) / f64::from(carried)).round() as u64
 }
 
 /// The competitor's namespace, connected to the router of a path.
@@ -101,8 +75,8 @@ impl Competitor {
         Ok(Self { ns })
     }
 
-    /// Starts `flows` to the receiver of `path`; they go on until [`Running::stop`].
-    pub fn start(&self, path: &Path, flows: &Flows) -> Result<Running> {
+    /// Starts `count` flows to the receiver of `path`; they go on until [`Running::stop`].
+    pub fn start(&self, path: &Path, count: u32) -> Result<Running> {
         let listener = path.receiver().enter(|| {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))
                 .with_context(|| format!("listening on TCP port {PORT}"))
@@ -115,92 +89,38 @@ impl Competitor {
             began: sys::now(),
         };
         let began = running.began;
-        for _ in 0..flows.count {
-            let sending = self.ns.enter(|| connect(flows))?;
+        for _ in 0..count {
+            let sending = self.ns.enter(connect)?;
             let (receiving, _) = listener.accept().context("accepting a competing flow")?;
-            let control = control(&sending)?;
             let ends = [sending.try_clone()?, receiving.try_clone()?];
             running.sockets.extend(ends);
             let stop = running.stop.clone();
             running
                 .senders
                 .push(thread::spawn(move || send(sending, &stop)));
-            running.receivers.push(thread::spawn(move || {
-                receive(receiving, began).map(|bytes| Delivered { bytes, control })
-            }));
+            running
+                .receivers
+                .push(thread::spawn(move || receive(receiving, began)));
         }
         Ok(running)
     }
 }
 
 /// A connection with the options set before its handshake.
-fn connect(flows: &Flows) -> Result<TcpStream> {
-    // SAFETY: plain integers in, a new descriptor out that the stream owns from here on.
-    let stream = unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error()).context("TCP socket");
-        }
-        TcpStream::from_raw_fd(fd)
-    };
-    let fd = stream.as_raw_fd();
-    let mut name = [0u8; 16];
-    let word = flows.control.as_bytes();
-    name.get_mut(..word.len())
-        .with_context(|| format!("`{}` is no congestion control", flows.control))?
-        .copy_from_slice(word);
-    sys::set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name).with_context(|| {
-        format!(
-            "TCP_CONGESTION {}: see `modprobe -n tcp_{0}`",
-            flows.control
-        )
-    })?;
-    let segment = (flows.wire_bytes - HEADERS + OPTIONS) as libc::c_int;
-    sys::set_option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, segment)
+fn connect() -> Result<TcpStream> {
+    let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
+    let socket =
+        socket::socket(family, SockType::Stream, flags, None).context("opening a TCP socket")?;
+    setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(CONTROL))
+        .with_context(|| format!("TCP_CONGESTION {CONTROL}"))?;
+    let segment = WIRE_BYTES - HEADERS + OPTIONS;
+    setsockopt(&socket, sockopt::TcpMaxSeg, &segment)
         .with_context(|| format!("TCP_MAXSEG {segment}"))?;
-    sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER).context("SO_SNDBUF")?;
-    let to = libc::sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: PORT.to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from(RECEIVER).to_be(),
-        },
-        sin_zero: [0; 8],
-    };
-    // SAFETY: `to` is a live sockaddr_in and its size is what is passed.
-    let result = unsafe {
-        libc::connect(
-            fd,
-            std::ptr::from_ref(&to).cast(),
-            size_of_val(&to) as libc::socklen_t,
-        )
-    };
-    if result < 0 {
-        return Err(std::io::Error::last_os_error())
-            .with_context(|| format!("connecting to {}", SocketAddrV4::new(RECEIVER, PORT)));
-    }
-    Ok(stream)
-}
-
-/// The congestion control that a socket uses.
-fn control(stream: &TcpStream) -> Result<String> {
-    let mut name = [0u8; 16];
-    let mut length = name.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `name`.
-    let result = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_mut_ptr().cast(),
-            &mut length,
-        )
-    };
-    if result < 0 {
-        return Err(std::io::Error::last_os_error()).context("reading TCP_CONGESTION");
-    }
-    let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
-    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER).context("SO_SNDBUF")?;
+    let to = SocketAddrV4::new(RECEIVER, PORT);
+    socket::connect(socket.as_raw_fd(), &SockaddrIn::from(to))
+        .with_context(|| format!("connecting to {to}"))?;
+    Ok(socket.into())
 }
 
 fn send(mut stream: TcpStream, stop: &AtomicBool) {
@@ -238,33 +158,28 @@ fn receive(mut stream: TcpStream, began: u64) -> Result<Vec<u64>> {
 pub struct Running {
     stop: Arc<AtomicBool>,
     senders: Vec<JoinHandle<()>>,
-    receivers: Vec<JoinHandle<Result<Delivered>>>,
+    receivers: Vec<JoinHandle<Result<Vec<u64>>>>,
     sockets: Vec<TcpStream>,
     began: u64,
 }
 
 impl Running {
-    /// When the flows were started, from which [`Delivered::bytes`] are counted: ns of
-    /// CLOCK_MONOTONIC.
+    /// When the flows were started, ns of CLOCK_MONOTONIC.
     pub fn began(&self) -> u64 {
         self.began
     }
 
-    /// Ends the flows at once and says what each delivered.
-    pub fn stop(mut self) -> Result<Vec<Delivered>> {
+    /// Ends the flows at once. Returns the payload bytes that each delivered, by [`BUCKET`] since
+    /// [`began`](Self::began).
+    pub fn stop(mut self) -> Result<Vec<Vec<u64>>> {
         self.end();
+        let panicked = |_| anyhow!("a thread of a competing flow panicked");
         for sender in self.senders.drain(..) {
-            sender
-                .join()
-                .map_err(|_| anyhow!("a competing sender panicked"))?;
+            sender.join().map_err(panicked)?;
         }
-        self.receivers
-            .drain(..)
-            .map(|receiver| {
-                receiver
-                    .join()
-                    .map_err(|_| anyhow!("a competing receiver panicked"))?
-            })
+        let receivers = self.receivers.drain(..);
+        receivers
+            .map(|receiver| receiver.join().map_err(panicked)?)
             .collect()
     }
 
@@ -284,32 +199,13 @@ impl Drop for Running {
     }
 }
 
-/// Until TCP has left slow start and fills the router's queue.
-pub const WARM_UP: Duration = Duration::from_secs(2);
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_counted_with_the_headers_of_its_packets() {
-        let flows = Flows {
-            count: 2,
-            control: "reno".into(),
-            wire_bytes: 519,
-        };
-        assert_eq!(flows.on_the_wire(453_000), 519_000);
-        assert_eq!(flows.on_the_wire(0), 0);
-    }
-
-    #[test]
-    fn a_rate_is_of_the_time_asked_for() {
-        let delivered = Delivered {
-            bytes: vec![0, 0, 1000, 3000],
-            control: "reno".into(),
-        };
-        assert_eq!(delivered.rate(0), 4000.0 * 8.0 / 0.4);
-        assert_eq!(delivered.rate(2 * BUCKET), 4000.0 * 8.0 / 0.2);
-        assert_eq!(delivered.rate(10 * BUCKET), 0.0);
+    fn tcp_payload_on_the_wire_has_the_headers_of_its_packets() {
+        assert_eq!(on_the_wire(453_000), 519_000);
+        assert_eq!(on_the_wire(0), 0);
     }
 }

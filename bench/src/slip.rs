@@ -6,7 +6,7 @@
 use std::{
     fs::File,
     io::{self, Read as _},
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, OwnedFd},
     ptr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -14,6 +14,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    pty::{OpenptyResult, openpty},
+    sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr},
+};
 
 use crate::{netns::Netns, run, sys, traffic::MAC};
 
@@ -40,14 +45,21 @@ impl Slip {
     pub fn new(ns: &Netns, local: &str, peer: &str) -> Result<Self> {
         run::sh("modprobe slip")
             .context("no SLIP in this kernel: stalls are measured in the VM")?;
-        let (far, near) = raw_terminal().context("opening a pseudo-terminal")?;
+        let OpenptyResult { master, slave } =
+            raw_terminal().context("opening a pseudo-terminal")?;
         let discipline = N_SLIP;
         // SAFETY: TIOCSETD reads one int; `discipline` is live.
-        check(unsafe { libc::ioctl(near.as_raw_fd(), libc::TIOCSETD, ptr::from_ref(&discipline)) })
-            .context("line discipline SLIP")?;
+        sys::check(unsafe {
+            libc::ioctl(
+                slave.as_raw_fd(),
+                libc::TIOCSETD,
+                ptr::from_ref(&discipline),
+            )
+        })
+        .context("line discipline SLIP")?;
         let mut name = [0u8; libc::IFNAMSIZ];
         // SAFETY: SLIP's SIOCGIFNAME writes at most IFNAMSIZ bytes with a final zero.
-        check(unsafe { libc::ioctl(near.as_raw_fd(), SIOCGIFNAME, name.as_mut_ptr()) })
+        sys::check(unsafe { libc::ioctl(slave.as_raw_fd(), SIOCGIFNAME, name.as_mut_ptr()) })
             .context("name of the SLIP device")?;
         let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
         let name = String::from_utf8_lossy(&name[..end]).into_owned();
@@ -56,8 +68,8 @@ impl Slip {
         ns.sh("ip", &format!("link set {name} mtu 1500 up"))?;
         Ok(Self {
             name,
-            far: File::from(far),
-            _near: near,
+            far: File::from(master),
+            _near: slave,
         })
     }
 
@@ -90,39 +102,14 @@ impl Slip {
     }
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
 /// Both ends of a pseudo-terminal that changes no byte; the far end never blocks.
-fn raw_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (mut far, mut near) = (-1, -1);
-    // SAFETY: both pointers are to live ints, name and size may be null; an
-    // all-zero termios is memory for cfmakeraw and tcgetattr to work on.
-    unsafe {
-        check(libc::openpty(
-            &mut far,
-            &mut near,
-            ptr::null_mut(),
-            ptr::null(),
-            ptr::null(),
-        ))?;
-        let (far, near) = (OwnedFd::from_raw_fd(far), OwnedFd::from_raw_fd(near));
-        for fd in [&far, &near] {
-            let mut mode: libc::termios = std::mem::zeroed();
-            check(libc::tcgetattr(fd.as_raw_fd(), &mut mode))?;
-            libc::cfmakeraw(&mut mode);
-            check(libc::tcsetattr(fd.as_raw_fd(), libc::TCSANOW, &mode))?;
-        }
-        check(libc::fcntl(
-            far.as_raw_fd(),
-            libc::F_SETFL,
-            libc::O_NONBLOCK,
-        ))?;
-        Ok((far, near))
+fn raw_terminal() -> nix::Result<OpenptyResult> {
+    let ends = openpty(None, None)?;
+    for fd in [&ends.master, &ends.slave] {
+        let mut mode = tcgetattr(fd)?;
+        cfmakeraw(&mut mode);
+        tcsetattr(fd, SetArg::TCSANOW, &mode)?;
     }
+    fcntl(&ends.master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok(ends)
 }

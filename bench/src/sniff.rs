@@ -2,20 +2,21 @@
 //! device, with the kernel's timestamp.
 
 use std::{
-    io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+    os::fd::{AsRawFd as _, OwnedFd, RawFd},
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context as _, Result};
+use nix::{
+    net::if_::if_nametoindex,
+    sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket},
+};
 
 use crate::{
     netns::Netns,
     sys,
     traffic::{receiver::Arrival, wire::Record},
 };
-
-const ETH_P_ALL: u16 = 3;
 
 /// Watches one device, with or without Ethernet headers (the socket shows none).
 #[derive(Debug)]
@@ -26,34 +27,24 @@ pub struct Sniffer {
 impl Sniffer {
     /// Watches `device` inside `ns`.
     pub fn new(ns: &Netns, device: &str) -> Result<Self> {
-        let name = std::ffi::CString::new(device).context("device name")?;
         ns.enter(|| {
-            // SAFETY: plain integers in, a new descriptor out that nobody else owns.
-            let socket = unsafe {
-                let fd = libc::socket(
-                    libc::AF_PACKET,
-                    libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-                    i32::from(ETH_P_ALL.to_be()),
-                );
-                if fd < 0 {
-                    return Err(io::Error::last_os_error()).context("packet socket");
-                }
-                OwnedFd::from_raw_fd(fd)
-            };
-            // SAFETY: `name` is a live C string; an all-zero sockaddr_ll is a valid one to
-            // fill in, and it outlives the call that reads it.
-            unsafe {
-                let mut address: libc::sockaddr_ll = std::mem::zeroed();
-                address.sll_family = libc::AF_PACKET as u16;
-                address.sll_protocol = ETH_P_ALL.to_be();
-                address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
-                let size = std::mem::size_of_val(&address) as libc::socklen_t;
-                let pointer = std::ptr::from_ref(&address).cast();
-                if libc::bind(socket.as_raw_fd(), pointer, size) < 0 {
-                    return Err(io::Error::last_os_error())
-                        .with_context(|| format!("watching {device}"));
-                }
-            }
+            let socket = socket(
+                AddressFamily::Packet,
+                SockType::Datagram,
+                SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+                SockProtocol::EthAll,
+            )
+            .context("opening a packet socket")?;
+            // SAFETY: an all-zero sockaddr_ll is a valid one to fill in.
+            let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+            address.sll_ifindex = if_nametoindex(device)? as i32;
+            let size = std::mem::size_of_val(&address) as libc::socklen_t;
+            let pointer = std::ptr::from_ref(&address).cast();
+            // SAFETY: `address` outlives the call that reads it, and its size is passed.
+            sys::check(unsafe { libc::bind(socket.as_raw_fd(), pointer, size) })
+                .with_context(|| format!("watching {device}"))?;
             sys::big_receive_buffer(socket.as_raw_fd(), 16 << 20).context("SO_RCVBUFFORCE")?;
             sys::timestamp_arrivals(socket.as_raw_fd()).context("SO_TIMESTAMPNS")?;
             Ok(Self { socket })
@@ -107,7 +98,7 @@ mod tests {
     use crate::traffic::{Class, Packet};
 
     #[test]
-    fn records_are_found_behind_ip_options_too() {
+    fn record_behind_ip_options_is_found() {
         let record_in = Record {
             sequence: 7,
             created: 1,

@@ -144,7 +144,7 @@ impl Bench {
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
         let discard = (job.scenario.discard_first * SECOND as f64).round() as u64;
         let tcp_bytes = |tcp: Option<Running>, sent: &Sent| {
-            tcp.map(|running| controlled::delivered(running, point, sent, schedule, discard))
+            tcp.map(|running| controlled::delivered(running, sent, schedule, discard))
                 .transpose()
         };
         if point.control != Control::None {

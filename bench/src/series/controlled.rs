@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::passage::counters;
 use crate::{
     bestby::Agent,
-    competing::{self, Competitor, Delivered, Flows, Running},
+    competing::{self, Competitor, Running},
     measure::{QueueCounters, Tfrc},
     queue::{Installed, Queue, Told},
     scenario::cell::Point,
@@ -22,8 +22,6 @@ use crate::{
 
 /// bit/s; the sender's device is no bottleneck: the rate that TFRC sets is.
 const DEVICE_RATE: u64 = 1_000_000_000;
-/// Bytes on the wire of a competing packet: the conference's mean, as in SFDPS §5.2.
-const TCP_BYTES: u32 = 519;
 
 /// Starts the TCP flows that a point asks for and lets them fill the router's queue.
 pub(super) fn compete(
@@ -38,17 +36,9 @@ pub(super) fn compete(
         Some(competitor) => competitor,
         None => competitor.insert(Competitor::new(path)?),
     };
-    let running = competitor.start(path, &flows(point.tcp))?;
+    let running = competitor.start(path, point.tcp)?;
     thread::sleep(competing::WARM_UP);
     Ok(Some(running))
-}
-
-fn flows(count: u32) -> Flows {
-    Flows {
-        count: count as usize,
-        control: "reno".into(),
-        wire_bytes: TCP_BYTES,
-    }
 }
 
 /// Ends the flows. Bytes on the wire, as the media's are counted, that they delivered together
@@ -56,7 +46,6 @@ fn flows(count: u32) -> Flows {
 /// end; the flows go on alone until the receiver has seen the last of them.
 pub(super) fn delivered(
     running: Running,
-    point: &Point,
     media: &Sent,
     schedule: &Schedule,
     discard: u64,
@@ -69,15 +58,15 @@ pub(super) fn delivered(
         &running.stop()?,
         [start + discard, start + schedule.duration],
     );
-    Ok(flows(point.tcp).on_the_wire(payload))
+    Ok(competing::on_the_wire(payload))
 }
 
 /// What the flows delivered together between two times, ns since their start.
-fn between(flows: &[Delivered], times: [u64; 2]) -> u64 {
+fn between(flows: &[Vec<u64>], times: [u64; 2]) -> u64 {
     let [from, to] = times.map(|ns| (ns / competing::BUCKET) as usize);
     flows
         .iter()
-        .flat_map(|flow| flow.bytes.iter().take(to).skip(from))
+        .flat_map(|flow| flow.iter().take(to).skip(from))
         .sum()
 }
 
@@ -230,13 +219,9 @@ mod tests {
     fn only_the_judged_time_counts() {
         // 2 s to warm up, 3 s of which the first is discarded, then the receiver waits.
         let seconds = [1000, 1000, 200, 300, 400, 9000].map(|bytes| [bytes / 10; 10]);
-        let flow = Delivered {
-            bytes: seconds.concat(),
-            control: "reno".into(),
-        };
-        let flows = [flow.clone(), flow];
+        let flows = [seconds.concat(), seconds.concat()];
         let judged = [3 * SECOND, 5 * SECOND];
         assert_eq!(between(&flows, judged), 1400);
-        assert_eq!(between(&[Delivered::default()], judged), 0);
+        assert_eq!(between(&[Vec::new()], judged), 0);
     }
 }

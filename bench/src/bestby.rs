@@ -10,6 +10,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::{cleanup, netns, netns::Netns, run, wait::Wait};
 
@@ -34,26 +38,17 @@ pub fn program(name: &str) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    bail!(
-        "no `{name}` beside {}: build it with `cargo build --release -p {}`",
-        own.display(),
-        if name == "bestbyd" {
-            "bestby-agent"
-        } else {
-            "bestby-cli"
-        }
-    )
+    let own = own.display();
+    bail!("no `{name}` beside {own}: build it with `cargo build --release --workspace`")
 }
 
 /// This program, as `bestby-lab`, and of bestby's what is there: a series of peers alone
 /// needs none.
 pub fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
     let own = env::current_exe().context("where is this program?")?;
-    let others = ["bestbyd", "bestby"].map(|name| program(name).ok().map(|path| (name, path)));
-    Ok([("bestby-lab", own)]
-        .into_iter()
-        .chain(others.into_iter().flatten())
-        .collect())
+    let others = ["bestbyd", "bestby"].into_iter();
+    let others = others.filter_map(|name| Some((name, program(name).ok()?)));
+    Ok([("bestby-lab", own)].into_iter().chain(others).collect())
 }
 
 impl Agent {
@@ -77,19 +72,17 @@ impl Agent {
             "another agent of this lab answers on {}",
             socket.display()
         );
-        let log = directory.join("log");
         let file = directory.join("bestby.toml");
         fs::write(&file, config).with_context(|| format!("writing {}", file.display()))?;
         let pins = cleanup::on_exit({
             let (bpffs, directory) = (bpffs.clone(), directory.clone());
             move || {
                 // Either may be gone already: the agent removes what it can.
-                let _ = remove_pins(&bpffs);
+                let _ = fs::remove_dir_all(&bpffs);
                 let _ = fs::remove_dir_all(&directory);
             }
         });
-        let output =
-            fs::File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+        let output = fs::File::create(directory.join("log")).context("creating the agent's log")?;
         let mut command = ns.command(&daemon)?;
         command
             .arg("--config")
@@ -129,12 +122,8 @@ impl Agent {
                 return Ok(());
             }
             if !wait.pause() {
-                bail!(
-                    "bestbyd does not answer on {}:\n{}{}",
-                    self.socket.display(),
-                    self.log(),
-                    threads(self.child.id())
-                );
+                let socket = self.socket.display();
+                bail!("bestbyd does not answer on {socket}:\n{}", self.log());
             }
         }
     }
@@ -162,30 +151,21 @@ impl Agent {
 
     /// Lets the agent stand still until the guard is dropped; packets do not need it.
     pub fn pause(&self) -> Result<Paused> {
-        let pid = self.child.id() as libc::pid_t;
-        signal(pid, libc::SIGSTOP).context("stopping the agent for a while")?;
+        // A child that has not been waited for: its id is still its own.
+        let pid = Pid::from_raw(self.child.id() as libc::pid_t);
+        kill(pid, Signal::SIGSTOP).context("stopping the agent for a while")?;
         Ok(Paused(pid))
     }
 }
 
 /// An agent that stands still; goes on when this is dropped.
 #[derive(Debug)]
-pub struct Paused(libc::pid_t);
+pub struct Paused(Pid);
 
 impl Drop for Paused {
     fn drop(&mut self) {
         // Fails only for an agent that is gone, which the next command will say.
-        let _ = signal(self.0, libc::SIGCONT);
-    }
-}
-
-fn signal(pid: libc::pid_t, signal: libc::c_int) -> std::io::Result<()> {
-    // SAFETY: plain integers; the agent is a child that has not been waited for, so
-    // its id is still its own.
-    if unsafe { libc::kill(pid, signal) } == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error())
+        let _ = kill(self.0, Signal::SIGCONT);
     }
 }
 
@@ -194,66 +174,5 @@ impl Drop for Agent {
         // SIGKILL is what the data path must survive anyway; detach comes before.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Of each thread of a process a line with its name and state, and where in the kernel it is, which only root is told.
-fn threads(pid: u32) -> String {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten();
-    let mut text = String::new();
-    for task in tasks.flatten() {
-        let file = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-        // "PID (NAME) STATE ..."; a name may have spaces.
-        let stat = file("stat");
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.get(..1));
-        let name = file("comm");
-        text += &format!(
-            "thread {}: {}\n{}",
-            name.trim_end(),
-            state.unwrap_or("?"),
-            file("stack")
-        );
-    }
-    text
-}
-
-/// Removes a directory of pins: bpffs has no recursive removal of its own.
-fn remove_pins(directory: &Path) -> std::io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            remove_pins(&path)?;
-        } else {
-            fs::remove_file(&path)?;
-        }
-    }
-    fs::remove_dir(directory)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{thread, time::Instant};
-
-    use super::*;
-
-    #[test]
-    fn a_thread_is_told_with_its_name_and_state() {
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        let waiting = thread::Builder::new()
-            .name("a waiting one".into())
-            .spawn(move || ended.recv())
-            .expect("a thread");
-        // It sleeps as soon as it has come to wait.
-        let limit = Instant::now() + Duration::from_secs(60);
-        while !threads(std::process::id()).contains("thread a waiting one: S\n") {
-            assert!(Instant::now() < limit, "{}", threads(std::process::id()));
-            thread::sleep(Duration::from_millis(5));
-        }
-        drop(end);
-        assert!(waiting.join().expect("joined").is_err());
-        // A process that is gone.
-        assert_eq!(threads(u32::MAX), "");
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{fmt, net::Ipv4Addr, rc::Rc, str::FromStr};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,7 +27,7 @@ fn htb_burst(rate: u64) -> u64 {
 }
 
 /// bestby's methods, ours first.
-pub const METHODS: [&str; 7] = [
+const METHODS: [&str; 7] = [
     "triage",
     "ring-sfdps2",
     "ring",
@@ -73,34 +73,38 @@ pub enum Queue {
     Simulated(String),
 }
 
+/// The queues of which the name says all.
+const NAMED: [(&str, Queue); 9] = [
+    ("fq_codel", Queue::FqCodel),
+    ("fq", Queue::Fq),
+    ("cake besteffort", Queue::CakeBesteffort),
+    ("cake diffserv4", Queue::CakeDiffserv4),
+    ("prio", Queue::Prio),
+    ("etf", Queue::EtfDeadline),
+    ("srt", Queue::Srt { paced: false }),
+    ("srt paced", Queue::Srt { paced: true }),
+    ("bestby tc", Queue::BestbyTc),
+];
+
 impl Queue {
     /// Its name in tables and scenario files.
     pub fn name(&self) -> String {
         match self {
             Self::Pfifo(limit) => format!("pfifo {limit}"),
-            Self::FqCodel => "fq_codel".into(),
-            Self::Fq => "fq".into(),
-            Self::CakeBesteffort => "cake besteffort".into(),
-            Self::CakeDiffserv4 => "cake diffserv4".into(),
-            Self::Prio => "prio".into(),
-            Self::EtfDeadline => "etf".into(),
-            Self::Srt { paced: false } => "srt".into(),
-            Self::Srt { paced: true } => "srt paced".into(),
-            Self::Bestby {
-                method,
-                limit: None,
-            } => format!("bestby qdisc {method}"),
-            Self::Bestby {
-                method,
-                limit: Some(limit),
-            } => format!("bestby qdisc {method} limit {limit}"),
-            Self::BestbyTc => "bestby tc".into(),
+            Self::Bestby { method, limit } => {
+                let limit = limit.map_or(String::new(), |packets| format!(" limit {packets}"));
+                format!("bestby qdisc {method}{limit}")
+            }
             Self::Simulated(rule) => format!("simulated {rule}"),
+            named => {
+                let mut names = NAMED.iter().filter(|(_, queue)| queue == named);
+                names.next().map_or("", |(name, _)| name).to_owned()
+            }
         }
     }
 
     /// Whether it is bestby, in either mode.
-    pub fn is_bestby(&self) -> bool {
+    fn is_bestby(&self) -> bool {
         matches!(self, Self::Bestby { .. } | Self::BestbyTc)
     }
 
@@ -116,24 +120,12 @@ impl Queue {
 
     /// How the sender marks for this queue on a path of one-way delay `owd` ns.
     pub fn marking(&self, owd: u64) -> Marking {
-        match self {
-            Self::Bestby { .. } | Self::BestbyTc => Marking {
-                mark: true,
-                ..Marking::default()
-            },
-            Self::CakeDiffserv4 => Marking {
-                dscp: true,
-                ..Marking::default()
-            },
-            Self::Prio => Marking {
-                priority: true,
-                ..Marking::default()
-            },
-            Self::EtfDeadline => Marking {
-                txtime_owd: Some(owd),
-                ..Marking::default()
-            },
-            _ => Marking::default(),
+        Marking {
+            mark: self.is_bestby(),
+            dscp: *self == Self::CakeDiffserv4,
+            priority: *self == Self::Prio,
+            txtime_owd: (*self == Self::EtfDeadline).then_some(owd),
+            ..Marking::default()
         }
     }
 }
@@ -146,45 +138,37 @@ impl FromStr for Queue {
             Ok(count) if (1..=1_000_000).contains(&count) => Ok(count),
             _ => bail!("a queue's limit is 1 to 1000000 packets, not `{text}`"),
         };
-        let words: Vec<&str> = text.split_whitespace().collect();
         let bestby = |method: &str, limit| {
-            if METHODS.contains(&method) {
-                return Ok(Self::Bestby {
-                    method: method.to_owned(),
-                    limit,
-                });
-            }
-            bail!(
-                "bestby has no method `{method}`: it has {}",
-                METHODS.join(", ")
-            )
+            let known = METHODS.join(", ");
+            ensure!(
+                METHODS.contains(&method),
+                "bestby has no method `{method}`: it has {known}"
+            );
+            let method = method.to_owned();
+            Ok(Self::Bestby { method, limit })
         };
-        Ok(match words[..] {
-            ["pfifo", limit] => Self::Pfifo(packets(limit)?),
-            ["fq_codel"] => Self::FqCodel,
-            ["fq"] => Self::Fq,
-            ["cake", "besteffort"] => Self::CakeBesteffort,
-            ["cake", "diffserv4"] => Self::CakeDiffserv4,
-            ["prio"] => Self::Prio,
-            ["etf"] => Self::EtfDeadline,
-            ["srt"] => Self::Srt { paced: false },
-            ["srt", "paced"] => Self::Srt { paced: true },
-            ["bestby", "tc"] => Self::BestbyTc,
-            ["bestby", "qdisc", method] => bestby(method, None)?,
-            ["bestby", "qdisc", method, "limit", limit] => bestby(method, Some(packets(limit)?))?,
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let name = words.join(" ");
+        if let Some((_, queue)) = NAMED.iter().find(|(named, _)| *named == name) {
+            return Ok(queue.clone());
+        }
+        match words[..] {
+            ["pfifo", limit] => Ok(Self::Pfifo(packets(limit)?)),
+            ["bestby", "qdisc", method] => bestby(method, None),
+            ["bestby", "qdisc", method, "limit", limit] => bestby(method, Some(packets(limit)?)),
             ["simulated", rule] if simulator::rule(rule).is_some() => {
-                Self::Simulated(rule.to_owned())
+                Ok(Self::Simulated(rule.to_owned()))
             }
             ["simulated", ..] => bail!(
                 "no rule is simulated as `{text}`: there are {}",
                 simulator::RULES.map(|(name, _)| name).join(", ")
             ),
             _ => bail!(
-                "no queue `{text}`: there are `bestby qdisc METHOD [limit PACKETS]`, `bestby tc`, \
-                 `pfifo PACKETS`, `fq_codel`, `fq`, `cake besteffort`, `cake diffserv4`, `prio`, \
-                 `etf`, `srt`, `srt paced`, `simulated RULE`"
+                "no queue `{text}`: there are `bestby qdisc METHOD [limit PACKETS]`, \
+                 `pfifo PACKETS`, `simulated RULE`, `{}`",
+                NAMED.map(|(name, _)| name).join("`, `")
             ),
-        })
+        }
     }
 }
 
@@ -228,7 +212,6 @@ pub fn not_on_this_kernel(error: &anyhow::Error) -> Option<String> {
     let text = format!("{error:#}");
     [
         // tc: neither built in nor a module of that name (by kernel version).
-        "Specified qdisc kind is unknown",
         "Specified qdisc not found",
         "qdisc kind is unknown",
         // bestbyd, mode qdisc.
@@ -265,25 +248,20 @@ impl<'a> Installed<'a> {
         agent: &mut Option<Rc<bestby::Agent>>,
     ) -> Result<Self> {
         let rate = told.rate;
-        let (leaf, cake) = match queue {
+        let leaf = match queue {
             Queue::Bestby { method, limit } => {
                 let limit = limit.map_or(String::new(), |packets| format!(" --limit {packets}"));
                 let mode = format!("qdisc --method {method}{limit}");
                 return Self::bestby(ns, device, &mode, told, agent);
             }
             Queue::BestbyTc => return Self::bestby(ns, device, "tc", told, agent),
-            Queue::CakeBesteffort => ("besteffort".into(), true),
-            Queue::CakeDiffserv4 => ("diffserv4".into(), true),
-            Queue::Pfifo(limit) => (format!("pfifo limit {limit}"), false),
-            Queue::FqCodel => ("fq_codel".into(), false),
-            Queue::Fq => ("fq".into(), false),
-            Queue::Prio => ("prio".into(), false),
-            Queue::EtfDeadline => (
-                "etf clockid CLOCK_TAI delta 0 deadline_mode".to_owned(),
-                false,
-            ),
+            Queue::CakeBesteffort => format!("cake bandwidth {rate}bit besteffort"),
+            Queue::CakeDiffserv4 => format!("cake bandwidth {rate}bit diffserv4"),
+            Queue::Pfifo(limit) => format!("pfifo limit {limit}"),
+            Queue::FqCodel | Queue::Fq | Queue::Prio => queue.name(),
+            Queue::EtfDeadline => "etf clockid CLOCK_TAI delta 0 deadline_mode".into(),
             // The host's usual queue: SRT is an application, and has no say in it.
-            Queue::Srt { .. } => ("pfifo limit 1000".to_owned(), false),
+            Queue::Srt { .. } => "pfifo limit 1000".into(),
             Queue::Simulated(_) => bail!("`{queue}` is on no device"),
         };
         let installed = Self {
@@ -292,21 +270,21 @@ impl<'a> Installed<'a> {
             agent: None,
         };
         let root = format!("qdisc replace dev {device} root handle 1:");
-        if cake {
-            ns.sh("tc", &format!("{root} cake bandwidth {rate}bit {leaf}"))?;
-        } else {
-            let burst = htb_burst(rate);
-            let (class, below) = ("classid 1:1 htb", format!("dev {device} parent"));
-            for words in [
-                format!("{root} htb default 1"),
-                format!(
-                    "class add {below} 1: {class} rate {rate}bit ceil {rate}bit burst {burst} \
-                     cburst {burst} quantum 1514"
-                ),
-                format!("qdisc add {below} 1:1 handle 10: {leaf}"),
-            ] {
-                ns.sh("tc", &words)?;
-            }
+        if leaf.starts_with("cake") {
+            ns.sh("tc", &format!("{root} {leaf}"))?;
+            return Ok(installed);
+        }
+        let burst = htb_burst(rate);
+        let (class, below) = ("classid 1:1 htb", format!("dev {device} parent"));
+        for words in [
+            format!("{root} htb default 1"),
+            format!(
+                "class add {below} 1: {class} rate {rate}bit ceil {rate}bit burst {burst} \
+                 cburst {burst} quantum 1514"
+            ),
+            format!("qdisc add {below} 1:1 handle 10: {leaf}"),
+        ] {
+            ns.sh("tc", &words)?;
         }
         Ok(installed)
     }
@@ -319,11 +297,8 @@ impl<'a> Installed<'a> {
         running: &mut Option<Rc<bestby::Agent>>,
     ) -> Result<Self> {
         let agent = match running {
-            Some(agent) => Rc::clone(agent),
-            None => {
-                let agent = bestby::Agent::start(ns, "lab")?;
-                Rc::clone(running.insert(Rc::new(agent)))
-            }
+            Some(agent) => agent,
+            None => running.insert(Rc::new(bestby::Agent::start(ns, "lab")?)),
         };
         let rate = told.rate;
         agent.bestby(&format!(
@@ -332,7 +307,7 @@ impl<'a> Installed<'a> {
         let installed = Self {
             ns,
             device: device.into(),
-            agent: Some(Rc::clone(&agent)),
+            agent: Some(Rc::clone(agent)),
         };
         let owd = told.owd.div_ceil(1000);
         let rate = told
@@ -375,39 +350,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_read_back() {
-        let limited = Queue::Bestby {
-            method: "sfdps1".into(),
-            limit: Some(5),
-        };
-        let bestby = METHODS.map(|method| Queue::Bestby {
-            method: method.into(),
-            limit: None,
-        });
-        let others = [
-            limited,
-            Queue::BestbyTc,
-            Queue::Pfifo(5),
-            Queue::FqCodel,
-            Queue::Fq,
-            Queue::CakeBesteffort,
-            Queue::CakeDiffserv4,
-            Queue::Prio,
-            Queue::EtfDeadline,
-            Queue::Srt { paced: false },
-            Queue::Srt { paced: true },
-            Queue::Simulated("edf".into()),
-        ];
-        for queue in bestby.into_iter().chain(others) {
-            let name = queue.name();
-            assert_eq!(name.parse::<Queue>().expect(&name), queue);
+    fn queue_of_a_name_has_that_name() {
+        let methods = METHODS.map(|method| format!("bestby qdisc {method}"));
+        let others = ["bestby qdisc sfdps1 limit 5", "pfifo 5", "simulated edf"];
+        let others = others.into_iter().chain(NAMED.map(|(name, _)| name));
+        for name in methods.into_iter().chain(others.map(str::to_owned)) {
+            let queue: Queue = name.parse().expect(&name);
+            assert_eq!(queue.name(), name);
             let json = serde_json::to_string(&queue).expect("JSON");
             assert_eq!(json, format!("\"{name}\""));
         }
     }
 
     #[test]
-    fn wrong_names_say_what_there_is() {
+    fn queue_of_a_wrong_name_is_refused_with_what_there_is() {
         for (name, says) in [
             ("red", "fq_codel"),
             ("bestby qdisc best", "ring-sfdps2"),
@@ -423,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_saves_up_a_millisecond_of_its_link() {
+    fn htb_saves_up_a_millisecond_of_its_link() {
         // 253 kbit/s are 31.6 bytes/ms. tc takes 0 for "choose yourself": 1600 and more.
         for (rate, bytes) in [(253_000, 31), (10_000_000_000, 1_250_000), (7_999, 1)] {
             assert_eq!(htb_burst(rate), bytes, "{rate}");
@@ -431,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernels_lack_is_told_from_other_failures() {
+    fn lack_of_a_kernel_is_told_from_other_failures() {
         let lack = anyhow::anyhow!("Error: Specified qdisc kind is unknown.").context("tc");
         assert!(not_on_this_kernel(&lack).is_some());
         let other = anyhow::anyhow!("RTNETLINK answers: Operation not permitted");

@@ -88,15 +88,7 @@ impl Path {
     pub fn build(shape: Shape) -> Result<Self> {
         let (sender, middle, receiver) = (Netns::new("s")?, Netns::new("m")?, Netns::new("r")?);
         let router = shape.router.then(|| Netns::new("x")).transpose()?;
-        for ns in [
-            Some(&sender),
-            Some(&middle),
-            Some(&receiver),
-            router.as_ref(),
-        ]
-        .into_iter()
-        .flatten()
-        {
+        for ns in [&sender, &middle, &receiver].into_iter().chain(&router) {
             prepare(ns)?;
         }
         let s0 = (&sender, DEVICE, "10.77.1.1/24");
@@ -133,19 +125,12 @@ impl Path {
         path.owd = path.measure_owd()?;
         // Only now: the delay is that of packets, which a loss would thin out.
         if shape.loss > 0.0 {
-            path.lose(&shape)?;
+            let (netem, loss) = (netem("change", "m1", shape.delay), shape.loss);
+            path.middle
+                .sh("tc", &format!("{netem} loss {loss}%"))
+                .context("a loss of packets needs netem: use --vm")?;
         }
         Ok(path)
-    }
-
-    fn lose(&self, shape: &Shape) -> Result<()> {
-        let (delay, loss) = (shape.delay / 1000, shape.loss);
-        let netem =
-            format!("qdisc change dev m1 root netem limit 1000000 delay {delay}us loss {loss}%");
-        self.middle
-            .sh("tc", &netem)
-            .map(drop)
-            .context("a loss of packets needs netem: use --vm")
     }
 
     /// Makes the router's link one of `rate` bit/s with a FIFO of `packets`.
@@ -155,15 +140,12 @@ impl Path {
         };
         // Anew each time: no packet of the run before stands in it.
         let _ = router.sh("tc", &format!("qdisc del dev {ROUTER_DEVICE} root"));
-        let bucket = format!("tbf rate {rate}bit burst {ROUTER_BURST} limit 10000000");
-        router.sh(
-            "tc",
-            &format!("qdisc add dev {ROUTER_DEVICE} root handle 1: {bucket}"),
-        )?;
-        router.sh(
-            "tc",
-            &format!("qdisc add dev {ROUTER_DEVICE} parent 1:1 handle 10: pfifo limit {packets}"),
-        )?;
+        for below in [
+            format!("root handle 1: tbf rate {rate}bit burst {ROUTER_BURST} limit 10000000"),
+            format!("parent 1:1 handle 10: pfifo limit {packets}"),
+        ] {
+            router.sh("tc", &format!("qdisc add dev {ROUTER_DEVICE} {below}"))?;
+        }
         Ok(())
     }
 
@@ -209,11 +191,11 @@ impl Path {
         let ended = AtomicU64::new(0);
         thread::scope(|scope| {
             let receiving = scope.spawn(|| {
-                real_time(40);
+                let _ = sys::realtime_thread(40);
                 receiver.run(&ended)
             });
             let sending = scope.spawn(|| {
-                real_time(50);
+                let _ = sys::realtime_thread(50);
                 let result = sender.run(schedule, sys::now() + 50 * MILLI);
                 ended.store(sys::now(), Ordering::Release);
                 result
@@ -226,7 +208,7 @@ impl Path {
         })
     }
 
-    /// One-way delay of the path with nothing in the way: 100 packets of 1026 bytes.
+    /// One-way delay, ns, of the path with nothing in the way: 100 packets of 1026 bytes.
     fn measure_owd(&self) -> Result<u64> {
         let packets = (0..100)
             .map(|i| Packet {
@@ -275,30 +257,22 @@ fn prepare(ns: &Netns) -> Result<()> {
     })
 }
 
+/// The words of `tc` that delay what leaves `device` by `delay` ns.
+fn netem(verb: &str, device: &str, delay: u64) -> String {
+    let delay = delay / 1000;
+    format!("qdisc {verb} dev {device} root netem limit 1000000 delay {delay}us")
+}
+
 /// Puts the delay on the middle's devices. Returns what is to be added to arrivals
 /// instead, ns.
 fn impair(middle: &Netns, shape: &Shape) -> Result<u64> {
-    let netem = |device: &str| {
-        let delay = shape.delay / 1000;
-        let words = format!("qdisc add dev {device} root netem limit 1000000 delay {delay}us");
-        middle.sh("tc", &words)
-    };
-    match netem("m1") {
-        Ok(_) if shape.router => netem("m0").map(|_| 0),
+    let delay = |device: &str| middle.sh("tc", &netem("add", device, shape.delay));
+    match delay("m1") {
+        Ok(_) if shape.router => delay("m0").map(|_| 0),
         Ok(_) => Ok(0),
-        Err(error) if has_netem() => Err(error),
+        Err(error) if run::sh("modprobe sch_netem").is_ok() => Err(error),
         Err(error) if shape.router => Err(error
             .context("a router's feedback needs the delay on both ways, and so netem: use --vm")),
         Err(_) => Ok(shape.delay),
     }
-}
-
-fn has_netem() -> bool {
-    run::sh("modprobe sch_netem").is_ok()
-}
-
-/// Precision is lost, not correctness, where real-time scheduling is not allowed:
-/// the report carries how late the sender was.
-fn real_time(priority: i32) {
-    let _ = sys::realtime_thread(priority);
 }

@@ -4,7 +4,7 @@
 //! - [`netns`], [`cleanup`], [`run`], [`wait`], [`sys`]: namespaces that vanish with their
 //!   guard or on Ctrl-C, commands in them, waiting for them, exact clocks;
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
-//! - [`topology`], [`queue`], [`bestby`], [`pktgen`],
+//! - [`topology`], [`queue`], [`bestby`],
 //!   [`slip`], [`sniff`], [`srt`]: the path and what is tried on it;
 //! - [`tfrc`], [`dccp`], [`competing`]: the congestion control that SFDPS worked on, the
 //!   kernel's own, and the TCP flows beside it;
@@ -26,7 +26,6 @@ pub mod dccp;
 mod decoder;
 pub mod demo;
 pub mod measure;
-pub mod pktgen;
 mod provenance;
 pub mod queue;
 pub mod records;

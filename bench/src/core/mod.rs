@@ -1,13 +1,14 @@
 //! `bestby-lab core`: the figures that every change of the data path is held against.
 
-pub mod cost;
-pub mod memory;
+mod cost;
+mod memory;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::{
     provenance::{Provenance, virtual_time},
+    say,
     table::Table,
 };
 
@@ -62,9 +63,7 @@ pub fn run(options: &Options) -> Result<()> {
     say!("{}", Provenance::here());
     let mut targets = Vec::new();
     if options.part(Part::Memory) {
-        let memory = memory::run().context("memory")?;
-        crate::say::text(&memory::render(&memory));
-        targets.push(memory::target(&memory));
+        targets.push(memory::run().context("memory")?);
     }
     if options.part(Part::Cost) || options.part(Part::Standing) {
         ensure!(
@@ -72,26 +71,10 @@ pub fn run(options: &Options) -> Result<()> {
             "costs count instructions, which this machine's clock does not: run \
              `tests/vm/run --icount -- target/release/bestby-lab core --only cost`"
         );
-        let costs = cost::run(options).context("cost")?;
-        crate::say::text(&cost::render(&costs));
-        targets.extend(cost::targets(&costs));
-    }
-    crate::say::text(&render(&targets));
-    let missed = targets.iter().filter(|target| !target.met()).count();
-    ensure!(
-        missed == 0,
-        "{missed} of {} figures not reached",
-        targets.len()
-    );
-    Ok(())
-}
-
-fn render(targets: &[Target]) -> String {
-    if targets.is_empty() {
-        return String::new();
+        targets.extend(cost::run(options).context("cost")?);
     }
     let mut table = Table::new(&["figure to reach", "measured", "at most", ""]);
-    for target in targets {
+    for target in &targets {
         table.row(vec![
             target.what.clone(),
             format!("{:.2}", target.value),
@@ -99,5 +82,9 @@ fn render(targets: &[Target]) -> String {
             if target.met() { "ok" } else { "MISSED" }.into(),
         ]);
     }
-    format!("\n{}", table.render())
+    say::text(&format!("\n{}", table.render()));
+    let missed = targets.iter().filter(|target| !target.met()).count();
+    let all = targets.len();
+    ensure!(missed == 0, "{missed} of {all} figures not reached");
+    Ok(())
 }

@@ -19,16 +19,17 @@
 //! its housekeeping is not a cost of packets.
 
 mod floor;
+mod pktgen;
 mod standing;
 
-use std::{collections::BTreeMap, fs, thread, time::Duration};
+use std::{fs, net::Ipv4Addr, thread, time::Duration};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
-pub use standing::Standing;
-
+use self::{pktgen::Pktgen, standing::Standing};
 use super::{Options, Part, Target};
-use crate::{bestby::Agent, netns::Netns, pktgen::Pktgen, run, sys, table::Table};
+use crate::{bestby::Agent, netns::Netns, run, say, sys, table::Table};
 
 const DEVICE: &str = "d0";
 /// ns of virtual time per instruction (`-icount shift=1`).
@@ -55,29 +56,25 @@ const PACKETS: u64 = 20_000;
 const MISSING_FLOWS: u64 = 60_000;
 
 /// Cost of one queue with packets passing an empty queue.
-#[derive(Clone, Debug)]
-pub struct Passing {
-    /// The queue.
-    pub queue: String,
+struct Passing {
+    queue: String,
     /// Destinations in turn (= sessions of bestby, = flows of fair queues).
-    pub flows: u64,
+    flows: u64,
     /// Bytes of every packet; see `PLAIN_BYTES`.
-    pub bytes: u64,
+    bytes: u64,
     /// Instructions per packet in all, pktgen included.
-    pub total: f64,
+    total: f64,
     /// Instructions per packet above no qdisc.
-    pub added: f64,
+    added: f64,
     /// Largest difference between repetitions, instructions.
-    pub spread: f64,
+    spread: f64,
 }
 
 /// All costs.
-#[derive(Clone, Debug, Default)]
-pub struct Costs {
-    /// Packets pass an empty queue.
-    pub passing: Vec<Passing>,
-    /// Packets stand in the queue.
-    pub standing: Vec<Standing>,
+#[derive(Default)]
+struct Costs {
+    passing: Vec<Passing>,
+    standing: Vec<Standing>,
 }
 
 /// What a rule says of its packets.
@@ -130,30 +127,9 @@ impl Bench {
         Ok(Self { ns })
     }
 
-    fn generator(&self, flows: u64, ports: u64, bytes: u64) -> Result<Pktgen<'_>> {
-        let generator = Pktgen::new(&self.ns, DEVICE)?;
-        let last = std::net::Ipv4Addr::from(
-            u32::from(std::net::Ipv4Addr::new(10, 78, 1, 0)) + flows as u32 - 1,
-        );
-        let middle = PORT + RULES / 2;
-        for words in [
-            format!("pkt_size {bytes}"),
-            "dst_min 10.78.1.0".into(),
-            format!("dst_max {last}"),
-            format!("udp_dst_min {middle}"),
-            format!("udp_dst_max {}", middle + ports as usize - 1),
-            "udp_src_min 9".into(),
-            "udp_src_max 9".into(),
-            "delay 0".into(),
-        ] {
-            generator.set(&words)?;
-        }
-        Ok(generator)
-    }
-
     /// Instructions per packet of what is on the device now, and the spread.
     fn pass(&self, flows: u64, bytes: u64) -> Result<(f64, f64)> {
-        let generator = self.generator(flows, 1, bytes)?;
+        let generator = generator(flows, 1, bytes)?;
         // The time would be the SSRC: every second each flow would begin a stream.
         generator.set("flag NO_TIMESTAMP")?;
         let run = |count| {
@@ -191,23 +167,58 @@ impl Bench {
     fn detach(&self, agent: &Agent) -> Result<()> {
         agent.bestby(&format!("iface detach {DEVICE}")).map(drop)
     }
+
+    /// Packets counted, and dropped, by the rule that pktgen's packets match.
+    fn rule(&self, agent: &Agent) -> Result<[u64; 2]> {
+        counted(&agent.json("stats")?["flows"][format!("r{}", RULES / 2)])
+    }
+
+    /// The same on the interface.
+    fn interface(&self, agent: &Agent) -> Result<[u64; 2]> {
+        counted(&agent.json("stats")?["interfaces"][DEVICE])
+    }
 }
 
-/// The list of passing costs under way; the first of each kind of traffic is the base.
-#[derive(Default)]
-struct Notes {
-    base: BTreeMap<(u64, u64), f64>,
-    list: Vec<Passing>,
+/// Of counters in `bestby --json stats`: packets that came in, and those dropped for any reason.
+fn counted(counters: &Value) -> Result<[u64; 2]> {
+    let dropped = || {
+        let reasons = counters["dropped"].as_object()?.values();
+        reasons.map(Value::as_u64).sum::<Option<u64>>()
+    };
+    let both = || Some([counters["packets_in"].as_u64()?, dropped()?]);
+    both().with_context(|| format!("no counters in `bestby --json stats`, but {counters}"))
 }
 
-impl Notes {
-    fn note(&mut self, queue: &str, flows: u64, bytes: u64, (total, spread): (f64, f64)) {
-        let base = *self.base.entry((flows, bytes)).or_insert(total);
-        let added = total - base;
-        note!(
-            "  {queue}, {flows} flows, {bytes} bytes: {total:.0} instructions per packet, {added:+.0}"
-        );
-        self.list.push(Passing {
+/// Sends to `flows` destinations and `ports` UDP ports in turn, packets of `bytes`.
+fn generator(flows: u64, ports: u64, bytes: u64) -> Result<Pktgen> {
+    let generator = Pktgen::new()?;
+    let last = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 78, 1, 0)) + flows as u32 - 1);
+    let middle = PORT + RULES / 2;
+    for words in [
+        format!("pkt_size {bytes}"),
+        "dst_min 10.78.1.0".into(),
+        format!("dst_max {last}"),
+        format!("udp_dst_min {middle}"),
+        format!("udp_dst_max {}", middle + ports as usize - 1),
+        "udp_src_min 9".into(),
+        "udp_src_max 9".into(),
+        "delay 0".into(),
+    ] {
+        generator.set(&words)?;
+    }
+    Ok(generator)
+}
+
+/// Passing packets, all queues.
+fn passing(bench: &Bench, costs: &mut Costs) -> Result<()> {
+    // The first of each kind of traffic is the base.
+    let mut pass = |queue: &str, &(flows, bytes): &(u64, u64)| -> Result<()> {
+        let (total, spread) = bench.pass(flows, bytes)?;
+        let same = |p: &&Passing| (p.flows, p.bytes) == (flows, bytes);
+        let base = costs.passing.iter().find(same);
+        let added = total - base.map_or(total, |base| base.total);
+        note!("  {queue}, {flows} flows, {bytes} bytes: {total:.0} instructions, {added:+.0}");
+        costs.passing.push(Passing {
             queue: queue.into(),
             flows,
             bytes,
@@ -215,12 +226,8 @@ impl Notes {
             added,
             spread,
         });
-    }
-}
-
-/// Passing packets, all queues.
-fn passing(bench: &Bench) -> Result<Vec<Passing>> {
-    let mut notes = Notes::default();
+        Ok(())
+    };
     // Those that miss the flow cache last.
     let all = [
         (1, BYTES),
@@ -228,10 +235,10 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
         (FLOWS, BYTES),
         (MISSING_FLOWS, BYTES),
     ];
-    for (flows, bytes) in all {
+    for traffic in &all {
         bench.bare();
-        notes.note("no qdisc", flows, bytes, bench.pass(flows, bytes)?);
-        if flows == MISSING_FLOWS || bytes == PLAIN_BYTES {
+        pass("no qdisc", traffic)?;
+        if traffic.0 == MISSING_FLOWS || traffic.1 == PLAIN_BYTES {
             continue;
         }
         for (name, qdisc) in [
@@ -241,18 +248,16 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
             ("fq", "fq"),
             ("cake", "cake unlimited besteffort"),
         ] {
-            bench
-                .root(qdisc)
-                .with_context(|| format!("installing {name}"))?;
-            notes.note(name, flows, bytes, bench.pass(flows, bytes)?);
+            bench.root(qdisc)?;
+            pass(name, traffic)?;
         }
     }
     bench.bare();
     floor::with(&bench.ns, DEVICE, || {
         bench.root("floor")?;
-        for &(flows, bytes) in &all[..3] {
-            notes.note(FLOOR, flows, bytes, bench.pass(flows, bytes)?);
-        }
+        all[..3]
+            .iter()
+            .try_for_each(|traffic| pass(FLOOR, traffic))?;
         bench.bare();
         Ok(())
     })?;
@@ -276,72 +281,47 @@ fn passing(bench: &Bench) -> Result<Vec<Passing>> {
         let agent = bench
             .agent(&rules(count, &[Says::ms(200)]), attach)
             .context(name)?;
-        for &(flows, bytes) in traffic {
-            let before = packets(&agent)?;
+        for traffic in traffic {
+            let before = bench.rule(&agent)?;
             let paused = agent.pause()?;
-            notes.note(name, flows, bytes, bench.pass(flows, bytes)?);
+            pass(name, traffic)?;
             drop(paused);
-            let after = packets(&agent)?;
+            let after = bench.rule(&agent)?;
             let [seen, dropped] = [0, 1].map(|n| after[n] - before[n]);
-            if seen < PACKETS || dropped > 0 {
-                bail!(
-                    "{name}: the rule counted {seen} packets and dropped {dropped}: this is not \
-                     the path to measure"
-                );
-            }
+            ensure!(
+                seen >= PACKETS && dropped == 0,
+                "{name}: the rule counted {seen} packets and dropped {dropped}: this is not the \
+                 path to measure"
+            );
         }
         if name == "bestby triage" {
             // The classifier stays when the queue behind it is taken away.
             bench.bare();
             let _paused = agent.pause()?;
-            for &(flows, bytes) in &all[..3] {
-                let passed = bench.pass(flows, bytes)?;
-                notes.note("bestby's classifier alone", flows, bytes, passed);
-            }
+            let mut alone = all[..3].iter();
+            alone.try_for_each(|traffic| pass("bestby's classifier alone", traffic))?;
         }
         bench.detach(&agent)?;
     }
-    Ok(notes.list)
+    Ok(())
 }
 
-/// Packets counted, and dropped, by the rule that pktgen's packets match.
-fn packets(agent: &Agent) -> Result<[u64; 2]> {
-    let stats = agent.json("stats")?;
-    let rule = format!("r{}", RULES / 2);
-    let flow = &stats["flows"][&rule];
-    let counters = || {
-        let reasons = flow["dropped"].as_object()?.values();
-        let dropped = reasons
-            .map(serde_json::Value::as_u64)
-            .sum::<Option<u64>>()?;
-        Some([flow["packets_in"].as_u64()?, dropped])
-    };
-    counters().with_context(|| format!("no counters of rule {rule} in `bestby --json stats`"))
-}
-
-fn interface(agent: &Agent, counter: &str) -> Result<u64> {
-    let stats = agent.json("stats")?;
-    let value = &stats["interfaces"][DEVICE][counter];
-    // `dropped` has one of each reason.
-    let all = || value.as_object()?.values().map(|n| n.as_u64()).sum();
-    value
-        .as_u64()
-        .or_else(all)
-        .with_context(|| format!("no `{counter}` of {DEVICE} in `bestby --json stats`"))
-}
-
-/// All costs; only sensible in virtual time.
-pub fn run(options: &Options) -> Result<Costs> {
+/// All costs; only sensible in virtual time. Prints them, and returns what must hold of them.
+pub(super) fn run(options: &Options) -> Result<Vec<Target>> {
     run::sh("modprobe dummy").context("no dummy device in this kernel")?;
     let bench = Bench::new()?;
-    let mut costs = Costs::default();
-    if options.part(Part::Cost) {
-        costs.passing = passing(&bench).context("passing packets")?;
-    }
-    if options.part(Part::Standing) {
-        costs.standing = standing::run(&bench).context("standing packets")?;
-    }
-    Ok(costs)
+    let costs = bench.ns.enter(|| {
+        let mut costs = Costs::default();
+        if options.part(Part::Cost) {
+            passing(&bench, &mut costs).context("passing packets")?;
+        }
+        if options.part(Part::Standing) {
+            costs.standing = standing::run(&bench).context("standing packets")?;
+        }
+        Ok(costs)
+    })?;
+    say::text(&render(&costs));
+    Ok(targets(&costs))
 }
 
 impl Costs {
@@ -363,7 +343,7 @@ impl Costs {
 }
 
 /// The costs as tables.
-pub fn render(costs: &Costs) -> String {
+fn render(costs: &Costs) -> String {
     let mut table = Table::new(&[
         "queue (passing packets)",
         "flows",
@@ -398,13 +378,9 @@ pub fn render(costs: &Costs) -> String {
     for s in &costs.standing {
         let growth = costs.growth(s);
         table.row(vec![
-            s.queue.clone(),
+            s.queue.into(),
             s.lifetimes.clone(),
-            if s.queued[1] == 0 {
-                "-".into()
-            } else {
-                s.queued[1].to_string()
-            },
+            s.queued[1].to_string(),
             format!("{:.0}", s.total),
             growth.map_or(String::new(), |g| format!("{g:+.1}")),
             format!("{:.0}", s.dropped * 100.0),
@@ -420,7 +396,7 @@ pub fn render(costs: &Costs) -> String {
 }
 
 /// What must hold of them.
-pub(super) fn targets(costs: &Costs) -> Vec<Target> {
+fn targets(costs: &Costs) -> Vec<Target> {
     let mut list = Vec::new();
     for flows in [1, FLOWS, MISSING_FLOWS] {
         let Some(bestby) = costs.added("bestby triage", flows) else {

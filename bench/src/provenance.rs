@@ -52,12 +52,12 @@ impl Provenance {
 }
 
 fn commit() -> String {
-    let commit = run::sh("git -c safe.directory=* rev-parse --short=12 HEAD")
-        .map(|c| c.trim().to_owned())
-        .unwrap_or_default();
-    let changed = run::sh("git -c safe.directory=* status --porcelain --untracked-files=no")
-        .is_ok_and(|list| !list.trim().is_empty());
-    commit + if changed { "+" } else { "" }
+    let git = |words| run::sh(&format!("git -c safe.directory=* {words}")).unwrap_or_default();
+    let commit = git("rev-parse --short=12 HEAD");
+    let changed = !git("status --porcelain --untracked-files=no")
+        .trim()
+        .is_empty();
+    commit.trim().to_owned() + if changed { "+" } else { "" }
 }
 
 /// A word of a command line: between quotes if a shell would make more of it.
@@ -72,16 +72,13 @@ fn quoted(word: String) -> String {
 
 impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kernel,
-            commit,
-            machine,
-            commands,
-        } = self;
         write!(
             f,
-            "Linux {kernel}, {machine}, commit {commit}, `{}`",
-            commands.join("`, then `")
+            "Linux {}, {}, commit {}, `{}`",
+            self.kernel,
+            self.machine,
+            self.commit,
+            self.commands.join("`, then `")
         )
     }
 }
@@ -111,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_can_be_typed_again() {
+    fn command_quoted_can_be_typed_again() {
         let words = ["--only", "pfifo 5", "owd=40_load=1.5", "it's", ""];
         let line = words.map(|word| quoted(word.into())).join(" ");
         assert_eq!(line, r"--only 'pfifo 5' owd=40_load=1.5 'it'\''s' ''");

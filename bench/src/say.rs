@@ -31,12 +31,16 @@ pub fn line(words: fmt::Arguments<'_>) {
 /// Prints `text`, which ends its own lines, on standard output.
 pub fn text(text: &str) {
     let mut output = io::stdout().lock();
-    let written = output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.flush());
+    let written = output.write_all(text.as_bytes());
+    let written = written.and_then(|()| output.flush());
     drop(output);
-    if let Err(error) = written {
-        closed(&error);
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => cleanup::end(0),
+        Err(error) => {
+            aside(format_args!("bestby-lab: cannot write its output: {error}"));
+            cleanup::end(1);
+        }
     }
 }
 
@@ -52,12 +56,4 @@ pub fn count(number: impl TryInto<u64>, thing: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{ending}")
-}
-
-fn closed(error: &io::Error) -> ! {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        cleanup::end(0);
-    }
-    aside(format_args!("bestby-lab: cannot write its output: {error}"));
-    cleanup::end(1);
 }

@@ -23,34 +23,23 @@ impl Table {
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut text = String::new();
         for (number, row) in self.rows.iter().enumerate() {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(i, (cell, &w))| {
-                    if i == 0 {
-                        format!("{cell:<w$}")
-                    } else {
-                        format!("{cell:>w$}")
-                    }
-                })
-                .collect();
-            text.push_str(cells.join("  ").trim_end());
-            text.push('\n');
+            let mut line = String::new();
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                line += &match column {
+                    0 => format!("{cell:<width$}"),
+                    _ => format!("  {cell:>width$}"),
+                };
+            }
+            text = text + line.trim_end() + "\n";
             if number == 0 {
                 let total = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
-                text.push_str(&"-".repeat(total));
-                text.push('\n');
+                text = text + &"-".repeat(total) + "\n";
             }
         }
         text
@@ -62,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned() {
+    fn table_aligns_its_columns() {
         let mut table = Table::new(&["queue", "audio"]);
         table.row(vec!["pfifo 5".into(), "89.1".into()]);
         table.row(vec!["fq".into(), "100.0".into()]);

@@ -27,7 +27,7 @@ use self::{
     cell::{Cell, Swept},
     file::{Fault, File},
 };
-use crate::queue::Queue;
+use crate::{queue::Queue, sys::SECOND};
 
 /// A scenario, read, checked and expanded.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,9 +119,9 @@ impl Scenario {
         })
     }
 
-    /// Runs of all cells.
-    pub fn runs(&self) -> u64 {
-        self.cells.len() as u64 * u64::from(self.repetitions)
+    /// [`discard_first`](Self::discard_first) in ns.
+    pub fn discard_ns(&self) -> u64 {
+        (self.discard_first * SECOND as f64).round() as u64
     }
 }
 

@@ -96,8 +96,8 @@ fn scenario_axes_multiply_and_ids_stay_when_values_are_added() {
     };
     let (few, many) = (parse(&text("[5, 40]")), parse(&text("[5, 40, 75]")));
     assert_eq!(
-        (few.cells.len(), many.cells.len(), few.runs()),
-        (16, 24, 48)
+        (few.cells.len(), many.cells.len(), few.repetitions),
+        (16, 24, 3)
     );
     assert!(ids(&few).iter().all(|id| ids(&many).contains(id)));
     let id = "owd=5_rate=253kbit_lifetime=audio-150-video-1000_bestby-qdisc-triage";

@@ -5,32 +5,25 @@ use std::{collections::BTreeMap, rc::Rc, time::Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
-    controlled::{self, Controlled},
-    job::{self, Job},
-    passage::{Passage, counters},
-    run::{Outcome, Run},
+    controlled,
+    passage::{self, Passage, counters},
+    run::{Job, Outcome, Run},
     stalled,
 };
 use crate::{
     bestby::Agent,
     bound::Link,
     cleanup,
-    competing::{Competitor, Running},
-    dccp, measure,
-    queue::{self, Installed, Queue, Told},
+    competing::Competitor,
+    dccp,
+    measure::{self, Measures},
+    queue::{self, Installed, Queue},
     records,
     scenario::cell::{Bottleneck, Control, Point},
     simulator, srt,
-    sys::SECOND,
     topology::{self, Path, Shape},
-    traffic::{Schedule, sender::Sent},
+    traffic::Schedule,
 };
-
-/// Makes runs. The series does not know how, so that its own tests need no namespaces.
-pub(super) trait Runner {
-    /// Makes one run.
-    fn run(&mut self, job: &Job<'_>) -> Result<Outcome>;
-}
 
 /// Makes runs in namespaces; keeps the path, and bestby's agent on it, from one run to
 /// the next.
@@ -42,8 +35,9 @@ pub(super) struct Bench {
     path: Option<(Shape, Path)>,
 }
 
-impl Runner for Bench {
-    fn run(&mut self, job: &Job<'_>) -> Result<Outcome> {
+impl Bench {
+    /// Makes one run.
+    pub(super) fn run(&mut self, job: &Job<'_>) -> Result<Outcome> {
         let began = Instant::now();
         if job.cell.point.control == Control::Dccp
             && let Some(why) = dccp::missing()
@@ -88,143 +82,111 @@ impl Runner for Bench {
             sent,
             arrivals,
             extra_delay,
-            owd,
-            counters,
-            srt,
-            tfrc,
-            tail_drops,
-            tcp_bytes,
-        } = passage;
-        let discard = (scenario.discard_first * SECOND as f64).round() as u64;
-        let mut measures = measure::judge(&schedule, &sent, &arrivals, extra_delay, discard);
-        measures.counters = counters;
-        measures.srt = srt;
-        measures.tfrc = tfrc;
-        measures.tail_drops = tail_drops;
-        measures.tcp_share =
-            tcp_bytes.and_then(|tcp| measure::tcp_share(tcp, measures.received_bytes));
-        let packets = records::packets(&schedule, &sent, &arrivals, extra_delay);
+            ..
+        } = &passage;
+        let (extra_delay, discard) = (*extra_delay, scenario.discard_ns());
+        let judged = measure::judge(&schedule, sent, arrivals, extra_delay, discard);
+        let tcp = passage.tcp_bytes;
         let run = Run {
             number: job.number,
             seed: job.seed(),
             rate,
             load: offered / rate as f64,
-            owd_ms: owd as f64 / 1e6,
+            owd_ms: passage.owd as f64 / 1e6,
             delay_is_real: extra_delay == 0,
-            measures,
+            measures: Measures {
+                counters: passage.counters,
+                srt: passage.srt,
+                tfrc: passage.tfrc,
+                tail_drops: passage.tail_drops,
+                tcp_share: tcp.and_then(|tcp| measure::tcp_share(tcp, judged.received_bytes)),
+                ..judged
+            },
             bound: None,
             false_drops: None,
             took_s: began.elapsed().as_secs_f64(),
         };
+        let packets = records::packets(&schedule, sent, arrivals, extra_delay);
         Ok(Outcome::Made(Box::new(run), packets))
-    }
-}
-
-impl Bench {
-    fn build(&mut self, shape: Shape) -> Result<()> {
-        if self.path.as_ref().is_none_or(|(old, _)| *old != shape) {
-            // The old one first: both have namespaces of the same names.
-            self.agent = None;
-            self.competitor = None;
-            self.path = None;
-            let path = Path::build(shape).context("building the path")?;
-            self.path = Some((shape, path));
-        }
-        Ok(())
     }
 
     fn pass(&mut self, job: &Job<'_>, schedule: &Schedule, rate: u64) -> Result<Passage> {
         let (queue, point) = (&job.cell.queue, &job.cell.point);
-        self.build(job::shape(point))?;
+        let shape = Shape {
+            delay: point.owd_ms.ns(),
+            loss: point.loss_percent.0,
+            router: point.bottleneck == Bottleneck::Router,
+        };
+        if self.path.as_ref().is_none_or(|(old, _)| *old != shape) {
+            // The old one first: both have namespaces of the same names.
+            (self.agent, self.competitor, self.path) = (None, None, None);
+            self.path = Some((shape, Path::build(shape).context("building the path")?));
+        }
         let (_, path) = self.path.as_ref().context("the path is gone")?;
         if let Some(packets) = point.router_queue {
             path.set_router(rate, packets)?;
         }
-        let relays = point.model()?.is_relay();
+        let discard = job.scenario.discard_ns();
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
-        let discard = (job.scenario.discard_first * SECOND as f64).round() as u64;
-        let tcp_bytes = |tcp: Option<Running>, sent: &Sent| {
-            tcp.map(|running| controlled::delivered(running, sent, schedule, discard))
-                .transpose()
+        let agent = &mut self.agent;
+        let mut passage = match (point.control, queue) {
+            (Control::None, _) => uncontrolled(path, queue, point, schedule, rate, agent)?,
+            (Control::Dccp, Queue::Pfifo(packets)) => {
+                let outcome = dccp::run(path, schedule, *packets as usize)?;
+                Passage {
+                    sent: outcome.sent,
+                    arrivals: outcome.arrivals,
+                    tail_drops: Some(outcome.refused),
+                    ..Passage::default()
+                }
+            }
+            _ => controlled::pass(path, queue, schedule, point.restart, discard, agent)?,
         };
-        if point.control != Control::None {
-            let controlled = match (point.control, queue) {
-                (Control::Dccp, Queue::Pfifo(packets)) => {
-                    let outcome = dccp::run(path, schedule, *packets as usize)?;
-                    Controlled {
-                        sent: outcome.sent,
-                        arrivals: outcome.arrivals,
-                        counters: None,
-                        tfrc: None,
-                        tail_drops: Some(outcome.refused),
-                    }
-                }
-                _ => {
-                    let restart = point.restart;
-                    controlled::pass(path, queue, schedule, restart, discard, &mut self.agent)?
-                }
-            };
-            return Ok(Passage {
-                tcp_bytes: tcp_bytes(tcp, &controlled.sent)?,
-                sent: controlled.sent,
-                arrivals: controlled.arrivals,
-                extra_delay: path.extra_delay,
-                owd: path.owd,
-                counters: controlled.counters,
-                srt: None,
-                tfrc: controlled.tfrc,
-                tail_drops: controlled.tail_drops,
-            });
+        if let Some(running) = tcp {
+            let bytes = controlled::delivered(running, &passage.sent, schedule, discard)?;
+            passage.tcp_bytes = Some(bytes);
         }
-        let receivers = if relays {
-            topology::clients(schedule.streams())
-        } else {
-            vec![topology::RECEIVER]
-        };
-        let owd = (path.owd as f64 * (1.0 + point.rtt_error.0)).round() as u64;
-        let wrong = 1.0 + point.rate_error.0;
-        let told = match point.bottleneck {
-            Bottleneck::Sender => Told {
-                rate,
-                session_rate: (point.rate_error.0 != 0.0)
-                    .then(|| (rate as f64 * wrong / receivers.len() as f64).round() as u64),
-                owd,
-                receivers: &receivers,
-            },
-            Bottleneck::Router => Told {
-                rate: (rate as f64 * wrong).round() as u64,
-                session_rate: None,
-                owd,
-                receivers: &receivers,
-            },
-        };
-        let ns = path.sender();
-        let installed = Installed::sharing(queue, ns, topology::DEVICE, &told, &mut self.agent)
-            .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
-        let marking = queue.marking(owd);
-        let (sent, arrivals, srt) = if let Queue::Srt { paced } = queue {
-            let settings = srt::Settings::new(schedule, told.rate, owd, *paced)?;
-            let outcome = srt::run(path, schedule, &settings, point.loss_percent.0 > 0.0)?;
-            (outcome.sent, outcome.arrivals, Some(outcome.counters))
-        } else if relays {
-            let (sent, arrivals) = path.relay(schedule, marking)?;
-            (sent, arrivals, None)
-        } else {
-            let (sent, arrivals) = path.run(schedule, marking)?;
-            (sent, arrivals, None)
-        };
-        Ok(Passage {
-            tcp_bytes: tcp_bytes(tcp, &sent)?,
-            sent,
-            arrivals,
-            extra_delay: path.extra_delay,
-            owd: path.owd,
-            counters: counters(&installed, topology::DEVICE)?,
-            srt,
-            tfrc: None,
-            tail_drops: None,
-        })
+        (passage.extra_delay, passage.owd) = (path.extra_delay, path.owd);
+        Ok(passage)
     }
+}
+
+/// Sends `schedule` at its own times.
+fn uncontrolled(
+    path: &Path,
+    queue: &Queue,
+    point: &Point,
+    schedule: &Schedule,
+    rate: u64,
+    agent: &mut Option<Rc<Agent>>,
+) -> Result<Passage> {
+    let relays = point.model()?.is_relay();
+    let receivers = match relays {
+        true => topology::clients(schedule.streams()),
+        false => vec![topology::RECEIVER],
+    };
+    let told = passage::told(point, rate, path.owd, &receivers);
+    let installed = Installed::sharing(queue, path.sender(), topology::DEVICE, &told, agent)
+        .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
+    let marking = queue.marking(told.owd);
+    let (sent, arrivals, srt) = if let Queue::Srt { paced } = queue {
+        let settings = srt::Settings::new(schedule, told.rate, told.owd, *paced)?;
+        let outcome = srt::run(path, schedule, &settings, point.loss_percent.0 > 0.0)?;
+        (outcome.sent, outcome.arrivals, Some(outcome.counters))
+    } else {
+        let (sent, arrivals) = match relays {
+            true => path.relay(schedule, marking)?,
+            false => path.run(schedule, marking)?,
+        };
+        (sent, arrivals, None)
+    };
+    Ok(Passage {
+        sent,
+        arrivals,
+        counters: counters(&installed, topology::DEVICE)?,
+        srt,
+        ..Passage::default()
+    })
 }
 
 /// What a queue without a kernel makes of it.
@@ -239,13 +201,8 @@ fn simulated(rule: &str, point: &Point, schedule: &Schedule, rate: u64) -> Resul
     Ok(Passage {
         sent,
         arrivals,
-        extra_delay: 0,
         owd,
-        counters: None,
-        srt: None,
-        tfrc: None,
-        tail_drops: None,
-        tcp_bytes: None,
+        ..Passage::default()
     })
 }
 
@@ -253,10 +210,10 @@ fn not_on_this_kernel(why: String) -> String {
     format!("not on this kernel: {why}")
 }
 
-/// The loop over runs; `keep` gets what becomes of each.
+/// The loop over runs: `make` makes one, `keep` gets what becomes of it.
 pub(super) fn make_with<'a>(
-    runner: &mut impl Runner,
     jobs: &[Job<'a>],
+    mut make: impl FnMut(&Job<'a>) -> Result<Outcome>,
     mut keep: impl FnMut(&Job<'a>, Outcome) -> Result<()>,
 ) -> Result<()> {
     let mut absent: BTreeMap<(&str, String), String> = BTreeMap::new();
@@ -265,7 +222,7 @@ pub(super) fn make_with<'a>(
         let outcome = match absent.get(&queue) {
             Some(why) => Outcome::Absent(why.clone()),
             None => {
-                let made = runner.run(job);
+                let made = make(job);
                 if cleanup::is_ending() {
                     cleanup::wait_for_the_end();
                 }

@@ -5,11 +5,11 @@ use std::{rc::Rc, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::passage::counters;
+use super::passage::{Passage, counters};
 use crate::{
     bestby::Agent,
     competing::{self, Competitor, Running},
-    measure::{QueueCounters, Tfrc},
+    measure::Tfrc,
     queue::{Installed, Queue, Told},
     scenario::cell::Point,
     tfrc::{
@@ -17,7 +17,7 @@ use crate::{
         session::{self, Outcome, Queueing},
     },
     topology::{self, Path},
-    traffic::{Schedule, receiver::Arrival, sender::Sent},
+    traffic::{Schedule, sender::Sent},
 };
 
 /// bit/s; the sender's device is no bottleneck: the rate that TFRC sets is.
@@ -70,18 +70,6 @@ fn between(flows: &[Vec<u64>], times: [u64; 2]) -> u64 {
         .sum()
 }
 
-/// What went over a path under a congestion control.
-pub(super) struct Controlled {
-    pub(super) sent: Sent,
-    pub(super) arrivals: Vec<Arrival>,
-    /// bestby's only.
-    pub(super) counters: Option<QueueCounters>,
-    /// The lab's TFRC only.
-    pub(super) tfrc: Option<Tfrc>,
-    /// Of a queue in user space only.
-    pub(super) tail_drops: Option<u64>,
-}
-
 /// Sends `schedule` under TFRC through `queue`: bestby below the socket, told rate and
 /// one-way delay by the application alone; or, for `pfifo N`, a FIFO of N packets in
 /// user space, as DCCP has one. What is created in the first `discard` ns is not judged.
@@ -92,7 +80,7 @@ pub(super) fn pass(
     restart: Restart,
     discard: u64,
     agent: &mut Option<Rc<Agent>>,
-) -> Result<Controlled> {
+) -> Result<Passage> {
     let (installed, queueing) = match queue {
         Queue::Pfifo(packets) => (None, Queueing::Fifo(*packets as usize)),
         Queue::Bestby { method, .. } => {
@@ -114,10 +102,10 @@ pub(super) fn pass(
         }
     };
     let outcome = session::run(path, schedule, queueing, restart)?;
-    let counters = match &installed {
-        Some(installed) => counters(installed, topology::DEVICE)?,
-        None => None,
-    };
+    let counted = installed
+        .as_ref()
+        .map(|installed| counters(installed, topology::DEVICE));
+    let counters = counted.transpose()?.flatten();
     let tfrc = seen(&outcome, schedule, discard);
     // Nothing here reorders, so every loss counted is one that the network made.
     ensure!(
@@ -127,12 +115,13 @@ pub(super) fn pass(
         tfrc.left,
         tfrc.lost
     );
-    Ok(Controlled {
+    Ok(Passage {
         sent: outcome.sent,
         arrivals: outcome.arrivals,
         counters,
         tfrc: Some(tfrc),
         tail_drops: installed.is_none().then_some(outcome.refused),
+        ..Passage::default()
     })
 }
 
@@ -154,14 +143,9 @@ fn seen(outcome: &Outcome, schedule: &Schedule, discard: u64) -> Tfrc {
         lost: left.saturating_sub(outcome.arrivals.len() as u64),
         counted: outcome.counted,
         rests: outcome.rests,
-        sent_kbit: kbit(bytes as f64, schedule.duration, discard),
+        sent_kbit: bytes as f64 * 8e6 / schedule.duration.saturating_sub(discard).max(1) as f64,
         rtt_ms: outcome.rtt / 1e6,
     }
-}
-
-/// `bytes` in the time from `discard` ns to `duration` ns, in kbit/s.
-fn kbit(bytes: f64, duration: u64, discard: u64) -> f64 {
-    bytes * 8e6 / duration.saturating_sub(discard).max(1) as f64
 }
 
 #[cfg(test)]
@@ -192,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_is_counted_whole_and_its_rate_where_it_is_judged() {
+    fn seen_counts_all_that_left_and_the_rate_of_what_is_judged() {
         let departures = [0, 1, 2, 3].map(|sequence| Departure {
             sequence,
             created: 0,
@@ -216,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_judged_time_counts() {
+    fn between_counts_the_judged_time_only() {
         // 2 s to warm up, 3 s of which the first is discarded, then the receiver waits.
         let seconds = [1000, 1000, 200, 300, 400, 9000].map(|bytes| [bytes / 10; 10]);
         let flows = [seconds.concat(), seconds.concat()];

@@ -10,14 +10,22 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
-use super::job::{Job, groups};
+use super::{
+    progress::Progress,
+    run::{Job, Outcome, groups},
+};
 use crate::{cleanup, run};
 
 /// Guests that may end on one run, or before any.
@@ -26,84 +34,82 @@ const TRIES: u32 = 2;
 /// How often the results' directory is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// When a guest that finishes no run is taken for hanging. What counts is the longest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// Real time, whatever it does.
-    pub(super) least: Duration,
-    /// As many times the length of the run's traffic.
-    pub(super) per_traffic: u32,
-    /// As many times the slowest run of this series so far.
-    pub(super) per_slowest: u32,
-}
+/// How long a guest may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(5);
 
-impl Patience {
-    fn with(self, job: Option<&Job<'_>>, slowest: Duration) -> Duration {
-        let traffic = job.map_or(0, |job| job.scenario.seconds);
-        self.least
-            .max(Duration::from_secs(traffic) * self.per_traffic)
-            .max(slowest * self.per_slowest)
-    }
-}
-
-/// What guests do for a series.
-pub(super) trait Work<'a> {
-    /// The command of a guest that makes these runs. Below the number of guests at once, `seat` is
-    /// no other's while this one lives.
-    fn launch(&mut self, share: &[Job<'a>], seat: usize) -> Result<Command>;
-    /// Whether the guest on this seat has begun with its share.
-    fn has_begun(&self, seat: usize) -> bool;
-    /// Whether something became of a run.
-    fn is_over(&self, job: &Job<'a>) -> Result<bool>;
-    /// Takes that in.
-    fn hear(&mut self, job: &Job<'a>) -> Result<()>;
-    /// Takes in that a run cannot be made.
-    fn fail(&mut self, job: &Job<'a>, why: String) -> Result<()>;
+/// Where a guest sits.
+#[derive(Clone, Copy)]
+pub(super) struct Seat {
+    /// Below the number of guests at once, and no other's while this guest lives.
+    pub(super) place: usize,
+    /// The guest's own number.
+    pub(super) guest: usize,
 }
 
 /// A guest at work; ends when dropped.
 struct Guest<'a> {
     child: Child,
-    seat: usize,
+    place: usize,
+    /// Has its share in it until it has begun.
+    paper: PathBuf,
     /// What it has not finished.
     share: VecDeque<Job<'a>>,
     /// When it began, or finished a run.
     heard: Instant,
-    made: usize,
 }
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
-        // tests/vm/run ends QEMU however it ends. Both fail only where it has ended.
+        // tests/vm/run waits for its QEMU then; a SIGKILL QEMU sees only later, and lives beside its
+        // successor meanwhile. A guest that has ended is asked nothing: its number may be another's.
+        let (asked, pid) = (Instant::now(), Pid::from_raw(self.child.id() as i32));
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill(pid, Signal::SIGTERM);
+        }
+        while let Ok(None) = self.child.try_wait()
+            && asked.elapsed() < GRACE
+        {
+            thread::sleep(LOOK);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 /// Has the runs made by so many guests at once. However this ends, no guest is left.
+///
+/// `launch` gives the command of a guest that makes such a share of them, and the file with the share,
+/// which the guest removes when it begins. `patience` is how long a guest may work on a run,
+/// where the slowest so far took so long.
 pub(super) fn work<'a>(
     jobs: &[Job<'a>],
     at_once: usize,
-    patience: Patience,
-    work: &mut impl Work<'a>,
+    patience: impl Fn(Option<&Job<'a>>, Duration) -> Duration,
+    progress: &mut Progress<'a>,
+    mut launch: impl FnMut(&[Job<'a>], Seat) -> Result<(Command, PathBuf)>,
 ) -> Result<()> {
+    let store = progress.store;
     let mut queue: VecDeque<Vec<Job<'a>>> = groups(jobs).into();
     let mut guests: Vec<Guest<'a>> = Vec::new();
     let mut ended_on: HashMap<(&str, &str, u32), u32> = HashMap::new();
-    let (mut in_vain, mut slowest) = (0, Duration::ZERO);
+    let (mut started, mut in_vain, mut slowest) = (0, 0, Duration::ZERO);
     loop {
         while guests.len() < at_once
             && let Some(share) = share(&mut queue, at_once)
         {
-            let seat = (0..at_once).find(|seat| guests.iter().all(|guest| guest.seat != *seat));
-            let seat = seat.context("no seat for one more guest")?;
-            let child = start(&mut work.launch(&share, seat)?)?;
+            let free = |place: &usize| guests.iter().all(|guest| guest.place != *place);
+            let place = (0..at_once)
+                .find(free)
+                .context("no seat for one more guest")?;
+            let guest = started;
+            started += 1;
+            let (mut command, paper) = launch(&share, Seat { place, guest })?;
             guests.push(Guest {
-                child,
-                seat,
+                child: start(&mut command)?,
+                place,
+                paper,
                 share: share.into(),
                 heard: Instant::now(),
-                made: 0,
             });
         }
         if guests.is_empty() {
@@ -117,17 +123,17 @@ pub(super) fn work<'a>(
             // Before what it made is looked at: what it wrote last is seen.
             let ended = guest.child.try_wait();
             while let Some(job) = guest.share.front().copied()
-                && work.is_over(&job)?
+                && store.has_outcome(&job)
             {
                 guest.share.pop_front();
-                work.hear(&job)?;
-                (guest.made, in_vain) = (guest.made + 1, 0);
+                progress.hear(&job)?;
+                in_vain = 0;
                 slowest = slowest.max(guest.heard.elapsed());
                 guest.heard = Instant::now();
             }
             let silence = guest.heard.elapsed();
             let how = match ended {
-                Ok(None) if silence <= patience.with(guest.share.front(), slowest) => {
+                Ok(None) if silence <= patience(guest.share.front(), slowest) => {
                     guests.push(guest);
                     continue;
                 }
@@ -138,7 +144,7 @@ pub(super) fn work<'a>(
             let Some(job) = guest.share.front().copied() else {
                 continue;
             };
-            if !work.has_begun(guest.seat) {
+            if guest.paper.exists() {
                 in_vain += 1;
                 ensure!(
                     in_vain < TRIES,
@@ -154,10 +160,9 @@ pub(super) fn work<'a>(
                     note!("a guest ended ({how}) in {name:?}: the next one goes on");
                 } else {
                     guest.share.pop_front();
-                    work.fail(
-                        &job,
-                        format!("{tries} guests ended in it, this one so: {how}"),
-                    )?;
+                    let why = format!("{tries} guests ended in it, this one so: {how}");
+                    store.put_outcome(&job, &Outcome::Failed(why))?;
+                    progress.hear(&job)?;
                 }
             }
             let left: Vec<Job<'a>> = guest.share.drain(..).collect();
@@ -219,159 +224,127 @@ fn words(status: ExitStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::PathBuf};
+    use std::fs;
 
     use super::*;
-    use crate::{
-        scenario::Scenario,
-        series::{job::jobs, tests},
-    };
+    use crate::series::{run::jobs, store::Store, tests};
 
-    /// Guests that are shell scripts: `$1` is the directory of results, then the names of runs.
-    struct Scripts {
-        directory: PathBuf,
-        script: &'static str,
-        shares: Vec<(usize, Vec<String>)>,
-        heard: Vec<String>,
-        failed: Vec<String>,
+    /// What came of the scenario of the series' tests, eight runs of 20 s in four groups, in the hands
+    /// of guests that are shell scripts.
+    struct Made {
+        directory: tempfile::TempDir,
+        /// Place and length of each share.
+        shares: Vec<(usize, usize)>,
+        heard: usize,
+        result: Result<()>,
     }
 
-    fn name(job: &Job<'_>) -> String {
-        format!("{}-{}", job.cell.id, job.number)
-    }
-
-    impl<'a> Work<'a> for Scripts {
-        fn launch(&mut self, share: &[Job<'a>], seat: usize) -> Result<Command> {
-            let names: Vec<String> = share.iter().map(name).collect();
-            let _ = fs::remove_file(self.directory.join(format!("begun-{seat}")));
-            let mut command = Command::new("sh");
-            command
-                .args(["-euc", self.script, "sh"])
-                .arg(seat.to_string());
-            command.current_dir(&self.directory).args(&names);
-            self.shares.push((seat, names));
-            Ok(command)
+    impl Made {
+        /// `script` makes the run `$run`, after the guest has begun.
+        fn by(at_once: usize, script: &str) -> Self {
+            let begin = r#"rm "$0"; make() { echo no >"$run.absent"; }; for run; do "#;
+            Self::by_all_of(at_once, &format!("{begin}{script}; make; done"))
         }
 
-        fn has_begun(&self, seat: usize) -> bool {
-            self.directory.join(format!("begun-{seat}")).exists()
+        fn by_all_of(at_once: usize, script: &str) -> Self {
+            let directory = tempfile::tempdir().expect("a directory");
+            let scenario = tests::scenario(directory.path(), tests::TEXT);
+            for cell in &scenario.cells {
+                fs::create_dir_all(directory.path().join("t").join(&cell.id)).expect("made");
+            }
+            let store = Store::at(directory.path());
+            let mut progress = Progress::new(&store, 8, 0);
+            let mut shares = Vec::new();
+            let launch = |share: &[Job<'_>], Seat { place, guest }: Seat| {
+                shares.push((place, share.len()));
+                let paper = directory.path().join(format!("share-{guest}"));
+                fs::write(&paper, "")?;
+                let mut command = Command::new("sh");
+                command.current_dir(directory.path()).args(["-euc", script]);
+                command.arg(&paper);
+                command.args(
+                    share
+                        .iter()
+                        .map(|job| format!("t/{}/run-{}", job.cell.id, job.number)),
+                );
+                Ok((command, paper))
+            };
+            let patience = |_: Option<&Job<'_>>, _| Duration::from_secs(2);
+            let result = work(
+                &jobs(&scenario, 2, &[]),
+                at_once,
+                patience,
+                &mut progress,
+                launch,
+            );
+            let heard = progress.done;
+            Self {
+                directory,
+                shares,
+                heard,
+                result,
+            }
         }
 
-        fn is_over(&self, job: &Job<'a>) -> Result<bool> {
-            Ok(self.directory.join(name(job)).exists())
+        fn read(&self, name: &str) -> String {
+            fs::read_to_string(self.directory.path().join(name)).unwrap_or_default()
         }
-
-        fn hear(&mut self, job: &Job<'a>) -> Result<()> {
-            self.heard.push(name(job));
-            Ok(())
-        }
-
-        fn fail(&mut self, job: &Job<'a>, why: String) -> Result<()> {
-            self.failed.push(format!("{}: {why}", name(job)));
-            Ok(())
-        }
-    }
-
-    /// What came of the scenario of the series' tests, eight runs of 20 s in four groups.
-    fn made(at_once: usize, script: &'static str) -> (Scripts, Result<()>) {
-        let directory = tempfile::tempdir().expect("a directory");
-        let scenario: Scenario = tests::scenario(directory.path(), tests::TEXT);
-        let mut scripts = Scripts {
-            directory: directory.path().to_owned(),
-            script,
-            shares: Vec::new(),
-            heard: Vec::new(),
-            failed: Vec::new(),
-        };
-        let patience = Patience {
-            least: Duration::from_secs(2),
-            per_traffic: 0,
-            per_slowest: 0,
-        };
-        let jobs = jobs(&scenario, 2, &[]);
-        let result = work(&jobs, at_once, patience, &mut scripts);
-        (scripts, result)
-    }
-
-    fn all(scripts: &Scripts) -> BTreeSet<&String> {
-        scripts.heard.iter().collect()
     }
 
     #[test]
     fn work_makes_each_run_once_and_points_stay_together() {
-        let (scripts, result) = made(2, r#": >begun-$1; shift; for run; do : >"$run"; done"#);
-        result.expect("made");
-        assert_eq!((scripts.heard.len(), all(&scripts).len()), (8, 8));
-        for (seat, share) in &scripts.shares {
-            assert!(*seat < 2 && share.len().is_multiple_of(2), "{share:?}");
+        let made = Made::by(2, ":");
+        made.result.expect("made");
+        assert_eq!(made.heard, 8);
+        for (place, runs) in &made.shares {
+            assert!(*place < 2 && runs.is_multiple_of(2), "{runs}");
         }
-        assert!(scripts.shares.len() > 2, "shares get smaller");
+        assert!(made.shares.len() > 2, "shares get smaller");
     }
 
     #[test]
     fn work_replaces_a_guest_that_dies_and_repeats_nothing() {
-        let script = r#": >begun-$1; shift; for run; do
-            case $run in *pfifo-5-0) [ -e dead ] || { : >dead; exit 3; } ;; esac; : >"$run"; done"#;
-        let (scripts, result) = made(1, script);
-        result.expect("made");
-        assert_eq!((scripts.heard.len(), all(&scripts).len()), (8, 8));
-        assert_eq!((scripts.shares.len(), scripts.failed.len()), (2, 0));
+        let script = r#"echo "$run" >>log
+            case $run in *pfifo-5/run-0) [ -e dead ] || { : >dead; exit 3; } ;; esac"#;
+        let made = Made::by(1, script);
+        // The run in which it died was begun twice.
+        assert_eq!((made.heard, made.read("log").lines().count()), (8, 9));
+        assert_eq!(made.shares.len(), 2);
+        made.result.expect("made");
     }
 
     #[test]
     fn work_passes_over_a_run_on_which_two_guests_end() {
-        let script = r#": >begun-$1; shift; for run; do
-            case $run in owd=5_pfifo-5-0) kill -9 $$ ;; esac; : >"$run"; done"#;
-        let (scripts, result) = made(1, script);
-        result.expect("the rest");
-        assert_eq!(scripts.heard.len(), 7);
+        let made = Made::by(1, "case $run in */owd=5_pfifo-5/run-0) kill -9 $$ ;; esac");
         assert!(
-            scripts.failed[0].contains("signal 9"),
-            "{:?}",
-            scripts.failed
+            made.read("t/owd=5_pfifo-5/run-0.failed")
+                .contains("signal 9")
         );
+        assert_eq!(made.heard, 8);
+        made.result.expect("the rest");
     }
 
     #[test]
-    fn work_ends_a_guest_that_hangs() {
-        let script = r#": >begun-$1; shift; for run; do
-            case $run in owd=40_pfifo-5-1) trap "" TERM; sleep 60 ;; esac; : >"$run"; done"#;
-        let began = Instant::now();
-        let (scripts, result) = made(2, script);
-        result.expect("the rest");
-        assert_eq!(scripts.heard.len(), 7);
+    fn work_asks_a_guest_that_hangs_to_end_and_then_ends_it() {
+        // The first one does not listen, the second one has something to put away.
+        let script = r#"case $run in */owd=40_pfifo-5/run-1)
+            if [ -e deaf ]; then trap ': >tidy; exit 1' TERM; else : >deaf; trap '' TERM; fi
+            while :; do sleep 0.1; done ;; esac"#;
+        let made = Made::by(2, script);
         assert!(
-            scripts.failed[0].contains("no run finished"),
-            "{:?}",
-            scripts.failed
+            made.read("t/owd=40_pfifo-5/run-1.failed")
+                .contains("no run finished")
         );
-        assert!(
-            began.elapsed() < Duration::from_secs(50),
-            "it was waited for"
-        );
+        assert!(made.directory.path().join("tidy").exists());
+        assert_eq!(made.heard, 8);
+        made.result.expect("the rest");
     }
 
     #[test]
     fn work_ends_where_no_guest_can_begin() {
-        let (scripts, result) = made(1, "exit 125");
-        let error = result.expect_err("no guest").to_string();
+        let made = Made::by_all_of(1, "exit 125");
+        let error = made.result.expect_err("no guest").to_string();
         assert!(error.contains("before they could begin"), "{error}");
-        assert_eq!((scripts.shares.len(), scripts.heard.len()), (2, 0));
-    }
-
-    #[test]
-    fn patience_follows_the_traffic_and_the_slowest_run() {
-        let patience = Patience {
-            least: Duration::from_secs(10),
-            per_traffic: 2,
-            per_slowest: 3,
-        };
-        let directory = tempfile::tempdir().expect("a directory");
-        let scenario = tests::scenario(directory.path(), tests::TEXT);
-        let job = jobs(&scenario, 1, &[])[0];
-        for (job, slowest, limit) in [(None, 0, 10), (Some(&job), 0, 40), (Some(&job), 20, 60)] {
-            let found = patience.with(job, Duration::from_secs(slowest));
-            assert_eq!(found, Duration::from_secs(limit));
-        }
+        assert_eq!((made.shares.len(), made.heard), (2, 0));
     }
 }

@@ -5,18 +5,16 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{job::Job, run::Run};
+use super::run::{Job, Run};
 use crate::{
     bound::{
-        self, Bound, Departure, FalseDrops, Fate, Link,
+        self, Bound, Fate, Link,
         stall::{self, Stall},
     },
     columns::Columns,
     records::{self, Seen},
     scenario::cell::{Bottleneck, Control, Point},
-    slip,
-    sys::SECOND,
-    topology,
+    slip, topology,
     traffic::{Model, Schedule, media},
 };
 
@@ -50,13 +48,24 @@ impl Judge {
             let picture = media::judge(&parameters, seconds, run.seed, &on_time, discard);
             run.measures.picture = Some(picture.context("decoding what arrived")?);
         }
-        let Some(way) = Way::of(point, run) else {
+        let Some(link) = link(point, run) else {
             return Ok(());
         };
-        let discard = (scenario.discard_first * SECOND as f64).round() as u64;
-        let (judged, places) = judged(&way.shorter(schedule), discard);
-        let bound = self.known.entry(key(point, run, &way)?);
-        run.bound = Some(*bound.or_insert_with(|| way.bound(&judged)));
+        let stall = point.stall.map(|stall| Stall {
+            at: stall.at.ns(),
+            length: stall.length.ns(),
+        });
+        let discard = scenario.discard_ns();
+        let (judged, places) = judged(shorter(schedule, stall.is_some()), discard);
+        // What a bound depends on: the traffic and the link, not the queue and what it is told.
+        let (traffic, lifetime, seconds) = (&point.traffic, &point.lifetime, scenario.seconds);
+        let seed = run.seed;
+        let key = format!("{traffic:?} {lifetime:?} {seconds} {discard} {seed} {link:?} {stall:?}");
+        let bound = self.known.entry(key).or_insert_with(|| match stall {
+            Some(stall) => stall::bound(&judged, link, stall),
+            None => bound::on(&judged, link),
+        });
+        run.bound = Some(*bound);
         // A packet that the network lost was not given up.
         if point.loss_percent.0 == 0.0 {
             let fate = |&place: &usize| match seen.get(place) {
@@ -64,8 +73,14 @@ impl Judge {
                 Some(packet) if packet.arrived => Fate::Late,
                 _ => Fate::Dropped,
             };
-            let fates: Vec<Fate> = places.iter().map(fate).collect();
-            run.false_drops = Some(way.false_drops(&judged, &fates));
+            let mut fates: Vec<Fate> = places.iter().map(fate).collect();
+            let mut judged = judged;
+            if let Some(stall) = stall {
+                let (mapped, places) = stall::mapped(&judged, &link, stall);
+                fates = places.iter().map(|&place| fates[place]).collect();
+                judged = mapped;
+            }
+            run.false_drops = Some(bound::false_drops(&judged, &fates, &link));
         }
         Ok(())
     }
@@ -73,59 +88,16 @@ impl Judge {
 
 /// Another ffmpeg encodes the same pictures to other packets.
 fn are_of(seen: &[Seen], schedule: &Schedule) -> bool {
-    let of_schedule = schedule
-        .packets
-        .iter()
-        .map(|packet| (packet.at, packet.wire_bytes));
-    of_schedule.eq(seen
-        .iter()
-        .map(|packet| (packet.created, packet.wire_bytes)))
+    let sent = schedule.packets.iter().map(|p| (p.at, p.wire_bytes));
+    sent.eq(seen.iter().map(|p| (p.created, p.wire_bytes)))
 }
 
-/// What a run's packets had to pass.
-struct Way {
-    link: Link,
-    stall: Option<Stall>,
-}
-
-impl Way {
-    /// `None` where the rate that the media could have is not known.
-    fn of(point: &Point, run: &Run) -> Option<Self> {
-        Some(Self {
-            link: link(point, run)?,
-            stall: point.stall.map(|stall| Stall {
-                at: stall.at.ns(),
-                length: stall.length.ns(),
-            }),
-        })
+/// `schedule` with the bytes that its packets have on the line that can stall.
+fn shorter(mut schedule: Schedule, stalls: bool) -> Schedule {
+    for packet in schedule.packets.iter_mut().filter(|_| stalls) {
+        packet.wire_bytes = packet.wire_bytes.saturating_sub(slip::SHORTER);
     }
-
-    /// `schedule` with the bytes that its packets have there.
-    fn shorter(&self, mut schedule: Schedule) -> Schedule {
-        if self.stall.is_some() {
-            for packet in &mut schedule.packets {
-                packet.wire_bytes = packet.wire_bytes.saturating_sub(slip::SHORTER);
-            }
-        }
-        schedule
-    }
-
-    fn bound(&self, judged: &Schedule) -> Bound {
-        match self.stall {
-            Some(stall) => stall::bound(judged, self.link, stall),
-            None => bound::on(judged, self.link),
-        }
-    }
-
-    /// `fates[i]` is that of packet `i`.
-    fn false_drops(&self, judged: &Schedule, fates: &[Fate]) -> FalseDrops {
-        let Some(stall) = self.stall else {
-            return bound::false_drops(judged, fates, &self.link);
-        };
-        let (mapped, places) = stall::mapped(judged, &self.link, stall);
-        let fates: Vec<Fate> = places.iter().map(|&place| fates[place]).collect();
-        bound::false_drops(&mapped, &fates, &self.link)
-    }
+    schedule
 }
 
 /// The link of a run while it is up. Beside TCP, and where a congestion control sets the rate, nobody knows
@@ -141,36 +113,17 @@ fn link(point: &Point, run: &Run) -> Option<Link> {
     })
 }
 
-/// What a bound depends on: the traffic and the link, not the queue and what it is told.
-fn key(point: &Point, run: &Run, way: &Way) -> Result<String> {
-    let traffic = serde_json::to_string(&(&point.traffic, &point.lifetime))?;
-    let Link { owd, burst, .. } = way.link;
-    let mut key = format!("{traffic} {} {} {owd}", run.seed, run.rate);
-    if way.link.departure == Departure::Bucket {
-        key += &format!(" bucket {burst}");
-    }
-    if let Some(Stall { at, length }) = way.stall {
-        key += &format!(" stall {at} {length}");
-    }
-    Ok(key)
-}
-
 /// The packets of ADUs that begin after the part of a run that is discarded, and their
 /// places in `schedule`. What came before only takes from them, so their bound is one;
 /// and a few of the first may count as false drops though what came before was in the way.
-fn judged(schedule: &Schedule, discard: u64) -> (Schedule, Vec<usize>) {
+fn judged(schedule: Schedule, discard: u64) -> (Schedule, Vec<usize>) {
     let mut begins = BTreeMap::new();
     for packet in &schedule.packets {
         begins.entry(packet.adu).or_insert(packet.at);
     }
     let counts = |adu: u32| begins.get(&adu).is_some_and(|&at| at >= discard);
-    let (places, packets) = schedule
-        .packets
-        .iter()
-        .copied()
-        .enumerate()
-        .filter(|(_, packet)| counts(packet.adu))
-        .unzip();
+    let all = schedule.packets.into_iter().enumerate();
+    let (places, packets) = all.filter(|(_, packet)| counts(packet.adu)).unzip();
     let duration = schedule.duration;
     (Schedule { packets, duration }, places)
 }
@@ -181,8 +134,8 @@ mod tests {
     use crate::traffic::{Class, Packet};
 
     #[test]
-    fn an_adu_is_judged_as_a_whole_or_not_at_all() {
-        let packet = |at, adu| Packet {
+    fn judged_adu_is_whole_or_left_out() {
+        let packet = |(at, adu)| Packet {
             at,
             lifetime: 100,
             class: Class::Video,
@@ -193,21 +146,14 @@ mod tests {
             wire_bytes: 100,
         };
         let schedule = Schedule {
-            packets: vec![
-                packet(0, 0),
-                packet(9, 1),
-                packet(10, 2),
-                packet(11, 1),
-                packet(12, 2),
-            ],
+            packets: [(0, 0), (9, 1), (10, 2), (11, 1), (12, 2)]
+                .map(packet)
+                .into(),
             duration: 20,
         };
-        let (left, places) = judged(&schedule, 10);
-        assert_eq!(
-            left.packets.iter().map(|p| p.adu).collect::<Vec<_>>(),
-            [2, 2]
-        );
+        let (left, places) = judged(schedule.clone(), 10);
+        assert!(left.packets.iter().all(|packet| packet.adu == 2));
         assert_eq!(places, [2, 4]);
-        assert_eq!(judged(&schedule, 0), (schedule, vec![0, 1, 2, 3, 4]));
+        assert_eq!(judged(schedule.clone(), 0), (schedule, vec![0, 1, 2, 3, 4]));
     }
 }

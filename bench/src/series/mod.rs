@@ -7,7 +7,6 @@
 mod bench;
 mod controlled;
 mod guests;
-mod job;
 mod judge;
 mod options;
 mod passage;
@@ -27,9 +26,9 @@ use anyhow::{Context as _, Result, ensure};
 pub use self::options::Options;
 use self::{
     bench::{Bench, make_with},
-    job::{Job, jobs},
     progress::Progress,
-    store::{Lock, Open},
+    run::{Job, jobs},
+    store::{Series, Store},
 };
 use crate::{provenance::Provenance, queue::Queue, say::count, scenario::Scenario};
 
@@ -47,7 +46,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     fs::create_dir_all(&options.out)
         .with_context(|| format!("creating the results' directory {}", options.out.display()))?;
-    let _lock = Lock::take(&options.out)?;
+    let _lock = store::lock(&options.out)?;
     let provenance = if options.vm {
         Provenance::of_guests(vm::release(&options.kernel)?)
     } else {
@@ -65,11 +64,28 @@ pub fn run(options: &Options) -> Result<()> {
         let model = job.cell.point.model()?;
         model.prepare(job.scenario.seconds, job.seed())?;
     }
-    let open = Open::new(options, &scenarios, &provenance)?;
-    let made = make(options, &open, &jobs);
+    let mut store = Store::at(&options.out);
+    for scenario in &scenarios {
+        let series = Series::new(provenance.clone(), options.repetitions(scenario))?;
+        store.open(scenario, series, options.if_changed)?;
+    }
+    let made = go_on(&store, &jobs, |left, progress| {
+        if options.vm {
+            return vm::run(options, left, progress);
+        }
+        let mut bench = Bench::default();
+        make_with(
+            left,
+            |job| bench.run(job),
+            |job, outcome| {
+                store.put_outcome(job, &outcome)?;
+                progress.hear(job)
+            },
+        )
+    });
     // What is there is worth a result, whatever came of the rest.
-    for (store, scenario, series) in open.0.values() {
-        say!("{}", result::write(store, scenario, series)?.display());
+    for (scenario, series) in &store.open {
+        say!("{}", result::write(&store, scenario, series)?.display());
     }
     made
 }
@@ -105,12 +121,11 @@ fn all_jobs<'a>(scenarios: &'a [Scenario], options: &Options) -> Result<Vec<Job<
 fn list(scenarios: &[Scenario], options: &Options) {
     for scenario in scenarios {
         let repetitions = options.repetitions(scenario);
-        let first: Vec<Job<'_>> = jobs(scenario, 1, &options.only);
+        let first = jobs(scenario, 1, &options.only);
+        let (cells, runs) = (count(first.len(), "cell"), count(repetitions, "run"));
         say!(
-            "{}: {} x {} of {} s",
+            "{}: {cells} x {runs} of {} s",
             scenario.name,
-            count(first.len(), "cell"),
-            count(repetitions, "run"),
             scenario.seconds
         );
         for job in first {
@@ -119,29 +134,14 @@ fn list(scenarios: &[Scenario], options: &Options) {
     }
 }
 
-/// Makes all runs that are not there, and says how it goes.
-fn make(options: &Options, open: &Open<'_>, jobs: &[Job<'_>]) -> Result<()> {
-    go_on(open, jobs, |left, progress| {
-        if options.vm {
-            return vm::run(options, open, left, progress);
-        }
-        let mut bench = Bench::default();
-        make_with(&mut bench, left, |job, outcome| {
-            open.store(job)?.put_outcome(job, &outcome)?;
-            progress.hear(job)
-        })
-    })
-}
-
 /// Hears what an earlier start made and did not judge, and has the rest made.
 fn go_on<'a>(
-    open: &'a Open<'a>,
+    store: &'a Store<'a>,
     jobs: &[Job<'a>],
     make: impl FnOnce(&[Job<'a>], &mut Progress<'a>) -> Result<()>,
 ) -> Result<()> {
     let (mut made, mut left) = (Vec::new(), Vec::new());
     for &job in jobs {
-        let store = open.store(&job)?;
         store.forget(&job);
         match store.run(&job)? {
             Some(_) => {}
@@ -154,7 +154,7 @@ fn go_on<'a>(
         return Ok(());
     }
     let before = jobs.len() - made.len() - left.len();
-    let mut progress = Progress::new(open, jobs.len(), before);
+    let mut progress = Progress::new(store, jobs.len(), before);
     for job in &made {
         progress.hear(job)?;
     }

@@ -1,15 +1,19 @@
-//! What went over a path in one run.
+//! What went over a path in one run, and what a queue is told of the path before.
+
+use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result};
 
 use crate::{
     measure::{QueueCounters, Tfrc},
-    queue::Installed,
+    queue::{Installed, Told},
+    scenario::cell::{Bottleneck, Point},
     srt,
     traffic::{receiver::Arrival, sender::Sent},
 };
 
 /// What went over a path.
+#[derive(Default)]
 pub(super) struct Passage {
     pub(super) sent: Sent,
     pub(super) arrivals: Vec<Arrival>,
@@ -26,6 +30,19 @@ pub(super) struct Passage {
     pub(super) tail_drops: Option<u64>,
     /// Bytes on the wire of the competing TCP flows; absent without any.
     pub(super) tcp_bytes: Option<u64>,
+}
+
+/// What a queue is told of a link of `rate` bit/s that is `owd` ns long: both as wrong as the point
+/// says. At the sender the link pushes back at its true rate, and the sessions' rate is wrong.
+pub(super) fn told<'a>(point: &Point, rate: u64, owd: u64, receivers: &'a [Ipv4Addr]) -> Told<'a> {
+    let (error, shapes) = (point.rate_error.0, point.bottleneck == Bottleneck::Sender);
+    let wrong = |receivers| (rate as f64 * (1.0 + error) / receivers as f64).round() as u64;
+    Told {
+        rate: if shapes { rate } else { wrong(1) },
+        session_rate: (shapes && error != 0.0).then(|| wrong(receivers.len())),
+        owd: (owd as f64 * (1.0 + point.rtt_error.0)).round() as u64,
+        receivers,
+    }
 }
 
 /// What bestby counted on `device`; `None` for a queue that is not bestby.

@@ -9,11 +9,10 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{
-    job::Job,
     judge::Judge,
     result,
-    run::{Outcome, Run},
-    store::Open,
+    run::{Job, Outcome, Run},
+    store::Store,
 };
 use crate::{measure::percent, say::count};
 
@@ -26,12 +25,12 @@ const WRITTEN_EVERY: Duration = Duration::from_secs(60);
 /// A series under way.
 #[derive(Debug)]
 pub(super) struct Progress<'a> {
-    open: &'a Open<'a>,
+    pub(super) store: &'a Store<'a>,
     judge: Judge,
     total: usize,
     /// Finished before this start.
     before: usize,
-    done: usize,
+    pub(super) done: usize,
     started: Instant,
     written: Instant,
     /// Scenario and queue.
@@ -42,9 +41,9 @@ pub(super) struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     /// Of a series of `total` runs, `before` of them finished already.
-    pub(super) fn new(open: &'a Open<'a>, total: usize, before: usize) -> Self {
+    pub(super) fn new(store: &'a Store<'a>, total: usize, before: usize) -> Self {
         Self {
-            open,
+            store,
             judge: Judge::default(),
             total,
             before,
@@ -62,7 +61,7 @@ impl<'a> Progress<'a> {
     /// # Errors
     /// The series ends.
     pub(super) fn hear(&mut self, job: &Job<'a>) -> Result<()> {
-        let store = self.open.store(job)?;
+        let store = self.store;
         let outcome = store.outcome(job)?.context("nothing became of a run")?;
         self.done += 1;
         let position = self.position(self.started.elapsed());
@@ -87,8 +86,10 @@ impl<'a> Progress<'a> {
             Outcome::Failed(why) => self.failed(&position, &name, &why)?,
         }
         if self.written.elapsed() > WRITTEN_EVERY {
-            let (store, scenario, series) = self.open.of(job)?;
-            result::write(store, scenario, series)?;
+            let mut open = store.open.iter().filter(|open| open.0.name == *scenario);
+            open.try_for_each(|(scenario, series)| {
+                result::write(store, scenario, series).map(drop)
+            })?;
             self.written = Instant::now();
         }
         Ok(())
@@ -174,8 +175,8 @@ mod tests {
 
     #[test]
     fn position_estimates_from_this_start_only() {
-        let open = Open::default();
-        let mut progress = Progress::new(&open, 100, 60);
+        let store = Store::default();
+        let mut progress = Progress::new(&store, 100, 60);
         assert_eq!(progress.position(Duration::ZERO), "[60/100]");
         progress.done = 10;
         // 10 runs in 100 s, 30 to go.

@@ -1,4 +1,4 @@
-//! `runs.parquet`: all runs of a scenario in one file, which is the result and the archive.
+//! `runs.parquet`: all runs of a scenario in one file, which is the result.
 //!
 //! A row is a run, a column a figure of it: the fields of [`Run`], those of its parts behind a
 //! dot (`bound.audio.adus`), a pair as `.offered` and `.on_time`. `cell`, `queue` and `axis.NAME`
@@ -11,8 +11,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::{
-    job::jobs,
-    run::{Outcome, Run},
+    run::{Outcome, Run, jobs},
     store::{Series, Store},
 };
 use crate::{
@@ -21,7 +20,7 @@ use crate::{
 };
 
 /// Writes what is there of a scenario's runs, and says where.
-pub(super) fn write(store: &Store, scenario: &Scenario, series: &Series) -> Result<PathBuf> {
+pub(super) fn write(store: &Store<'_>, scenario: &Scenario, series: &Series) -> Result<PathBuf> {
     let mut rows = Vec::new();
     let mut absent = BTreeMap::new();
     let all = jobs(scenario, series.repetitions, &[]);
@@ -52,7 +51,7 @@ pub(super) fn write(store: &Store, scenario: &Scenario, series: &Series) -> Resu
         columns: columns(rows),
         said: vec![("series".to_owned(), said.to_string())],
     };
-    let file = store.file("runs.parquet");
+    let file = store.root.join(&scenario.name).join("runs.parquet");
     table.write(&file)?;
     Ok(file)
 }
@@ -125,12 +124,8 @@ fn column(values: &[Option<Value>]) -> Column {
     } else if are(Value::is_number) {
         Column::Float(all(values, Value::as_f64))
     } else {
-        let text = |value: &Value| {
-            value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned)
-        };
-        Column::Text(all(values, |value| Some(text(value))))
+        let text = |value: &Value| Some(value.as_str()?.to_owned());
+        Column::Text(all(values, |value| text(value).or(Some(value.to_string()))))
     }
 }
 

@@ -1,4 +1,6 @@
-//! A run: what came of one queue, one place on the axes and one seed.
+//! The runs of a scenario, in the order in which they are made, and what becomes of one.
+
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +8,63 @@ use crate::{
     bound::{Bound, FalseDrops},
     columns::Columns,
     measure::Measures,
+    scenario::{Scenario, cell::Cell},
 };
+
+/// One run that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) cell: &'a Cell,
+    /// Repetition, from 0.
+    pub(super) number: u32,
+}
+
+impl Job<'_> {
+    /// Seed of its traffic.
+    pub(super) fn seed(&self) -> u64 {
+        self.scenario.seed + u64::from(self.number)
+    }
+}
+
+/// The runs that belong together: those of one point and repetition with all its queues, which are
+/// compared and so made on one path, one after the other.
+pub(super) fn groups<'a>(jobs: &[Job<'a>]) -> Vec<Vec<Job<'a>>> {
+    let mut groups: Vec<Vec<Job<'a>>> = Vec::new();
+    let mut known = HashMap::new();
+    for &job in jobs {
+        // A point has floating-point numbers, so its text stands for it.
+        let point = format!("{:?}", job.cell.point);
+        let key = (job.scenario.name.as_str(), job.number, point);
+        let at = *known.entry(key).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[at].push(job);
+    }
+    groups
+}
+
+/// `repetitions` runs of every cell whose id, or queue's name, contains one of the words `only`
+/// (all without words). Every cell gets its first run before any gets its second, so that an
+/// interrupted series compares all of them.
+pub(super) fn jobs<'a>(scenario: &'a Scenario, repetitions: u32, only: &[String]) -> Vec<Job<'a>> {
+    let wanted = |cell: &&Cell| {
+        let queue = cell.queue.name();
+        let mut words = only.iter().map(String::as_str);
+        only.is_empty() || words.any(|word| cell.id.contains(word) || queue.contains(word))
+    };
+    let cells: Vec<&Cell> = scenario.cells.iter().filter(wanted).collect();
+    let of_number = |number| {
+        let job = move |&cell| Job {
+            scenario,
+            cell,
+            number,
+        };
+        cells.iter().map(job)
+    };
+    (0..repetitions).flat_map(of_number).collect()
+}
 
 /// What a run found. A row of `runs.parquet`, and a file of its own until then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,7 +84,6 @@ pub(super) struct Run {
     pub(super) delay_is_real: bool,
     /// Time that the run took, s, by its own clock: with --vm in virtual time.
     pub(super) took_s: f64,
-    /// What came of it.
     #[serde(flatten)]
     pub(super) measures: Measures,
     /// What no schedule could beat, of the ADUs that were judged; absent where the link's rate

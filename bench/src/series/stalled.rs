@@ -13,12 +13,12 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 
 use super::{
-    job::Job,
-    passage::{Passage, counters},
+    passage::{Passage, counters, told},
+    run::Job,
 };
 use crate::{
     netns::Netns,
-    queue::{Installed, Told},
+    queue::Installed,
     scenario::cell::Stall,
     slip::Slip,
     sniff::Sniffer,
@@ -32,19 +32,12 @@ const FAR: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 2);
 pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) -> Result<Passage> {
     let (queue, point) = (&job.cell.queue, &job.cell.point);
     let owd = point.owd_ms.ns();
-    let told_owd = (owd as f64 * (1.0 + point.rtt_error.0)).round() as u64;
     let ns = Netns::new("st")?;
     let link = Slip::new(&ns, "10.80.0.1", &FAR.to_string())?;
-    let told = Told {
-        rate,
-        session_rate: (point.rate_error.0 != 0.0)
-            .then(|| (rate as f64 * (1.0 + point.rate_error.0)).round() as u64),
-        owd: told_owd,
-        receivers: &[FAR],
-    };
+    let told = told(point, rate, owd, &[FAR]);
     let installed = Installed::told(queue, &ns, link.name(), &told)
         .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
-    let sender = Sender::new(&ns, SocketAddrV4::new(FAR, 5004), queue.marking(told_owd))?;
+    let sender = Sender::new(&ns, SocketAddrV4::new(FAR, 5004), queue.marking(told.owd))?;
     let sniffer = Sniffer::new(&ns, link.name())?;
     let (stalled, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let start = sys::now() + 100 * MILLI;
@@ -86,10 +79,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         extra_delay: owd,
         owd,
         counters: counters(&installed, link.name())?,
-        srt: None,
-        tfrc: None,
-        tail_drops: None,
-        tcp_bytes: None,
+        ..Passage::default()
     })
 }
 
@@ -135,10 +125,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_left_while_the_line_stood_arrives_after_its_return() {
-        assert_eq!(arrival(99, 100, 200), 99);
-        assert_eq!(arrival(100, 100, 200), 200);
-        assert_eq!(arrival(199, 100, 200), 200);
-        assert_eq!(arrival(200, 100, 200), 200);
+    fn arrival_of_what_left_while_the_line_stood_is_at_its_return() {
+        let found = [99, 100, 199, 200].map(|left| arrival(left, 100, 200));
+        assert_eq!(found, [99, 200, 200, 200]);
     }
 }

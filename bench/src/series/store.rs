@@ -26,31 +26,22 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    job::Job,
-    options::{IfChanged, Options},
-    run::{Outcome, Run},
+    options::IfChanged,
+    run::{Job, Outcome, Run},
 };
 use crate::{bestby, columns::Columns, provenance::Provenance, scenario::Scenario};
 
 /// The right to write below a results' directory, until it is dropped or the process ends.
-#[derive(Debug)]
-pub(super) struct Lock {
-    _file: File,
-}
-
-impl Lock {
-    /// Takes it, or says that another lab has it.
-    pub(super) fn take(root: &Path) -> Result<Self> {
-        let file = File::create(root.join(".lock"))
-            .with_context(|| format!("writing into the results' directory {}", root.display()))?;
-        match file.try_lock() {
-            // A file system without locks: then it is the user who must take care.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => bail!(
-                "another bestby-lab works in {}: wait for its end, or give another --out",
-                root.display()
-            ),
-        }
+pub(super) fn lock(root: &Path) -> Result<File> {
+    let file = File::create(root.join(".lock"))
+        .with_context(|| format!("writing into the results' directory {}", root.display()))?;
+    match file.try_lock() {
+        // A file system without locks: then it is the user who must take care.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another bestby-lab works in {}: wait for its end, or give another --out",
+            root.display()
+        ),
     }
 }
 
@@ -73,15 +64,14 @@ impl Series {
             let metadata =
                 fs::metadata(&path).with_context(|| format!("looking at {}", path.display()))?;
             let time = metadata.modified()?.duration_since(UNIX_EPOCH)?;
-            Ok((
-                name.to_owned(),
-                format!("{} bytes of {time:?}", metadata.len()),
-            ))
+            let stamp = format!("{} bytes of {time:?}", metadata.len());
+            Ok((name.to_owned(), stamp))
         };
         let programs = bestby::programs()?.into_iter().map(stamp);
+        let programs = programs.collect::<Result<_>>()?;
         Ok(Self {
             provenance,
-            programs: programs.collect::<Result<_>>()?,
+            programs,
             repetitions,
         })
     }
@@ -104,79 +94,78 @@ impl Series {
     }
 }
 
-/// The results of one scenario below the results' directory.
-#[derive(Clone, Debug)]
-pub(super) struct Store {
-    directory: PathBuf,
+/// The results below a directory.
+#[derive(Debug, Default)]
+pub(super) struct Store<'a> {
+    pub(super) root: PathBuf,
+    /// What is open for more runs.
+    pub(super) open: Vec<(&'a Scenario, Series)>,
 }
 
-impl Store {
-    /// What is below `root` of `scenario`, whatever that is.
-    pub(super) fn at(root: &Path, scenario: &Scenario) -> Self {
+impl<'a> Store<'a> {
+    /// What is below `root`, whatever that is.
+    pub(super) fn at(root: &Path) -> Self {
         Self {
-            directory: root.join(&scenario.name),
+            root: root.to_owned(),
+            open: Vec::new(),
         }
     }
 
-    /// Opens `root/SCENARIO` for more runs; with them go those of earlier starts.
+    /// Opens `root/SCENARIO` for more runs; with them go those of earlier starts. However this
+    /// ends, the directory is a series as a whole, or not there.
     pub(super) fn open(
-        root: &Path,
-        scenario: &Scenario,
+        &mut self,
+        scenario: &'a Scenario,
         mut series: Series,
         if_changed: IfChanged,
-    ) -> Result<(Self, Series)> {
-        let store = Self::at(root, scenario);
-        let directory = &store.directory;
-        let (file, copy) = (
-            directory.join("series.json"),
-            directory.join("scenario.toml"),
-        );
+    ) -> Result<()> {
+        let directory = self.root.join(&scenario.name);
+        // What is made or removed has this name, until it is whole or gone.
+        let hidden = self.root.join(format!(".unfinished-{}", scenario.name));
+        remove(&hidden)?;
+        let file = directory.join("series.json");
         if let Some(old) = get::<Series>(&file)? {
-            let text = fs::read_to_string(&copy).unwrap_or_default();
-            let difference = if text == scenario.text {
-                old.difference(&series)
-            } else {
-                Some("the scenario's file has changed".to_owned())
+            let text = fs::read_to_string(directory.join("scenario.toml")).unwrap_or_default();
+            let difference = match text == scenario.text {
+                true => old.difference(&series),
+                false => Some("the scenario's file has changed".to_owned()),
             };
-            match (difference, if_changed) {
-                (None, _) => {
-                    let new = std::mem::replace(&mut series.provenance, old.provenance);
-                    series.provenance.add(&new.commands);
-                    series.repetitions = series.repetitions.max(old.repetitions);
-                }
-                (Some(what), IfChanged::Refuse) => bail!(
+            let Some(what) = difference else {
+                let new = std::mem::replace(&mut series.provenance, old.provenance);
+                series.provenance.add(&new.commands);
+                series.repetitions = series.repetitions.max(old.repetitions);
+                put(&file, &series)?;
+                self.open.push((scenario, series));
+                return Ok(());
+            };
+            if if_changed == IfChanged::Refuse {
+                bail!(
                     "{} holds runs of another series: {what}. They are not mixed: give another \
                      --out, or --if-changed anew to remove them",
                     directory.display()
-                ),
-                (Some(what), IfChanged::Anew) => {
-                    note!("{}: {what}: its runs are removed", directory.display());
-                    fs::remove_dir_all(directory)
-                        .with_context(|| format!("removing {}", directory.display()))?;
-                }
+                );
             }
-        } else if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
+            note!("{}: {what}: its runs are removed", directory.display());
+            rename(&directory, &hidden)?;
+            remove(&hidden)?;
+        } else if fs::read_dir(&directory).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!(
                 "{} is not empty and not a series of the lab: give another --out",
                 directory.display()
             );
         }
-        fs::create_dir_all(directory)
-            .with_context(|| format!("creating {}", directory.display()))?;
-        replace(&copy, scenario.text.as_bytes())?;
-        // Last: without it the directory is not a series yet.
-        put(&file, &series)?;
-        Ok((store, series))
-    }
-
-    /// A file in the scenario's directory.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        fs::create_dir_all(&hidden).with_context(|| format!("creating {}", hidden.display()))?;
+        replace(&hidden.join("scenario.toml"), scenario.text.as_bytes())?;
+        put(&hidden.join("series.json"), &series)?;
+        rename(&hidden, &directory)?;
+        self.open.push((scenario, series));
+        Ok(())
     }
 
     fn of(&self, job: &Job<'_>, ending: &str) -> PathBuf {
         let name = format!("run-{}.{ending}", job.number);
-        self.directory.join(&job.cell.id).join(name)
+        let scenario = self.root.join(&job.scenario.name);
+        scenario.join(&job.cell.id).join(name)
     }
 
     /// The run, if it is made and judged.
@@ -241,32 +230,16 @@ impl Store {
     }
 }
 
-/// The results that are open for this series, by scenario.
-#[derive(Debug, Default)]
-pub(super) struct Open<'a>(pub(super) BTreeMap<&'a str, (Store, &'a Scenario, Series)>);
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).with_context(|| format!("renaming {} to {}", from.display(), to.display()))
+}
 
-impl<'a> Open<'a> {
-    pub(super) fn new(
-        options: &Options,
-        scenarios: &'a [Scenario],
-        made: &Provenance,
-    ) -> Result<Self> {
-        let mut open = Self::default();
-        for scenario in scenarios {
-            let series = Series::new(made.clone(), options.repetitions(scenario))?;
-            let (store, series) = Store::open(&options.out, scenario, series, options.if_changed)?;
-            open.0.insert(&scenario.name, (store, scenario, series));
+fn remove(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", directory.display()))
         }
-        Ok(open)
-    }
-
-    pub(super) fn of(&self, job: &Job<'_>) -> Result<&(Store, &'a Scenario, Series)> {
-        let found = self.0.get(job.scenario.name.as_str());
-        found.context("a job of no scenario")
-    }
-
-    pub(super) fn store(&self, job: &Job<'_>) -> Result<&Store> {
-        Ok(&self.of(job)?.0)
+        _ => Ok(()),
     }
 }
 

@@ -6,10 +6,8 @@ use std::{
 use anyhow::anyhow;
 
 use super::{
-    bench::Runner,
     options::IfChanged,
     run::{Outcome, Run},
-    store::{Series, Store},
     *,
 };
 use crate::{
@@ -40,7 +38,7 @@ struct Fake {
     fails: bool,
 }
 
-impl Runner for Fake {
+impl Fake {
     fn run(&mut self, job: &Job<'_>) -> Result<Outcome> {
         assert_ne!(Some(self.made.len()), self.dies_after, "killed");
         if self.absent == Some(job.cell.queue.name().as_str()) {
@@ -121,17 +119,21 @@ impl Place {
     fn series(&self, by: &Provenance, fake: &mut Fake) -> Result<(usize, serde_json::Value)> {
         let out = self.directory.path().join("out");
         let made = Series::new(by.clone(), self.scenario.repetitions)?;
-        let opened = Store::open(&out, &self.scenario, made, self.if_changed)?;
-        let (store, series) = opened;
-        let open = Open([("t", (store.clone(), &self.scenario, series.clone()))].into());
+        let mut store = Store::at(&out);
+        store.open(&self.scenario, made, self.if_changed)?;
         let jobs = jobs(&self.scenario, self.scenario.repetitions, &[]);
-        let result = go_on(&open, &jobs, |left, progress| {
-            make_with(fake, left, |job, outcome| {
-                open.store(job)?.put_outcome(job, &outcome)?;
-                progress.hear(job)
-            })
+        let result = go_on(&store, &jobs, |left, progress| {
+            make_with(
+                left,
+                |job| fake.run(job),
+                |job, outcome| {
+                    store.put_outcome(job, &outcome)?;
+                    progress.hear(job)
+                },
+            )
         });
-        let table = Columns::read(&result::write(&store, &self.scenario, &series)?)?;
+        let (scenario, series) = &store.open[0];
+        let table = Columns::read(&result::write(&store, scenario, series)?)?;
         result?;
         let said = table.said("series").expect("said");
         let said = serde_json::from_str(said).expect("JSON");
@@ -229,6 +231,17 @@ fn series_of_something_else_is_refused_or_made_anew() {
 }
 
 #[test]
+fn series_whose_beginning_or_removal_was_interrupted_begins() {
+    let place = Place::new();
+    let hidden = place.file("../.unfinished-t");
+    fs::create_dir_all(hidden.join("owd=5_pfifo-5")).expect("made");
+    fs::write(hidden.join("scenario.toml"), TEXT).expect("written");
+    let (rows, _) = place.series(&here(), &mut Fake::default()).expect("made");
+    assert_eq!(rows, 8);
+    assert!(!hidden.exists() && !place.file("owd=5_pfifo-5/scenario.toml").exists());
+}
+
+#[test]
 fn directory_that_is_no_series_is_left_alone() {
     let mut place = Place::new();
     place.if_changed = IfChanged::Anew;
@@ -266,13 +279,13 @@ fn queue_that_is_absent_is_named_until_it_is_there() {
 }
 
 #[test]
-fn lock_one_results_directory_has_one_series_at_a_time() {
+fn lock_of_a_results_directory_is_one_lab_at_a_time() {
     let directory = tempfile::tempdir().expect("a directory");
-    let first = Lock::take(directory.path()).expect("free");
-    let error = Lock::take(directory.path()).expect_err("taken");
+    let first = store::lock(directory.path()).expect("free");
+    let error = store::lock(directory.path()).expect_err("taken");
     assert!(error.to_string().contains("another bestby-lab"), "{error}");
     drop(first);
-    Lock::take(directory.path()).expect("free again");
+    store::lock(directory.path()).expect("free again");
 }
 
 #[test]

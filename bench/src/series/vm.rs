@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::{
     sched::{CpuSet, sched_getaffinity},
     unistd::Pid,
@@ -19,12 +19,11 @@ use nix::{
 
 use super::{
     bench::{Bench, make_with},
-    guests::{self, Patience, Work},
-    job::{Job, groups},
+    guests::{self, Seat},
     options::Options,
     progress::Progress,
-    run::Outcome,
-    store::{self, Open, Store},
+    run::{Job, groups},
+    store::{self, Store},
 };
 use crate::{bestby, cleanup, run, scenario::Scenario};
 
@@ -35,130 +34,69 @@ const GUEST_SECONDS: u32 = 6 * 3600;
 /// needs for the code it translates.
 const GUEST_KIB: u64 = 2_560 * 1024;
 
-/// A run of 20 s takes about as long in real time, so these are far from any that works.
-const PATIENCE: Patience = Patience {
-    least: Duration::from_secs(20 * 60),
-    per_traffic: 60,
-    per_slowest: 5,
-};
+/// How long a guest may finish no run before it is taken for hanging. A run of 20 s takes about as
+/// long in real time, so these are far from any that works.
+fn patience(job: Option<&Job<'_>>, slowest: Duration) -> Duration {
+    let traffic = Duration::from_secs(job.map_or(0, |job| job.scenario.seconds));
+    let least = Duration::from_secs(20 * 60);
+    least.max(traffic * 60).max(slowest * 5)
+}
 
 /// `uname -r` of the kernel that `--kernel` names; fetches it, where it is not here.
 pub(super) fn release(kernel: &str) -> Result<String> {
-    let script = script()?.with_file_name("kernel");
-    run::output(Command::new(&script).arg(kernel))?;
-    let tree = script
-        .ancestors()
-        .nth(3)
-        .context("tests/vm/kernel stands in no source tree")?;
+    let tree = tree()?;
+    run::output(Command::new(tree.join("tests/vm/kernel")).arg(kernel))?;
     let file = tree.join("target/vm").join(kernel).join("release");
-    let release =
-        fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let release = fs::read_to_string(&file);
+    let release = release.with_context(|| format!("reading {}", file.display()))?;
     Ok(release.trim().to_owned())
 }
 
 /// Has runs made in guests.
 pub(super) fn run<'a>(
     options: &Options,
-    open: &'a Open<'a>,
     jobs: &[Job<'a>],
     progress: &mut Progress<'a>,
 ) -> Result<()> {
-    let script = script()?;
-    let tree = script
-        .ancestors()
-        .nth(3)
-        .context("tests/vm/run stands in no source tree")?;
-    let out = fs::canonicalize(&options.out)?;
+    let (tree, out) = (tree()?, fs::canonicalize(&options.out)?);
     ensure!(
-        out.starts_with(tree),
+        out.starts_with(&tree),
         "a guest can write below {} only, which {} is not: give another --out",
         tree.display(),
         out.display()
     );
-    let scenarios = open.0.values().map(|(_, scenario, _)| *scenario);
+    let papers = Papers::new(&out, progress.store.open.iter().map(|open| open.0))?;
     let processors = processors()?;
     let at_once = at_once(processors.len(), groups(jobs).len());
-    let mut work = Guests {
-        options,
-        open,
-        progress,
-        papers: Papers::new(&out, scenarios)?,
-        script,
-        out,
-        processors,
-    };
-    note!(
-        "{at_once} at once in virtual time, Linux {}",
-        options.kernel
-    );
-    guests::work(jobs, at_once, PATIENCE, &mut work)
-}
-
-struct Guests<'a, 'b> {
-    options: &'b Options,
-    open: &'a Open<'a>,
-    progress: &'b mut Progress<'a>,
-    papers: Papers,
-    script: PathBuf,
-    out: PathBuf,
-    processors: Vec<usize>,
-}
-
-impl Guests<'_, '_> {
-    fn share(&self, seat: usize) -> PathBuf {
-        self.papers.directory.join(format!("share-{seat}.json"))
-    }
-}
-
-impl<'a> Work<'a> for Guests<'a, '_> {
-    fn launch(&mut self, share: &[Job<'a>], seat: usize) -> Result<Command> {
-        let file = self.share(seat);
-        let names: Vec<Name> = share.iter().map(name).collect();
-        store::put(&file, &names)?;
-        let processor = self
-            .processors
-            .get(seat)
-            .context("more guests than processors")?;
+    let kernel = &options.kernel;
+    note!("{at_once} at once in virtual time, Linux {kernel}");
+    let launch = |share: &[Job<'a>], Seat { place, guest }: Seat| {
+        // A name of its own: the guest before it on this seat may not be gone yet.
+        let file = papers.directory.join(format!("share-{guest}.json"));
+        store::put(&file, &share.iter().map(name).collect::<Vec<Name>>())?;
+        let processor = processors.get(place);
+        let processor = processor.context("more guests than processors")?;
         // QEMU's threads take turns, at each of the guest's timers: on two processors that took
         // a third longer, for each had to be woken.
         let mut command = Command::new("taskset");
         command
             .args(["-c", &processor.to_string()])
-            .arg(&self.script)
-            .args(["--icount", "--kernel", &self.options.kernel])
+            .arg(tree.join("tests/vm/run"))
+            .args(["--icount", "--kernel", kernel])
             .args(["--timeout", &GUEST_SECONDS.to_string()])
-            .arg("--")
-            .args(["sh", "-c", IN_MEMORY])
-            .arg(&self.papers.directory)
+            .args(["--", "sh", "-c", IN_MEMORY])
+            .arg(&papers.directory)
             .args(["run", "--out"])
-            .arg(&self.out)
+            .arg(&out)
             .arg("--inner")
             .arg(&file)
-            .args(&self.papers.scenarios);
-        if let Some(runs) = self.options.runs {
+            .args(&papers.scenarios);
+        if let Some(runs) = options.runs {
             command.args(["--runs", &runs.to_string()]);
         }
-        Ok(command)
-    }
-
-    fn has_begun(&self, seat: usize) -> bool {
-        !self.share(seat).exists()
-    }
-
-    fn is_over(&self, job: &Job<'a>) -> Result<bool> {
-        Ok(self.open.store(job)?.has_outcome(job))
-    }
-
-    fn hear(&mut self, job: &Job<'a>) -> Result<()> {
-        self.progress.hear(job)
-    }
-
-    fn fail(&mut self, job: &Job<'a>, why: String) -> Result<()> {
-        self.open
-            .store(job)?
-            .put_outcome(job, &Outcome::Failed(why))?;
-        self.progress.hear(job)
-    }
+        Ok((command, file))
+    };
+    guests::work(jobs, at_once, patience, progress, launch)
 }
 
 /// Scenario, cell and repetition: names a run to both sides, which read the same scenarios.
@@ -177,9 +115,12 @@ pub(super) fn inside(options: &Options, jobs: &[Job<'_>], share: &Path) -> Resul
     let known: HashMap<Name, Job<'_>> = jobs.iter().map(|&job| (name(&job), job)).collect();
     let mine: Option<Vec<Job<'_>>> = names.iter().map(|name| known.get(name).copied()).collect();
     let mine = mine.context("a run was asked for that no scenario has")?;
-    make_with(&mut Bench::default(), &mine, |job, outcome| {
-        Store::at(&options.out, job.scenario).put_outcome(job, &outcome)
-    })
+    let (store, mut bench) = (Store::at(&options.out), Bench::default());
+    make_with(
+        &mine,
+        |job| bench.run(job),
+        |job, outcome| store.put_outcome(job, &outcome),
+    )
 }
 
 /// Numbers of the processors that this process may use.
@@ -192,20 +133,16 @@ fn processors() -> Result<Vec<usize>> {
 /// How many guests work at once on `groups` of runs: as many as there are processors for
 /// this process, and as the memory that is free now carries; at least one.
 fn at_once(processors: usize, groups: usize) -> usize {
-    let memory = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| available_kib(&text))
-        .map_or(1, |kib| {
-            usize::try_from(kib / GUEST_KIB).unwrap_or(usize::MAX)
-        });
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = available_kib(&meminfo).map_or(1, |kib| kib / GUEST_KIB);
+    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
     processors.min(memory).min(groups).max(1)
 }
 
 /// `MemAvailable` of /proc/meminfo.
 fn available_kib(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let mut lines = meminfo.lines();
+    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -234,12 +171,10 @@ impl Papers {
             .tempdir_in(out)
             .with_context(|| format!("making a directory in {}", out.display()))?
             .keep();
-        let guard = cleanup::on_exit({
-            let directory = directory.clone();
-            move || {
-                if let Err(error) = fs::remove_dir_all(&directory) {
-                    note!("cannot remove {}: {error}", directory.display());
-                }
+        let removed = directory.clone();
+        let guard = cleanup::on_exit(move || {
+            if let Err(error) = fs::remove_dir_all(&removed) {
+                note!("cannot remove {}: {error}", removed.display());
             }
         });
         let mut papers = Self {
@@ -262,21 +197,16 @@ impl Papers {
     }
 }
 
-/// `tests/vm/run` of the tree that this program, or the current directory, is in.
-fn script() -> Result<PathBuf> {
+/// The source tree that this program, or the current directory, is in.
+fn tree() -> Result<PathBuf> {
     let own = env::current_exe().context("where is this program?")?;
     let here = env::current_dir().context("the current directory")?;
-    for start in [own, here] {
-        for directory in start.ancestors() {
-            let script = directory.join("tests/vm/run");
-            if script.is_file() {
-                return Ok(fs::canonicalize(script)?);
-            }
-        }
-    }
-    bail!(
-        "--vm needs tests/vm/run of bestby's source tree: neither this program nor the current directory is in one"
-    )
+    let mut all = own.ancestors().chain(here.ancestors());
+    let tree = all.find(|directory| directory.join("tests/vm/run").is_file());
+    Ok(fs::canonicalize(tree.context(
+        "--vm needs tests/vm/run of bestby's source tree: neither this program nor the current \
+         directory is in one",
+    )?)?)
 }
 
 /// The lab in the guest, from the guest's own memory: a program on the share is read anew each
@@ -287,16 +217,32 @@ const IN_MEMORY: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::{run::jobs, tests};
 
     #[test]
     fn at_once_are_as_many_as_there_is_work_for() {
-        assert_eq!(at_once(4, 0), 1);
-        assert_eq!(at_once(4, 1), 1);
-        assert_eq!(at_once(1, 1000), 1);
+        for (processors, groups) in [(4, 0), (4, 1), (1, 1000)] {
+            assert_eq!(at_once(processors, groups), 1);
+        }
         assert!(!processors().expect("processors").is_empty());
         let text = "MemTotal: 9 kB\nMemAvailable:   20971520 kB\nMemFree: 1 kB\n";
         assert_eq!(available_kib(text), Some(20 << 20));
         assert_eq!(available_kib("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn patience_follows_the_traffic_and_the_slowest_run() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let scenario = tests::scenario(directory.path(), tests::TEXT);
+        let long = Scenario {
+            seconds: 30,
+            ..scenario.clone()
+        };
+        let [short, long] = [&scenario, &long].map(|scenario| jobs(scenario, 1, &[])[0]);
+        for (job, slowest, minutes) in [(&short, 0, 20), (&long, 0, 30), (&long, 7, 35)] {
+            let found = patience(Some(job), Duration::from_secs(slowest * 60));
+            assert_eq!(found, Duration::from_secs(minutes * 60));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Where the path is narrow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bottleneck {
     /// At the sender: the queue under test shapes to the link's rate.
@@ -24,7 +24,7 @@ pub enum Bottleneck {
 }
 
 /// What decides when packets leave the sending application's hands, and how fast.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Control {
     /// Nothing: the schedule's times, the link's rate.
@@ -39,8 +39,7 @@ pub enum Control {
 }
 
 /// What a link's rate is.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinkRate {
     /// So many bit/s, on bytes with the MAC header.
     Rate(Rate),
@@ -49,7 +48,7 @@ pub enum LinkRate {
 }
 
 /// A link that stands still for a while.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
     /// From this time of the run on, ms.
@@ -59,7 +58,7 @@ pub struct Stall {
 }
 
 /// One combination of the axes: everything about a run but the queue and the seed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Where the path is narrow.
     pub bottleneck: Bottleneck,
@@ -72,13 +71,10 @@ pub struct Point {
     /// Packets that the router's FIFO holds; absent where the sender is narrow.
     pub router_queue: Option<u32>,
     /// What controls the sender's rate.
-    #[serde(default)]
     pub control: Control,
     /// How `tfrc` comes back after an idle or data-limited time.
-    #[serde(default)]
     pub restart: Restart,
     /// TCP Reno flows that share the router's FIFO.
-    #[serde(default)]
     pub tcp: u32,
     /// Lifetimes that replace those of the traffic model.
     pub lifetime: Option<Lifetime>,
@@ -123,28 +119,19 @@ impl LinkRate {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// Stable and readable, also a directory's name: the swept axes, then the queue, e.g.
-    /// `load-1.5_owd-40_lifetime-200_bestby-qdisc-triage`. It does not change when
-    /// other values are added to an axis that sweeps already.
+    /// `owd=40_load=1.5_bestby-qdisc-triage`. It does not change when other values are added to an
+    /// axis that sweeps already.
     pub id: String,
     /// The combination of the axes.
     pub point: Point,
-    /// For each swept axis its name and this cell's value, in the file's order.
-    pub axes: Vec<Coordinate>,
+    /// For each swept axis its name and this cell's value as text without unit, in the file's order.
+    pub axes: Vec<(String, String)>,
     /// The queue.
     pub queue: crate::queue::Queue,
 }
 
-/// A cell's place on one swept axis.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Coordinate {
-    /// Name of the axis as in the scenario file (`load`, `owd`, `lifetime`, ...).
-    pub axis: String,
-    /// The value as text, without unit.
-    pub value: String,
-}
-
 /// A swept axis.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Swept {
     /// As in the scenario file: `rate`, `load`, `owd`, `loss`, `lifetime`, `rtt_error`,
     /// `rate_error`, `router_queue`, `stall`, or a parameter of the traffic model.
@@ -172,14 +159,5 @@ pub fn slug(text: &str) -> String {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.length, self.at)
-    }
-}
-
-impl fmt::Display for LinkRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rate(rate) => rate.fmt(f),
-            Self::Load(load) => load.fmt(f),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! From the axes of a file to its cells: all combinations, each with every queue.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
 };
 
@@ -9,9 +9,9 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{
-    cell::{Cell, Control, Coordinate, LinkRate, Point, Swept, slug},
+    cell::{Cell, Control, LinkRate, Point, Swept, slug},
     file::{Fault, File, fault},
-    value::{Error, FifoPackets, Percent, Sweep, TcpFlows, distinct},
+    value::{Error, Load, Percent, Sweep, distinct},
 };
 use crate::{
     queue::Queue,
@@ -23,123 +23,101 @@ use crate::{
 /// more are a mistake.
 const MOST_CELLS: u128 = 100_000;
 
-/// A combination under construction.
-type Draft = (Point, Vec<Coordinate>);
+/// A combination under construction, and its places on the axes that sweep.
+type Draft = (Point, Vec<(String, String)>);
 
 /// Gives a point the value of this place in the list.
 type Setter<'a> = Box<dyn Fn(&mut Point, usize) + 'a>;
 
-/// The values of one field, and where they go.
-struct Axis<'a> {
-    swept: Swept,
-    set: Setter<'a>,
-}
+/// The values of each field that is given, and where they go.
+#[derive(Default)]
+struct Axes<'a>(Vec<(Swept, Setter<'a>)>);
 
-impl<'a> Axis<'a> {
-    fn new<T: Clone + fmt::Display + 'a>(
+impl<'a> Axes<'a> {
+    fn add<T: Clone + fmt::Display + 'a>(
+        &mut self,
         axis: &str,
         unit: &str,
-        values: Vec<T>,
+        values: Option<&Sweep<T>>,
         set: impl Fn(&mut Point, T) + 'a,
-    ) -> Self {
-        Self {
-            swept: Swept {
+    ) {
+        if let Some(sweep) = values {
+            let swept = Swept {
                 axis: axis.into(),
                 unit: unit.into(),
-                values: values.iter().map(T::to_string).collect(),
-            },
-            set: Box::new(move |point, value| set(point, values[value].clone())),
+                values: sweep.values.iter().map(T::to_string).collect(),
+            };
+            let values = sweep.values.clone();
+            let set = Box::new(move |point: &mut Point, at: usize| set(point, values[at].clone()));
+            self.0.push((swept, set));
         }
     }
 
-    fn sweeps(&self) -> bool {
-        self.swept.values.len() > 1
+    fn sweeping(&self) -> impl Iterator<Item = &Swept> {
+        let all = self.0.iter().map(|axis| &axis.0);
+        all.filter(|swept| swept.values.len() > 1)
     }
 
-    /// Each combination so far with each value.
-    fn multiply(&self, all: &[Draft]) -> Vec<Draft> {
-        let with = |(point, coordinates): &Draft, value: usize| {
-            let (mut point, mut coordinates) = (point.clone(), coordinates.clone());
-            (self.set)(&mut point, value);
-            if self.sweeps() {
-                coordinates.push(Coordinate {
-                    axis: self.swept.axis.clone(),
-                    value: self.swept.values[value].clone(),
-                });
-            }
-            (point, coordinates)
-        };
-        let values = 0..self.swept.values.len();
-        all.iter()
-            .flat_map(|draft| values.clone().map(|value| with(draft, value)))
-            .collect()
+    /// All combinations, the first axis slowest.
+    fn multiply(&self, first: Point) -> Vec<Draft> {
+        let mut all = vec![(first, Vec::new())];
+        for (swept, set) in &self.0 {
+            let with = |(point, places): &Draft, at: usize| {
+                let (mut point, mut places) = (point.clone(), places.clone());
+                set(&mut point, at);
+                if swept.values.len() > 1 {
+                    places.push((swept.axis.clone(), swept.values[at].clone()));
+                }
+                (point, places)
+            };
+            let values = 0..swept.values.len();
+            let each = |draft| values.clone().map(move |at| with(draft, at));
+            all = all.iter().flat_map(each).collect();
+        }
+        all
     }
-}
-
-fn or<T: Clone>(sweep: &Option<Sweep<T>>, default: T) -> Vec<T> {
-    sweep
-        .as_ref()
-        .map_or_else(|| vec![default], |sweep| sweep.values.clone())
 }
 
 /// The axes of a file; the path's first, so that cells that share it stand together.
-fn axes(file: &File) -> Result<Vec<Axis<'_>>, Fault> {
-    let topology = file.topology.get_ref();
-    let mut axes = vec![
-        Axis::new("owd", "ms", topology.owd.values.clone(), |p, v| {
-            p.owd_ms = v
-        }),
-        Axis::new("loss", "%", or(&topology.loss, Percent(0.0)), |p, v| {
-            p.loss_percent = v;
-        }),
-    ];
-    if let Some(rates) = &topology.rate {
-        axes.push(Axis::new("rate", "bit/s", rates.values.clone(), |p, v| {
-            p.link = LinkRate::Rate(v);
-        }));
-    }
-    if let Some(loads) = &topology.load {
-        axes.push(Axis::new("load", "", loads.values.clone(), |p, v| {
-            p.link = LinkRate::Load(v);
-        }));
-    }
-    if file.router() {
-        let packets = or(&topology.router_queue, FifoPackets(50));
-        axes.push(Axis::new("router_queue", "packets", packets, |p, v| {
-            p.router_queue = Some(v.0 as u32);
-        }));
-        let flows = or(&topology.tcp, TcpFlows(0));
-        axes.push(Axis::new("tcp", "flows", flows, |p, v| p.tcp = v.0 as u32));
-    }
-    let restarts = or(&file.restart, Restart::default());
-    axes.push(Axis::new("restart", "", restarts, |p, v| p.restart = v));
-    if let Some(lifetimes) = &file.lifetime {
-        axes.push(Axis::new(
-            "lifetime",
-            "ms",
-            lifetimes.values.clone(),
-            |p, v| {
-                p.lifetime = Some(v);
-            },
-        ));
-    }
+fn axes(file: &File) -> Result<Axes<'_>, Fault> {
+    let (topology, told) = (file.topology.get_ref(), &file.told);
+    let mut axes = Axes::default();
+    axes.add("owd", "ms", Some(&topology.owd), |p, v| p.owd_ms = v);
+    axes.add("loss", "%", topology.loss.as_ref(), |p, v| {
+        p.loss_percent = v;
+    });
+    axes.add("rate", "bit/s", topology.rate.as_ref(), |p, v| {
+        p.link = LinkRate::Rate(v);
+    });
+    axes.add("load", "", topology.load.as_ref(), |p, v| {
+        p.link = LinkRate::Load(v);
+    });
+    let packets = topology.router_queue.as_ref();
+    axes.add("router_queue", "packets", packets, |p, v| {
+        p.router_queue = Some(v.0 as u32);
+    });
+    axes.add("tcp", "flows", topology.tcp.as_ref(), |p, v| {
+        p.tcp = v.0 as u32;
+    });
+    axes.add("restart", "", file.restart.as_ref(), |p, v| p.restart = v);
+    axes.add("lifetime", "ms", file.lifetime.as_ref(), |p, v| {
+        p.lifetime = Some(v);
+    });
     for (key, value) in file.traffic.get_ref() {
-        let name = key.get_ref();
+        let (name, at) = (key.get_ref(), key.span().start);
         let values = parameters(file, name, value)
-            .map_err(|message| fault(key.span().start, format!("[traffic] `{name}`: {message}")))?;
-        axes.push(Axis::new(name, "", values, |p, v| {
+            .map_err(|message| fault(at, format!("[traffic] `{name}`: {message}")))?;
+        axes.add(name, "", Some(&Sweep { values, at }), |p, v| {
             p.traffic.insert(name.clone(), v.0);
-        }));
+        });
     }
-    let errors = or(&file.told.rtt_error, Error(0.0));
-    axes.push(Axis::new("rtt_error", "", errors, |p, v| p.rtt_error = v));
-    let errors = or(&file.told.rate_error, Error(0.0));
-    axes.push(Axis::new("rate_error", "", errors, |p, v| p.rate_error = v));
-    if let Some(stalls) = &file.stall {
-        axes.push(Axis::new("stall", "ms", stalls.values.clone(), |p, v| {
-            p.stall = Some(v);
-        }));
-    }
+    axes.add("rtt_error", "", told.rtt_error.as_ref(), |p, v| {
+        p.rtt_error = v;
+    });
+    axes.add("rate_error", "", told.rate_error.as_ref(), |p, v| {
+        p.rate_error = v;
+    });
+    axes.add("stall", "ms", file.stall.as_ref(), |p, v| p.stall = Some(v));
     Ok(axes)
 }
 
@@ -158,14 +136,9 @@ impl fmt::Display for Parameter {
 
 /// The values of a model's parameter. One that is a list itself sweeps as a list of lists.
 fn parameters(file: &File, name: &str, value: &toml::Value) -> Result<Vec<Parameter>, String> {
-    let models = file
-        .traffic
-        .get_ref()
-        .iter()
-        .find(|(key, _)| key.get_ref() == "model");
-    let models = match models {
-        Some((_, toml::Value::Array(models))) => models.as_slice(),
-        Some((_, model)) => std::slice::from_ref(model),
+    let models = match file.traffic.get_ref().get("model") {
+        Some(toml::Value::Array(models)) => models.as_slice(),
+        Some(model) => std::slice::from_ref(model),
         None => &[],
     };
     let mut names = models.iter().filter_map(toml::Value::as_str);
@@ -193,12 +166,12 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
     let queues = file.queues.get_ref();
     check_count(&axes, queues.len())?;
     let topology = file.topology.get_ref();
-    let first = Point {
+    let all = axes.multiply(Point {
         bottleneck: topology.bottleneck,
-        link: LinkRate::Load(super::value::Load(1.0)),
+        link: LinkRate::Load(Load(1.0)),
         owd_ms: topology.owd.values[0],
         loss_percent: Percent(0.0),
-        router_queue: None,
+        router_queue: file.router().then_some(50),
         control: file.control,
         restart: Restart::default(),
         tcp: 0,
@@ -207,10 +180,7 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
         rtt_error: Error(0.0),
         rate_error: Error(0.0),
         stall: None,
-    };
-    let all = axes
-        .iter()
-        .fold(vec![(first, Vec::new())], |all, axis| axis.multiply(&all));
+    });
     check_traffic(file, &all)?;
 
     let mut cells: Vec<Cell> = Vec::new();
@@ -218,31 +188,28 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
     for (point, coordinates) in all {
         for queue in queues {
             let cell = cell(file, point.clone(), coordinates.clone(), queue);
-            match places.entry(cell.id.clone()) {
-                Entry::Vacant(place) => {
-                    place.insert(cells.len());
-                    cells.push(cell);
+            match places.get(&cell.id).map(|&place| &cells[place] == &cell) {
+                Some(true) => {}
+                Some(false) => {
+                    let message = format!(
+                        "two combinations have the same id `{}`: name their values so that \
+                         they differ in more than signs",
+                        cell.id
+                    );
+                    return Err(fault(file.title.span().start, message));
                 }
-                Entry::Occupied(place) if cells[*place.get()] == cell => {}
-                Entry::Occupied(place) => {
-                    return Err(fault(
-                        file.title.span().start,
-                        format!(
-                            "two combinations have the same id `{}`: name their values so that \
-                             they differ in more than signs",
-                            place.key()
-                        ),
-                    ));
+                None => {
+                    places.insert(cell.id.clone(), cells.len());
+                    cells.push(cell);
                 }
             }
         }
     }
-    let swept = axes.into_iter().filter(Axis::sweeps);
-    Ok((swept.map(|axis| axis.swept).collect(), cells))
+    Ok((axes.sweeping().cloned().collect(), cells))
 }
 
 /// A queue that is told nothing cannot be told anything wrong: one cell serves all values.
-fn cell(file: &File, mut point: Point, mut axes: Vec<Coordinate>, queue: &Queue) -> Cell {
+fn cell(file: &File, mut point: Point, mut axes: Vec<(String, String)>, queue: &Queue) -> Cell {
     for axis in ["rtt_error", "rate_error"] {
         if file.hears(queue, axis) {
             continue;
@@ -251,13 +218,12 @@ fn cell(file: &File, mut point: Point, mut axes: Vec<Coordinate>, queue: &Queue)
             "rtt_error" => point.rtt_error = Error(0.0),
             _ => point.rate_error = Error(0.0),
         }
-        for coordinate in axes.iter_mut().filter(|c| c.axis == axis) {
-            coordinate.value = Error(0.0).to_string();
+        for (_, value) in axes.iter_mut().filter(|place| place.0 == axis) {
+            *value = Error(0.0).to_string();
         }
     }
-    let places = axes
-        .iter()
-        .map(|c| format!("{}={}", c.axis, slug(&c.value)));
+    let place = |(axis, value): &(String, String)| format!("{axis}={}", slug(value));
+    let places = axes.iter().map(place);
     let id: Vec<String> = places.chain([slug(&queue.name())]).collect();
     Cell {
         id: id.join("_"),
@@ -268,28 +234,25 @@ fn cell(file: &File, mut point: Point, mut axes: Vec<Coordinate>, queue: &Queue)
 }
 
 /// Refuses more cells than a series can have, and says where they come from.
-fn check_count(axes: &[Axis<'_>], queues: usize) -> Result<(), Fault> {
-    let factors = || {
-        axes.iter()
-            .filter(|axis| axis.sweeps())
-            .map(|axis| &axis.swept)
-    };
-    let cells = factors().fold(queues as u128, |cells, axis| {
-        cells.saturating_mul(axis.values.len() as u128)
-    });
+fn check_count(axes: &Axes<'_>, queues: usize) -> Result<(), Fault> {
+    let factors = axes
+        .sweeping()
+        .map(|axis| (axis.axis.as_str(), axis.values.len()));
+    let factors: Vec<_> = factors.chain([("queues", queues)]).collect();
+    let product = |cells: u128, factor: &(&str, usize)| cells.saturating_mul(factor.1 as u128);
+    let cells = factors.iter().fold(1, product);
     if cells <= MOST_CELLS {
         return Ok(());
     }
-    let named = factors().map(|axis| format!("{} ({})", axis.axis, axis.values.len()));
-    let named: Vec<String> = named.chain([format!("queues ({queues})")]).collect();
-    Err(Fault {
-        at: None,
-        message: format!(
-            "{} make {cells} cells, and each takes a run at least; at most {MOST_CELLS} are \
-             allowed: shorten a list, or sweep fewer axes at once",
-            named.join(" × ")
-        ),
-    })
+    let named = factors
+        .iter()
+        .map(|(axis, values)| format!("{axis} ({values})"));
+    let named = named.collect::<Vec<_>>().join(" × ");
+    let message = format!(
+        "{named} make {cells} cells, and each takes a run at least; at most {MOST_CELLS} are \
+         allowed: shorten a list, or sweep fewer axes at once"
+    );
+    Err(Fault { at: None, message })
 }
 
 /// Checks the traffic of every combination, and whether the file's other fields fit to it.
@@ -303,10 +266,8 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
         }
         let model = model(&point.traffic).map_err(|message| {
             let (at, name) = culprit(file, &point.traffic, &message);
-            fault(
-                at,
-                format!("[traffic]{name}: {message}: see docs/traffic.md"),
-            )
+            let message = format!("[traffic]{name}: {message}: see docs/traffic.md");
+            fault(at, message)
         })?;
         let own = model.classes();
         classes = classes.zip(own).map(|(all, own)| &all | &own);
@@ -319,7 +280,7 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
         return Ok(());
     };
     for lifetime in &lifetimes.values {
-        if let Some(class) = lifetime.named().into_iter().find(|c| !sent.contains(c)) {
+        if let Some(class) = lifetime.named().find(|c| !sent.contains(c)) {
             let sent: Vec<&str> = sent.iter().map(|class: &Class| class.name()).collect();
             let message = format!(
                 "`lifetime`: `{lifetime}` names {0}, but this traffic has {1} only: leave {0} out",
@@ -349,13 +310,11 @@ fn culprit(file: &File, traffic: &BTreeMap<String, Value>, message: &str) -> (us
         others.remove(name);
         model(&others).err().as_deref() != Some(message)
     };
-    let given = || file.traffic.get_ref().iter();
-    let others = given().filter(|(key, _)| key.get_ref() != "model");
-    let model = given().filter(|(key, _)| key.get_ref() == "model");
-    let mut found = others.chain(model);
-    match found.find(|(key, _)| to_blame(key.get_ref())) {
+    let mut given: Vec<_> = file.traffic.get_ref().keys().collect();
+    given.sort_by_key(|key| key.get_ref() == "model");
+    match given.into_iter().find(|key| to_blame(key.get_ref())) {
         None => (file.traffic.span().start, String::new()),
-        Some((key, _)) => {
+        Some(key) => {
             let name = key.get_ref();
             let value = Parameter(traffic[name].clone());
             (key.span().start, format!(" `{name}` = {value}"))

@@ -3,11 +3,9 @@
 //! docs/lab.md has an example and all fields; `file` is what serde reads, `expand` makes its
 //! cells.
 //!
-//! Every field that may be a list sweeps when it is one: `owd`, `loss`, `rate`, `load`,
-//! `router_queue`, `tcp`, `restart`, `lifetime`, each parameter of the traffic model, `rtt_error`,
-//! `rate_error`, `stall`; results name them in this order. A list that is a parameter of the
-//! model itself (`ports` of `pcap`) is one value; lists of it sweep. All combinations are run,
-//! each with every queue.
+//! Every field that may be a list sweeps when it is one; results name them in the order of
+//! `expand`. A list that is a parameter of the model itself (`ports` of `pcap`) is one value;
+//! lists of it sweep. All combinations are run, each with every queue.
 //!
 //! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
 //! rate, and bestby's sessions are set to the wrong one (`bestby session set --rate`);
@@ -62,23 +60,17 @@ impl Scenario {
     pub fn load(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("reading the scenario {}", path.display()))?;
-        let name = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .context("a scenario's file needs a name")?;
-        Self::parse_file(path, name, &text)
+        Self::of_text(path, &text)
     }
 
-    /// The same of a file's text that stands elsewhere.
-    pub fn of_text(name: &str, text: &str) -> Result<Self> {
-        Self::parse_file(Path::new(&format!("{name}.toml")), name, text)
-    }
-
-    fn parse_file(path: &Path, name: &str, text: &str) -> Result<Self> {
+    /// The same of the text of such a file.
+    pub fn of_text(path: &Path, text: &str) -> Result<Self> {
+        let name = path.file_stem().and_then(|stem| stem.to_str());
+        let name = name.context("a scenario's file needs a name")?;
         // `.` and `..` are directories that are there, and a hidden one is not found again.
-        if name != cell::slug(name) || name.starts_with('.') || name.is_empty() {
-            let good = cell::slug(name);
-            let good = match good.trim_start_matches('.') {
+        let slug = cell::slug(name);
+        if name != slug || name.starts_with('.') || name.is_empty() {
+            let good = match slug.trim_start_matches('.') {
                 "" => "scenario",
                 good => good,
             };

@@ -2,9 +2,13 @@
 //! of them, which sweeps. Each type checks itself while it is read, so that an error
 //! carries the file's line.
 
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    ops::RangeInclusive,
+};
 
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned, de::Error as _};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use toml::{Spanned, Value};
 
 use crate::{
@@ -77,7 +81,7 @@ fn whole(value: &Value, what: &str, allowed: RangeInclusive<u64>) -> Result<u64,
 macro_rules! ranged {
     ($($(#[$doc:meta])* $name:ident($kind:ty): $read:ident, $what:literal, $allowed:expr;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize)]
         #[serde(try_from = "Value")]
         pub struct $name(pub $kind);
 
@@ -127,16 +131,11 @@ impl Millis {
     pub fn ns(self) -> u64 {
         (self.0 * MILLI as f64).round() as u64
     }
-
-    /// As a duration.
-    pub fn duration(self) -> Duration {
-        Duration::from_nanos(self.ns())
-    }
 }
 
 /// A link's rate in bit/s, 8 kbit/s to 10 Gbit/s: a number, or text with a unit
 /// (`"253kbit"`, `"1.5mbit"`, `"1gbit"`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Rate(pub u64);
 
@@ -186,20 +185,9 @@ impl fmt::Display for Rate {
 
 /// How long data is of use: one number of ms for all, or one for each class
 /// (`{ audio = 150, video = 1000 }`; a class left out keeps what its model says).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
-pub struct Lifetime(PerClass);
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PerClass {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    audio: Option<LifetimeMillis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    video: Option<LifetimeMillis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<LifetimeMillis>,
-}
+pub struct Lifetime(BTreeMap<Class, LifetimeMillis>);
 
 impl TryFrom<Value> for Lifetime {
     type Error = String;
@@ -209,46 +197,32 @@ impl TryFrom<Value> for Lifetime {
             let all = LifetimeMillis::try_from(value).map_err(|error| {
                 format!("{error}, nor a table {{ audio = ms, video = ms, data = ms }}")
             })?;
-            let [audio, video, data] = [Some(all); 3];
-            return Ok(Self(PerClass { audio, video, data }));
+            return Ok(Self(Class::ALL.map(|class| (class, all)).into()));
         }
-        let own = PerClass::deserialize(value).map_err(|error| error.message().to_owned())?;
-        let lifetime = Self(own);
-        if lifetime.each().all(|(_, own)| own.is_none()) {
-            return Err("a lifetime names at least one of audio, video, data".into());
+        let own = BTreeMap::deserialize(value).map_err(|error| error.message().to_owned())?;
+        match own.is_empty() {
+            true => Err("a lifetime names at least one of audio, video, data".into()),
+            false => Ok(Self(own)),
         }
-        Ok(lifetime)
     }
 }
 
 impl Lifetime {
-    fn each(&self) -> impl Iterator<Item = (Class, Option<LifetimeMillis>)> {
-        let PerClass { audio, video, data } = self.0;
-        Class::ALL.into_iter().zip([audio, video, data])
-    }
-
     /// Of all classes, if they live equally long.
     fn equal(&self) -> Option<LifetimeMillis> {
-        let all = self.0.audio?;
-        self.each().all(|(_, own)| own == Some(all)).then_some(all)
+        let all = *self.0.get(&Class::Audio)?;
+        (self.0.len() == 3 && self.0.values().all(|own| *own == all)).then_some(all)
     }
 
     /// The classes it names, unless all live equally long: then it names none in particular.
-    pub(super) fn named(&self) -> Vec<Class> {
-        let named = self.each().filter(|(_, own)| own.is_some());
-        match self.equal() {
-            Some(_) => Vec::new(),
-            None => named.map(|(class, _)| class).collect(),
-        }
+    pub(super) fn named(&self) -> impl Iterator<Item = Class> {
+        let all = self.equal().is_some();
+        self.0.keys().copied().filter(move |_| !all)
     }
 
     /// Gives the packets of `schedule` these lifetimes.
     pub fn apply(&self, schedule: &mut Schedule) {
-        let own: Vec<Option<u64>> = self
-            .each()
-            .map(|(_, own)| own.map(|own| Millis(own.0).ns()))
-            .collect();
-        schedule.set_lifetimes(|class| own[class as usize]);
+        schedule.set_lifetimes(|class| self.0.get(&class).map(|own| Millis(own.0).ns()));
     }
 }
 
@@ -257,9 +231,9 @@ impl fmt::Display for Lifetime {
         if let Some(all) = self.equal() {
             return all.fmt(f);
         }
-        let parts: Vec<String> = self
-            .each()
-            .filter_map(|(class, own)| Some(format!("{} {}", class.name(), own?)))
+        let each = self.0.iter();
+        let parts: Vec<String> = each
+            .map(|(class, own)| format!("{} {own}", class.name()))
             .collect();
         f.write_str(&parts.join(" "))
     }

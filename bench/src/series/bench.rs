@@ -55,8 +55,8 @@ impl Bench {
         let rate = point.link.of(offered).0;
         ensure!(
             (8_000..=10_000_000_000).contains(&rate),
-            "load {} of {offered:.0} bit/s asks for a link of {rate} bit/s: possible are \
-             8 kbit/s to 10 Gbit/s",
+            "{:?} of {offered:.0} bit/s asks for a link of {rate} bit/s: possible are 8 kbit/s to \
+             10 Gbit/s",
             point.link
         );
         let passage = match (&job.cell.queue, point.stall) {
@@ -246,7 +246,7 @@ mod tests {
     fn bench_simulated_queue_needs_no_path_and_gives_what_a_run_gives() {
         let text = "title = \"t\"\nqueues = [\"simulated triage\"]\n[topology]\nload = 1.5\nowd = 40\n\
                     [traffic]\nmodel = \"conference\"";
-        let scenario = Scenario::of_text("t", text).expect("a scenario");
+        let scenario = Scenario::of_text("t.toml".as_ref(), text).expect("a scenario");
         let job = Job {
             scenario: &scenario,
             cell: &scenario.cells[0],

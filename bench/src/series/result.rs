@@ -63,8 +63,8 @@ fn row(cell: &Cell, run: &Run) -> Result<Row> {
         ("cell".to_owned(), cell.id.clone().into()),
         ("queue".to_owned(), cell.queue.name().into()),
     ];
-    for place in &cell.axes {
-        row.push((format!("axis.{}", place.axis), place.value.clone().into()));
+    for (axis, value) in &cell.axes {
+        row.push((format!("axis.{axis}"), value.clone().into()));
     }
     flatten(String::new(), serde_json::to_value(run)?, &mut row);
     Ok(row)

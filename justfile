@@ -12,7 +12,6 @@ c_files := "find bpf tests/vm -name target -prune -o \\( -name '*.c' -o -name 'b
 # made by ./dev
 python := justfile_directory() / "target/tools/bin/python"
 export PYTHONPATH := justfile_directory() / "bench"
-cog := "from report.docs import against, best, table"
 
 # the recipes
 default:
@@ -46,11 +45,11 @@ lint:
     cargo clippy --quiet --workspace --all-targets -- -D warnings
     '{{python}}' -m ruff check --quiet bench/report
     '{{python}}' -m ruff format --quiet --check bench/report
-    '{{python}}' -m cogapp --check --check-fail-msg "./dev docs puts the tables there" -p "{{cog}}" docs/results.md
+    '{{python}}' -m report docs --check
 
-# puts the tables into docs/results.md
+# puts the tables into docs/results.md, and draws docs/gain.svg
 docs:
-    '{{python}}' -m cogapp -r -p "{{cog}}" docs/results.md
+    '{{python}}' -m report docs
 
 # tests that need no privilege; part of a test's name selects
 test-unit *FILTER:

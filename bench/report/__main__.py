@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from report import compare, page, tables
+from report import compare, docs, page, tables
 from report.figures import FIGURES
 from report.series import Refused, Series
 
@@ -13,6 +13,8 @@ def arguments():
     commands = parser.add_subparsers(required=True, dest="command")
     whole = commands.add_parser("page", help="write report.html of a results' directory, and print its path")
     whole.add_argument("directory", help="what `bestby-lab run` was given as --out")
+    pages = commands.add_parser("docs", help="put tables and picture of bench/runs into docs/")
+    pages.add_argument("--check", action="store_true", help="write nothing: fail where they are others")
     for name, help in (
         ("table", "Markdown tables of figures"),
         ("best", "where another queue is better than bestby, and where more was possible"),
@@ -52,7 +54,7 @@ def show(series, chosen):
     else:
         found = compare.compare(series)
         yield from [compare.ahead(series, found), ""]
-        for head, rows in ((page.LOST, [*page.lost_rows(found)]), (page.SHORT, page.short_rows(compare.short(series)))):
+        for head, rows in (page.LOST, [*page.lost_rows(found)]), (page.SHORT, [*page.short_rows(series)]):
             if rows:
                 yield from [*tables.markdown(head, rows), ""]
 
@@ -61,8 +63,9 @@ def main():
     chosen = arguments()
     try:
         if chosen.command == "page":
-            print(page.write(chosen.directory))
-            return
+            return print(page.write(chosen.directory))
+        if chosen.command == "docs":
+            return docs.write(chosen.check)
         for series in Series.read_all(chosen.place):
             some = series.only([word for word in chosen.only.split(",") if word])
             print("\n".join(show(some, chosen)))

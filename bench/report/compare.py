@@ -95,7 +95,7 @@ class Comparison:
 
     @property
     def less_audio_by_chance(self):
-        return self.audio is not None and self.audio.more < -EQUAL_AUDIO and self.audio.by_chance
+        return bool(self.audio) and self.audio.more < -EQUAL_AUDIO and self.audio.by_chance
 
     @property
     def other_is_better(self):
@@ -163,32 +163,19 @@ def best_peer(series, place):
     return max(enough, key=lambda cell: of(cell, "frames %"), default=None)
 
 
-@dataclass
-class Short:
-    """A cell in which bestby's queue falls short of what is possible: a figure is None where it does not."""
-
-    series: Series
-    place: tuple
-    audio: float | None
-    frames: float | None
+def short(series):
+    """Places at which bestby's queue has less than it should: audio % and frames of bound %, None where
+    it has enough."""
+    for place in series.places:
+        if cell := series.cells.get((place, series.ours)):
+            all_audio = all(run["all audio"] for run in cell.runs.values())
+            audio = below(cell, "audio %", AUDIO_WANTED) if all_audio else None
+            frames = below(cell, "frames of bound %", FRAMES_WANTED)
+            if audio is not None or frames is not None:
+                yield place, audio, frames
 
 
 def below(cell, label, wanted):
     """The mean where it is less than what is wanted."""
     found = cell.values(label)
     return mean(found) if found and mean(found) < wanted else None
-
-
-def short(series):
-    """Where bestby's queue has less than it should."""
-    found = []
-    for place in series.places:
-        cell = series.cells.get((place, series.ours))
-        if not cell:
-            continue
-        all_audio = all(run["all audio"] for run in cell.runs.values())
-        audio = below(cell, "audio %", AUDIO_WANTED) if all_audio else None
-        frames = below(cell, "frames of bound %", FRAMES_WANTED)
-        if audio is not None or frames is not None:
-            found.append(Short(series, place, audio, frames))
-    return found

@@ -1,11 +1,26 @@
-"""What the pages below `docs/` call: `cog` puts a table behind each call, and `cog --check` holds it there."""
+"""What data make of the pages below `docs/`: their tables, by `cog`, and the picture of the quick profile."""
 
 from pathlib import Path
 
-from report import tables
-from report.series import Series
+from cogapp import Cog
 
-RUNS = Path(__file__).parent.parent / "runs"
+from report import plots, tables
+from report.series import Refused, Series
+
+ROOT = Path(__file__).parent.parent.parent
+RUNS = ROOT / "bench" / "runs"
+COG = ["cog", "-p", "from report.docs import best, table", "--check-fail-msg", "./dev docs puts the tables there"]
+
+
+def write(check):
+    """Puts all of them there; `check` refuses what is not what its runs say, and writes nothing."""
+    file, picture = ROOT / "docs" / "gain.svg", plots.gain(read("quick"))
+    if check and file.read_text() != picture:
+        raise Refused(f"{file} is not the picture of its runs: ./dev docs draws it")
+    if not check:
+        file.write_text(picture)
+    if Cog().main([*COG, "--check" if check else "-r", str(ROOT / "docs" / "results.md")]):
+        raise Refused("a table of docs/results.md is not what its runs say")
 
 
 def read(name, only=""):
@@ -13,16 +28,9 @@ def read(name, only=""):
     return Series.read(RUNS / f"{name}.parquet").only([word for word in only.split(",") if word])
 
 
-def table(name, columns, across=None, only=""):
-    """A table of these columns: one for each place, or all places in one."""
-    series = read(name, only)
-    lines = tables.across(series, columns, across) if across else tables.by_place(series, columns)
-    put(lines)
-
-
-def against(name, columns, queue, only=""):
-    """What each queue has more than `queue`."""
-    put(tables.against(read(name, only), columns, queue))
+def table(name, columns, across, only=""):
+    """One table of these columns in all places."""
+    put(tables.across(read(name, only), columns, across))
 
 
 def best(name, across):
@@ -33,4 +41,4 @@ def best(name, across):
 def put(lines):
     import cog  # there only while cog runs
 
-    cog.outl("\n".join(lines).rstrip("\n"))
+    cog.outl("\n".join(lines))

@@ -29,7 +29,7 @@ def render(all_series):
     )
     sections = [Section(series) for series in all_series]
     lost = [row for section in sections for row in lost_rows(section.found)]
-    short = [row for section in sections for row in short_rows(compare.short(section.series))]
+    short = [row for series in all_series for row in short_rows(series)]
     return jinja.get_template("page.html").render(
         sections=sections, lost=(LOST, lost), short=(SHORT, short), figures=FIGURES.values(), compare=compare
     )
@@ -60,20 +60,8 @@ class Section:
         return head, rows
 
 
-LOST = [
-    "scenario",
-    "cell",
-    "better queue",
-    "its audio %",
-    "ours",
-    "its frames %",
-    "ours",
-    "decides",
-    "difference",
-    "p",
-    "among all",
-    "",
-]
+LOST = ["scenario", "cell", "better queue", "its audio %", "ours", "its frames %", "ours"]
+LOST += ["decides", "difference", "p", "among all", ""]
 SHORT = ["scenario", "cell", "audio %", "frames of bound %"]
 
 
@@ -98,6 +86,7 @@ def lost_rows(found):
             ]  # fmt: skip
 
 
-def short_rows(found):
+def short_rows(series):
     """Cells in which more was possible."""
-    return [[cell.series.name, cell.series.at(cell.place), two(cell.audio), two(cell.frames)] for cell in found]
+    for place, audio, frames in compare.short(series):
+        yield [series.name, series.at(place), two(audio), two(frames)]

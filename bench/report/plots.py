@@ -29,7 +29,7 @@ def drawn(series):
 def svg(figure):
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None}, bbox_inches="tight")
-    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
+    return "".join(text.getvalue().partition("<svg")[1:])
 
 
 def panels(series, label):
@@ -55,18 +55,8 @@ def panels(series, label):
             found = [(cell := series.cell(place, queue)) and estimate(cell.values(label)) for place in places]
             known = [(x, e.mean, e.half or 0) for x, e in enumerate(found) if e]
             if known:
-                x, y, half = zip(*known)
-                panel.errorbar(
-                    x,
-                    y,
-                    half,
-                    label=queue,
-                    color=COLOURS[style % 8],
-                    marker=SHAPES[style % 6],
-                    markersize=4,
-                    linewidth=1 + 1.2 * (queue == series.ours),
-                    capsize=2,
-                )
+                style = dict(color=COLOURS[style % 8], marker=SHAPES[style % 6], markersize=4, capsize=2)
+                panel.errorbar(*zip(*known), label=queue, linewidth=1 + 1.2 * (queue == series.ours), **style)
         others = [axis for axis in series.axes if axis.name != names[at]] if names else []
         panel.set_title(", ".join(axis.at(value) for axis, value in zip(others, group)), fontsize=9)
         panel.set_xticks(range(len(values)), values)
@@ -86,12 +76,8 @@ def gain(series):
     """
     tightest = series.runs["load"].max()
     at = {cell for cell, load in series.runs.select("cell", "load").iter_rows() if load >= tightest * 0.999}
-    cells = [cell for cell in series.cells.values() if cell.id in at and cell.values("frames of bound %")]
-    places = [
-        place
-        for place in series.places
-        if any(cell.place == place for cell in cells) and series.cell(place, series.ours)
-    ]
+    possible = {cell.place for cell in series.cells.values() if cell.id in at and cell.values("frames of bound %")}
+    places = [place for place in series.places if place in possible and series.cell(place, series.ours)]
     of = lambda label, cells: mean([mean(cell.values(label)) for cell in cells])
     if not places or tightest <= 1:
         return None

@@ -2,20 +2,28 @@
 t-test of two queues. Repetitions have the same packets at the same times for every queue, so the
 pairs are repetitions. (SFDPS §5 compares its 30 runs by a t-test, too.)"""
 
-from dataclasses import dataclass
 from math import sqrt
+from statistics import variance
+from typing import NamedTuple
 
 from scipy.stats import t
 
 SIGNIFICANCE = 0.05
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A mean; `half` is half the width of its interval, None of one run."""
 
     mean: float
     half: float | None
+
+
+class Difference(NamedTuple):
+    """Of two means: with half its interval and the p of equal means."""
+
+    mean: float
+    half: float
+    p: float
 
 
 def mean(values):
@@ -26,28 +34,12 @@ def quantile(degrees):
     return float(t.ppf(1 - SIGNIFICANCE / 2, degrees))
 
 
-def variance(values):
-    middle = mean(values)
-    return sum((value - middle) ** 2 for value in values) / (len(values) - 1)
-
-
 def estimate(values):
     """Of these runs; None without any."""
-    if not values:
-        return None
-    if len(values) == 1:
-        return Estimate(values[0], None)
+    if len(values) < 2:
+        return Estimate(values[0], None) if values else None
     runs = len(values)
     return Estimate(mean(values), quantile(runs - 1) * sqrt(variance(values)) / sqrt(runs))
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Of two means: with half its interval and the p of equal means."""
-
-    mean: float
-    half: float
-    p: float
 
 
 def paired(pairs, step):

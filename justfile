@@ -80,7 +80,7 @@ demo *ARGS: build
     set -eu
     sudo='sudo -E'
     case " $(id -u) $* " in " 0 "* | *" --vm "*) sudo= ;; esac
-    exec $sudo target/release/bestby-demo "$@"
+    exec $sudo target/release/bestby-lab demo "$@"
 
 # instructions per packet and memory, in virtual time
 bench-core *ARGS: build

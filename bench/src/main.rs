@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bestby_lab::{cleanup, core, note, series};
+use bestby_lab::{cleanup, core, demo, note, series};
 use clap::{Parser, Subcommand};
 
 /// Measures bestby beside its peers, in network namespaces of its own.
@@ -20,6 +20,9 @@ enum Command {
     /// memory. Run it in virtual time:
     /// `tests/vm/run --icount -- target/release/bestby-lab core`.
     Core(core::Options),
+    /// The gain, on real media, on this machine: sends video and audio over a link that is too
+    /// narrow for them, first through a plain FIFO, then through bestby, and shows what arrived in time.
+    Demo(demo::Options),
     /// Runs scenario files (see bench/scenarios) and writes one `runs.parquet` for each.
     /// Interrupted, it goes on where it stopped when it is started again.
     Run(series::Options),
@@ -39,6 +42,7 @@ fn run(command: Command) -> Result<()> {
     cleanup::on_signals().context("watching for signals")?;
     match command {
         Command::Core(options) => core::run(&options),
+        Command::Demo(options) => demo::run(&options),
         Command::Run(options) => series::run(&options),
     }
 }

@@ -133,7 +133,7 @@ impl Triage {
 
 /// The rules by the names that queues and `docs/triage.md` give them.
 #[rustfmt::skip]
-pub const RULES: [(&str, Rule); 13] = [
+pub const RULES: [(&str, Rule); 11] = [
     ("triage", Rule::Triage(Triage::KERNEL)),
     ("priority", Rule::Priority),
     ("edf", Rule::Edf),
@@ -145,8 +145,6 @@ pub const RULES: [(&str, Rule); 13] = [
     ("tie", Rule::Triage(Triage { guard: true, grain: 1, ..Triage::WHEN_FREE })),
     ("spare-most", Rule::Triage(Triage::SPARE_MOST)),
     ("nothing-expected", Rule::Triage(Triage { expects: false, ..Triage::SPARE_MOST })),
-    ("layers-0", Rule::Triage(Triage { layers: 0.0, ..Triage::KERNEL })),
-    ("layers-0.5", Rule::Triage(Triage { layers: 0.5, ..Triage::KERNEL })),
 ];
 
 /// The rule of a name.

@@ -28,9 +28,9 @@ fn demo_in_mode_qdisc_delivers_more_audio_frames_and_pictures() {
     let target = tree.join("target");
     fs::create_dir_all(&target).unwrap();
     let out = tempfile::tempdir_in(target).unwrap();
-    let mut demo = Command::new(binary("bestby-demo"));
+    let mut demo = Command::new(binary("bestby-lab"));
     demo.current_dir(tree)
-        .args(["--vm", "--seconds", "4", "--out"]);
+        .args(["demo", "--vm", "--seconds", "4", "--out"]);
     succeed(demo.arg(out.path()));
 
     let report = fs::read(out.path().join("demo.json")).unwrap();

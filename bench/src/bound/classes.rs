@@ -35,22 +35,22 @@ impl Before {
         let priorities = Jobs::by_priority(schedule, class, link);
         let uninterrupted = uninterrupted && class == Class::Video && priorities.len() == 1;
         for adus in priorities {
-            bound.adus_offered += adus.len() as u64;
+            bound.adus_offered += adus.0.len() as u64;
             let mut adus = adus.possible();
             for packets in &self.single {
                 adus = adus.placeable(packets, schedule, class, link);
             }
             let (mut rejected, mut exact) = dp::rejected(&self.forced, &self.open, &adus);
-            exact = exact && !self.blurred || adus.is_empty();
+            exact = exact && !self.blurred || adus.0.is_empty();
             if uninterrupted
-                && rejected < adus.len()
+                && rejected < adus.0.len()
                 && let Some(most) = whole::most(schedule, link)
             {
-                rejected = adus.len() - most.min(adus.len());
+                rejected = adus.0.len() - most.min(adus.0.len());
                 bound.whole_packets = true;
                 exact = true;
             }
-            bound.adus += (adus.len() - rejected) as u64;
+            bound.adus += (adus.0.len() - rejected) as u64;
             bound.exact &= exact;
             possible.extend(adus.clone());
             if rejected == 0 && self.open.is_empty() {
@@ -61,10 +61,10 @@ impl Before {
                 self.blurred = true;
             }
         }
-        bound.adus_impossible = bound.adus_offered - possible.len() as u64;
+        bound.adus_impossible = bound.adus_offered - possible.0.len() as u64;
         let packets = schedule.packets.iter().filter(|p| p.class == class).count();
         if packets as u64 == bound.adus_offered
-            && bound.adus == possible.len() as u64
+            && bound.adus == possible.0.len() as u64
             && let (ordered, true) = possible.agreeable()
         {
             self.single.push(ordered);

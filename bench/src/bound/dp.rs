@@ -50,8 +50,8 @@ pub(super) fn rejected(forced: &[Jobs], rivals: &[(Jobs, usize)], jobs: &Jobs) -
     }
     let states = strides[rivals.len()];
     let steps = (states as u64)
-        .saturating_mul(joined.len() as u64)
-        .saturating_mul(jobs.len() as u64 + 1);
+        .saturating_mul(joined.0.len() as u64)
+        .saturating_mul(jobs.0.len() as u64 + 1);
     let one_clock = |budget: usize| {
         let mut clock = vec![NEVER; states * (budget + 1)];
         clock[0] = LONG_AGO;
@@ -72,9 +72,9 @@ pub(super) fn rejected(forced: &[Jobs], rivals: &[(Jobs, usize)], jobs: &Jobs) -
             .position(|of| of.iter().any(|&c| c != NEVER))
     };
     let least = if limit.clocks == 1 && (rivals.is_empty() || steps <= STEPS) {
-        search(jobs.len(), one_clock)
+        search(jobs.0.len(), one_clock)
     } else if rivals.is_empty() {
-        search(jobs.len(), |budget| limit.many_clocks(&joined, budget))
+        search(jobs.0.len(), |budget| limit.many_clocks(&joined, budget))
     } else {
         return (rejected(forced, &[], &jobs).0, false);
     };
@@ -119,8 +119,8 @@ impl Limit {
             }
         }
         let mut limit = Self {
-            start: vec![[LONG_AGO; CLOCKS]; jobs.len()],
-            end: vec![[NEVER; CLOCKS]; jobs.len()],
+            start: vec![[LONG_AGO; CLOCKS]; jobs.0.len()],
+            end: vec![[NEVER; CLOCKS]; jobs.0.len()],
             clocks: 1 << maybe.len(),
             complete,
         };

@@ -45,13 +45,6 @@ pub struct FalseDrops {
     pub data: u64,
 }
 
-impl FalseDrops {
-    /// Of all classes.
-    pub fn total(&self) -> u64 {
-        self.audio + self.video + self.data
-    }
-}
-
 /// Counts the false drops of a run. `fates[i]` is that of packet `i` of the schedule.
 pub fn false_drops(schedule: &Schedule, fates: &[Fate], link: &Link) -> FalseDrops {
     let mut found = [0; 3];

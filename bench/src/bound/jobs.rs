@@ -45,7 +45,7 @@ fn due(last: &Packet, link: &Link) -> i64 {
     let departs = last.at as i64 + last.lifetime as i64 - link.owd as i64;
     let behind = match link.departure {
         Departure::FirstBit => link.transmission(u64::from(last.wire_bytes)),
-        Departure::LastBit | Departure::Bucket => 0,
+        Departure::Bucket => 0,
     };
     departs + (behind + link.burst) as i64
 }
@@ -88,14 +88,6 @@ impl Jobs {
             jobs[*at].work = link.transmission(*bytes) as i64;
         }
         priorities.into_values().collect()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Without those that cannot even be sent alone.

@@ -36,19 +36,13 @@ use crate::{
     traffic::{Class, Schedule},
 };
 
-/// Changes when the bound of a schedule does. 2: video's packets are sent whole. 3: by priority.
-const VERSION: u32 = 3;
-
 /// When a packet counts as departed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Departure {
     /// When its transmission begins: what a shaping qdisc in front of a fast device
     /// does (bestby, TBF, HTB, cake), so what the lab's path does.
-    #[default]
     FirstBit,
-    /// When its transmission ends: a real serial line.
-    LastBit,
     /// As soon as the time for all its bytes is saved up, which may have been before it existed:
     /// a token bucket (TBF), which holds [`Link::burst`].
     Bucket,
@@ -99,13 +93,11 @@ impl Link {
     /// What the bucket cannot hold it never sends (the lab's holds every packet); that it might
     /// here is a relaxation.
     pub fn of_bucket(rate: u64, owd: u64, bucket: u64) -> Self {
-        let rate = rate.max(1);
-        let burst = (u128::from(bucket) * 8_000_000_000).div_ceil(u128::from(rate)) as u64;
+        let burst = (u128::from(bucket) * 8_000_000_000).div_ceil(rate.max(1).into()) as u64;
         Self {
-            rate,
-            owd,
             departure: Departure::Bucket,
             burst,
+            ..Self::of_path(rate, owd)
         }
     }
 
@@ -139,9 +131,6 @@ pub struct ClassBound {
 /// The clairvoyant bound of one schedule on one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
-    /// Of how it was worked out.
-    #[serde(default)]
-    pub version: u32,
     /// The link it holds for.
     pub link: Link,
     /// An audio packet is an ADU by itself.
@@ -174,7 +163,6 @@ fn bound(schedule: &Schedule, link: Link, uninterrupted: bool) -> Bound {
     let [audio, video, data] =
         Class::ALL.map(|class| before.class(schedule, class, &link, uninterrupted));
     Bound {
-        version: VERSION,
         link,
         audio,
         video,

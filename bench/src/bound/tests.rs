@@ -19,7 +19,7 @@ use crate::{
 pub(crate) const LINK: Link = Link {
     rate: 8_000_000,
     owd: 10 * MILLI,
-    departure: Departure::LastBit,
+    departure: Departure::Bucket,
     burst: 0,
 };
 pub(super) const FIRST_BIT: Link = Link {
@@ -135,7 +135,7 @@ proptest! {
         first_bit in any::<bool>(),
         burst in 0u64..3,
     ) {
-        let departure = if first_bit { Departure::FirstBit } else { Departure::LastBit };
+        let departure = if first_bit { Departure::FirstBit } else { Departure::Bucket };
         let link = Link { departure, burst: burst * MILLI, ..LINK };
         let mut best = brute(&all_jobs(&schedule, &link)).into_iter();
         let bound = bound(&schedule, link, false);
@@ -145,7 +145,7 @@ proptest! {
             let found: u64 = best.by_ref().take(priorities.len()).sum();
             // ADUs with a packet that has no place beside the audio: the search, which may
             // interrupt packets, finds one.
-            let alone: usize = priorities.into_iter().map(|jobs| jobs.possible().len()).sum();
+            let alone: usize = priorities.into_iter().map(|jobs| jobs.possible().0.len()).sum();
             let no_place = alone as u64 - (of_class.adus_offered - of_class.adus_impossible);
             prop_assert!(of_class.adus + no_place >= found, "{class:?} {of_class:?} {found}");
             if of_class.exact && no_place == 0 {
@@ -407,14 +407,14 @@ fn false_drops_two_frames_for_one_gap_are_one() {
     // Each takes 9 of the 10 ms that both have.
     let frame = |adu| packet(Class::Video, adu, 0, 20, 9_000);
     let traffic = schedule(vec![frame(0), frame(1)]);
-    let found = |first| false_drops(&traffic, &[first, Fate::Dropped], &LINK).total();
+    let found = |first| false_drops(&traffic, &[first, Fate::Dropped], &LINK).video;
     assert_eq!([Fate::Dropped, Fate::OnTime].map(found), [1, 0]);
 }
 
 #[test]
 fn false_drops_late_adu_is_none_and_one_that_came_in_part_is() {
     let traffic = schedule(vec![packet(Class::Video, 0, 0, 20, 900); 2]);
-    let found = |fates: [Fate; 2]| false_drops(&traffic, &fates, &LINK).total();
+    let found = |fates: [Fate; 2]| false_drops(&traffic, &fates, &LINK).video;
     assert_eq!(found([Fate::OnTime, Fate::Late]), 0);
     assert_eq!(found([Fate::Late, Fate::Dropped]), 1);
 }

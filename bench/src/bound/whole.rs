@@ -34,9 +34,9 @@ const FEW_STEPS: u64 = 20_000;
 pub(super) struct Piece {
     /// When it exists.
     release: i64,
-    /// When it must begin at the latest.
+    /// When the link must be free for it at the latest.
     begin: i64,
-    /// When it must exist at the latest: a bucket may begin to pay for it before.
+    /// When it must exist at the latest: a bucket may have begun to pay for it before.
     exist: i64,
     /// How long it occupies the link.
     work: i64,
@@ -46,15 +46,14 @@ impl Piece {
     pub(super) fn new(packet: &Packet, link: &Link) -> Self {
         let work = link.transmission(u64::from(packet.wire_bytes)) as i64;
         let departs = (packet.at + packet.lifetime) as i64 - link.owd as i64;
-        let (begin, exist) = match link.departure {
-            Departure::FirstBit => (departs, departs),
-            Departure::LastBit => (departs - work, departs - work),
-            Departure::Bucket => (departs - work, departs),
+        let begin = match link.departure {
+            Departure::FirstBit => departs,
+            Departure::Bucket => departs - work,
         };
         Self {
             release: packet.at as i64,
             begin,
-            exist,
+            exist: departs,
             work,
         }
     }
@@ -396,7 +395,7 @@ mod tests {
             first_bit in any::<bool>(),
             burst in 0u64..3,
         ) {
-            let departure = if first_bit { Departure::FirstBit } else { Departure::LastBit };
+            let departure = if first_bit { Departure::FirstBit } else { Departure::Bucket };
             let link = Link { departure, burst: burst * MILLI, ..LINK };
             let of = |class| pieces(&schedule, class, &link).into_iter().map(|adu| adu.1);
             let audio: Vec<Piece> = of(Class::Audio).flatten().collect();

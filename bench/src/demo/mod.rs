@@ -12,9 +12,15 @@
 mod film;
 mod table;
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::PathBuf};
+use std::{
+    env, fs,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -128,17 +134,56 @@ struct Report {
     runs: Vec<Run>,
 }
 
-/// A demonstration that is to be made.
-#[derive(Debug)]
-pub struct Demo {
-    /// Where all of its files go.
-    pub directory: PathBuf,
-    /// Length of each run.
-    pub seconds: u64,
+/// Options of `bestby-lab demo`.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Measure in a virtual machine with the newest kernel, where bestby runs in mode
+    /// qdisc; from the top of the source tree, with DIR in it.
+    #[arg(long)]
+    vm: bool,
+    /// Length of each of the three runs, seconds.
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u64).range(4..=600))]
+    seconds: u64,
+    /// Where the film, the figures and the packets' records go.
+    #[arg(long, value_name = "DIR", default_value = "target/demo")]
+    out: PathBuf,
+    /// Only measure what is prepared in DIR (how `--vm` works).
+    #[arg(long, hide = true)]
+    measure: bool,
+}
+
+/// Makes the demonstration.
+pub fn run(options: &Options) -> Result<()> {
+    let out = &options.out;
+    if !options.vm {
+        check()?;
+    }
+    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let demo = Demo {
+        directory: fs::canonicalize(out)?,
+        seconds: options.seconds,
+    };
+    if options.measure {
+        return demo.measure();
+    }
+    demo.prepare()?;
+    match options.vm {
+        true => demo.measure_in_vm()?,
+        false => demo.measure()?,
+    }
+    demo.finish()?;
+    for (what, file) in [
+        ("What a viewer sees", "demo.mp4"),
+        ("One picture of it", "demo.png"),
+        ("Everything measured", REPORT),
+    ] {
+        say!("{what}: {}", out.join(file).display());
+    }
+    Ok(())
 }
 
 /// Fails, with what to do, unless [`Demo::measure`] works on this machine.
-pub fn check() -> Result<()> {
+fn check() -> Result<()> {
     ensure!(
         fs::metadata("/proc/self")?.uid() == 0,
         "the demo builds network namespaces and loads BPF programs: run it as root (sudo ./dev demo)"
@@ -147,6 +192,14 @@ pub fn check() -> Result<()> {
         run::sh(command).context("the demo needs iproute2 (Debian: apt install iproute2)")?;
     }
     program("bestbyd").and(program("bestby")).map(drop)
+}
+
+/// A demonstration that is to be made.
+struct Demo {
+    /// Where all of its files go.
+    directory: PathBuf,
+    /// Length of each run.
+    seconds: u64,
 }
 
 impl Demo {
@@ -168,14 +221,14 @@ impl Demo {
     }
 
     /// Encodes the media.
-    pub fn prepare(&self) -> Result<()> {
+    fn prepare(&self) -> Result<()> {
         decoder::check()?;
         note!("encoding {} s of video and audio ...", self.seconds);
         Model::Media(self.parameters()).prepare(self.seconds, SEED)
     }
 
     /// Makes the runs, one after the other, and leaves `demo.json` and each one's records.
-    pub fn measure(&self) -> Result<()> {
+    fn measure(&self) -> Result<()> {
         let schedule = Model::Media(self.parameters()).schedule(self.seconds, SEED)?;
         let shape = Shape {
             delay: DELAY,
@@ -192,6 +245,35 @@ impl Demo {
             offered: schedule.load(),
             runs,
         })
+    }
+
+    /// [`measure`](Self::measure) in a VM, which shares nothing but the source tree with this machine.
+    fn measure_in_vm(&self) -> Result<()> {
+        let vm = std::path::Path::new("tests/vm/run");
+        ensure!(
+            vm.exists(),
+            "--vm needs tests/vm/run: start the demo at the top of the source tree"
+        );
+        note!("starting a virtual machine ...");
+        let mut command = Command::new(vm);
+        command
+            .args(["--icount", "--timeout", "900", "--"])
+            .arg(env::current_exe()?)
+            .args([
+                "demo",
+                "--measure",
+                "--seconds",
+                &self.seconds.to_string(),
+                "--out",
+            ])
+            .arg(&self.directory)
+            .stdin(Stdio::null());
+        let status = command.status().context("starting tests/vm/run")?;
+        ensure!(
+            status.success(),
+            "measuring in the VM failed ({status}); its words are above"
+        );
+        Ok(())
     }
 
     fn run(&self, queue: Queue, path: &Path, schedule: &Schedule) -> Result<Run> {
@@ -241,7 +323,7 @@ impl Demo {
 
     /// Gives what [`measure`](Self::measure) left to a decoder, prints the table, and makes the
     /// film.
-    pub fn finish(&self) -> Result<()> {
+    fn finish(&self) -> Result<()> {
         note!("decoding what came in time ...");
         let file = self.file(REPORT);
         let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -269,10 +351,7 @@ impl Demo {
 
     fn write(&self, report: &Report) -> Result<()> {
         let file = self.file(REPORT);
-        fs::write(
-            &file,
-            format!("{}\n", serde_json::to_string_pretty(report)?),
-        )
-        .with_context(|| format!("writing {}", file.display()))
+        let text = serde_json::to_string_pretty(report)? + "\n";
+        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
     }
 }

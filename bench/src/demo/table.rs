@@ -5,6 +5,7 @@ use crate::{
     measure::{Delay, Measures},
     sys::MILLI,
     table::Table,
+    traffic::media::Picture,
 };
 
 /// A table with a column for each run, and what its words mean.
@@ -20,27 +21,24 @@ pub(super) fn text(report: &Report) -> String {
     row("video packets on time", |m| share(m.video));
     row("complete video frames on time", |m| share(m.frames));
     row("frames ffmpeg decodes of these", |m| {
-        let picture = m.picture.unwrap_or_default();
-        share([picture.pictures, picture.decoded])
+        share([picture(m).pictures, picture(m).decoded])
     });
     row("  exactly as they were encoded", |m| {
-        let picture = m.picture.unwrap_or_default();
-        share([picture.pictures, picture.intact])
+        share([picture(m).pictures, picture(m).intact])
     });
     row("likeness to the source (SSIM)", |m| {
-        let picture = m.picture.unwrap_or_default();
-        format!("{:.2} of {:.2}", picture.ssim, picture.ssim_undisturbed)
+        format!(
+            "{:.2} of {:.2}",
+            picture(m).ssim,
+            picture(m).ssim_undisturbed
+        )
     });
     row("stale packets sent", |m| share([m.sent, m.stale_arrivals]));
     row("packets never sent", |m| share([m.sent, m.dropped]));
     row("audio delay p50 / p99", |m| delay(m.audio_delay));
     row("video delay p50 / p99", |m| delay(m.video_delay));
 
-    let modes: Vec<&str> = report
-        .runs
-        .iter()
-        .filter_map(|r| r.mode.as_deref())
-        .collect();
+    let mode = report.runs.iter().find_map(|run| run.mode.as_deref());
     format!(
         "{}\n\
          Offered: {:.2} Mbit/s of H.264 and Opus. The link: {} kbit/s, {} ms one way. \
@@ -52,9 +50,13 @@ pub(super) fn text(report: &Report) -> String {
         report.offered / 1e6,
         RATE / 1000,
         DELAY / MILLI,
-        modes.first().unwrap_or(&"?"),
+        mode.unwrap_or("?"),
         report.provenance.kernel,
     )
+}
+
+fn picture(measures: &Measures) -> Picture {
+    measures.picture.unwrap_or_default()
 }
 
 /// "12 of 750    1.6 %", aligned by its right end.

@@ -27,8 +27,11 @@ fn traces() -> BTreeSet<String> {
 fn demo_counts_each_packet_once_and_leaves_only_its_files() {
     let before = traces();
     let out = tempfile::tempdir().unwrap();
-    let mut demo = Command::new(binary("bestby-demo"));
-    let text = succeed(demo.args(["--seconds", "6", "--out"]).arg(out.path()));
+    let mut demo = Command::new(binary("bestby-lab"));
+    let text = succeed(
+        demo.args(["demo", "--seconds", "6", "--out"])
+            .arg(out.path()),
+    );
     for word in ["audio", "FIFO", "marked"] {
         assert!(text.contains(word), "no `{word}` in the table");
     }
@@ -79,7 +82,8 @@ fn demo_counts_each_packet_once_and_leaves_only_its_files() {
 fn demo_without_privilege_asks_for_root() {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--clear-groups"])
-        .arg(binary("bestby-demo"))
+        .arg(binary("bestby-lab"))
+        .arg("demo")
         .output()
         .unwrap();
     let text = said(&output);

@@ -17,10 +17,6 @@ use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
     os::fd::AsRawFd as _,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -82,7 +78,6 @@ impl Competitor {
                 .with_context(|| format!("listening on TCP port {PORT}"))
         })?;
         let mut running = Running {
-            stop: Arc::new(AtomicBool::new(false)),
             senders: Vec::new(),
             receivers: Vec::new(),
             sockets: Vec::new(),
@@ -94,13 +89,9 @@ impl Competitor {
             let (receiving, _) = listener.accept().context("accepting a competing flow")?;
             let ends = [sending.try_clone()?, receiving.try_clone()?];
             running.sockets.extend(ends);
-            let stop = running.stop.clone();
-            running
-                .senders
-                .push(thread::spawn(move || send(sending, &stop)));
-            running
-                .receivers
-                .push(thread::spawn(move || receive(receiving, began)));
+            running.senders.push(thread::spawn(move || send(sending)));
+            let receiver = thread::spawn(move || receive(receiving, began));
+            running.receivers.push(receiver);
         }
         Ok(running)
     }
@@ -123,14 +114,9 @@ fn connect() -> Result<TcpStream> {
     Ok(socket.into())
 }
 
-fn send(mut stream: TcpStream, stop: &AtomicBool) {
-    let block = [0x5a; 8192];
-    while !stop.load(Ordering::Acquire) {
-        // An error is the end of the connection, which `stop` brings about.
-        if stream.write_all(&block).is_err() {
-            return;
-        }
-    }
+fn send(mut stream: TcpStream) {
+    // An error is the end of the connection, which `Running::end` brings about.
+    while stream.write_all(&[0x5a; 8192]).is_ok() {}
 }
 
 fn receive(mut stream: TcpStream, began: u64) -> Result<Vec<u64>> {
@@ -156,7 +142,6 @@ fn receive(mut stream: TcpStream, began: u64) -> Result<Vec<u64>> {
 /// Flows under way.
 #[derive(Debug)]
 pub struct Running {
-    stop: Arc<AtomicBool>,
     senders: Vec<JoinHandle<()>>,
     receivers: Vec<JoinHandle<Result<Vec<u64>>>>,
     sockets: Vec<TcpStream>,
@@ -183,9 +168,8 @@ impl Running {
             .collect()
     }
 
-    /// Wakes both ends of every flow. What is still under way is not waited for.
+    /// Ends both ends of every flow. What is still under way is not waited for.
     fn end(&mut self) {
-        self.stop.store(true, Ordering::Release);
         for socket in self.sockets.drain(..) {
             // Fails where the other end was quicker.
             let _ = socket.shutdown(Shutdown::Both);

@@ -285,12 +285,4 @@ mod tests {
         assert_eq!(received(), None);
         assert_eq!(&buffer[..length], b"hello");
     }
-
-    #[test]
-    fn sleep_until_a_time_ends_after_it() {
-        let at = now() + 2 * MILLI;
-        sleep_until(at);
-        assert!(now() >= at);
-        sleep_until(0);
-    }
 }

@@ -2,6 +2,7 @@
 //! Ctrl-C undoes everything that is still registered, newest first.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write as _},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -13,12 +14,13 @@ use nix::sys::signal::{SigSet, Signal};
 
 type Action = Box<dyn FnOnce() + Send>;
 
-static ACTIONS: Mutex<Vec<(u64, Action)>> = Mutex::new(Vec::new());
+/// By the order in which they were registered.
+static ACTIONS: Mutex<BTreeMap<u64, Action>> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-fn actions() -> MutexGuard<'static, Vec<(u64, Action)>> {
-    // A panic inside `push` or `pop` cannot leave the list half changed.
+fn actions() -> MutexGuard<'static, BTreeMap<u64, Action>> {
+    // A panic inside `insert` or `remove` cannot leave the list half changed.
     ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -30,18 +32,14 @@ pub struct Guard(u64);
 /// Registers `action` to be run once, at the latest when the lab ends.
 pub fn on_exit(action: impl FnOnce() + Send + 'static) -> Guard {
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    actions().push((id, Box::new(action)));
+    actions().insert(id, Box::new(action));
     Guard(id)
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let action = {
-            let mut list = actions();
-            list.iter()
-                .position(|(id, _)| *id == self.0)
-                .map(|i| list.remove(i).1)
-        };
+        // Not locked while an action runs.
+        let action = actions().remove(&self.0);
         if let Some(action) = action {
             action();
         }
@@ -62,8 +60,7 @@ pub fn wait_for_the_end() -> ! {
 }
 
 fn undo_all() {
-    // Not locked while an action runs.
-    let newest = || actions().pop();
+    let newest = || actions().pop_last();
     while let Some((_, action)) = newest() {
         action();
     }

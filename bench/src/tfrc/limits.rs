@@ -207,16 +207,4 @@ mod tests {
             assert_eq!(achieved.on_feedback(x_recv, rose, now * S), fast, "{now} s");
         }
     }
-
-    #[test]
-    fn quickened_limit_doubles_no_further_than_allowed() {
-        for (limit, quick) in [
-            (100.0, 200.0),
-            (500.0, 800.0),
-            (800.0, 800.0),
-            (900.0, 900.0),
-        ] {
-            assert_eq!(quicken(limit, 800.0), quick);
-        }
-    }
 }

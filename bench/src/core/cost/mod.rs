@@ -261,21 +261,12 @@ fn passing(bench: &Bench, costs: &mut Costs) -> Result<()> {
         bench.bare();
         Ok(())
     })?;
-    let shaped = "--mode qdisc --method triage --rate 10gbit";
+    let (qdisc, tc) = ("--mode qdisc --method triage", "--mode tc --rate 10gbit");
+    let shaped: &str = &format!("{qdisc} --rate 10gbit");
     for (name, count, attach, traffic) in [
         ("bestby triage", RULES, shaped, &all[..]),
-        (
-            "bestby triage, no rate",
-            RULES,
-            "--mode qdisc --method triage",
-            &all[..3],
-        ),
-        (
-            "bestby mode tc",
-            RULES,
-            "--mode tc --rate 10gbit",
-            &all[..2],
-        ),
+        ("bestby triage, no rate", RULES, qdisc, &all[..3]),
+        ("bestby mode tc", RULES, tc, &all[..2]),
         ("bestby triage, 10,000 rules", MANY_RULES, shaped, &all[..]),
     ] {
         let agent = bench

@@ -193,14 +193,9 @@ fn watch(
 pub(super) fn run(bench: &Bench) -> Result<Vec<Standing>> {
     let mut list = Vec::new();
     let mut note = |standing: Standing| {
-        note!(
-            "  {}, {}, {} standing: {:.0} instructions per packet, {:.0} % dropped",
-            standing.queue,
-            standing.lifetimes,
-            standing.queued[1],
-            standing.total,
-            standing.dropped * 100.0
-        );
+        let (name, total) = (&standing.lifetimes, standing.total);
+        let queued = standing.queued[1];
+        note!("  {name}, {queued} standing: {total:.0} instructions per packet");
         list.push(standing);
     };
 

@@ -52,16 +52,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equation_with_more_loss_or_a_longer_path_is_slower(
+        fn equation_with_more_loss_is_slower_and_inverted_gives_the_loss_back(
             s in 40.0..1500.0f64, r in 0.001..2.0f64, p in 1e-6..0.9f64, more in 1.01..10.0f64,
         ) {
             prop_assert!(rate(s, r, (p * more).min(1.0)) < rate(s, r, p));
-            prop_assert!(rate(s, r * more, p) < rate(s, r, p));
-            prop_assert!(rate(s * more, r, p) > rate(s, r, p));
-        }
-
-        #[test]
-        fn equation_inverted_gives_the_loss_back(s in 40.0..1500.0f64, r in 0.001..2.0f64, p in 1e-6..0.9f64) {
             let found = loss_event_rate(s, r, rate(s, r, p));
             prop_assert!((found / p - 1.0).abs() < 0.001, "{found} for {p}");
         }

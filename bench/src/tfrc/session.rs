@@ -14,10 +14,7 @@
 use std::{
     net::{IpAddr, SocketAddrV4, UdpSocket},
     num::NonZeroU64,
-    os::{
-        fd::{AsRawFd as _, RawFd},
-        unix::net::UnixDatagram,
-    },
+    os::{fd::AsRawFd as _, unix::net::UnixDatagram},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -81,8 +78,8 @@ pub struct Outcome {
     pub rtt: f64,
 }
 
-/// The FIFO in user space and the socket below it. Two threads send from it: the one that offers packets, as a call
-/// of the kernel's socket does, and the one that knows when the next is due.
+/// The FIFO in user space and the socket below it. Two threads send from it: the one that offers
+/// packets, as a call of the kernel's socket does, and the one that knows when the next is due.
 #[derive(Debug)]
 struct Outlet<'a> {
     fifo: Mutex<Fifo>,
@@ -226,11 +223,8 @@ impl<'a> Loop<'a> {
             .connect((topology::RECEIVER, reports::PORT))
             .context("connecting to the receiver's control port")?;
         let rtt = greet(&greeter)?;
-        let bytes: u64 = schedule
-            .packets
-            .iter()
-            .map(|p| u64::from(p.wire_bytes))
-            .sum();
+        let sizes = schedule.packets.iter().map(|p| u64::from(p.wire_bytes));
+        let bytes: u64 = sizes.sum();
         let segment = bytes as f64 / schedule.packets.len().max(1) as f64;
         let mut new = Self {
             tap,
@@ -251,18 +245,11 @@ impl<'a> Loop<'a> {
     /// Waits for the next thing to happen and deals with it.
     fn turn(&mut self) -> Result<()> {
         let now = sys::now();
-        let mut until = self.control.due().min(now + TICK);
-        if let Some(due) = self.outlet.map(|o| o.fifo().due())
-            && due > now
-        {
-            until = until.min(due);
-        }
-        let fds: [RawFd; 3] = [
-            self.tap.fd(),
-            self.greeter.as_raw_fd(),
-            self.woken.as_raw_fd(),
-        ];
-        sys::wait_readable_until(&fds, until)?;
+        let next = self.outlet.map(|outlet| outlet.fifo().due());
+        let next = next.filter(|due| *due > now).unwrap_or(u64::MAX);
+        let until = self.control.due().min(now + TICK).min(next);
+        let (greeter, woken) = (self.greeter.as_raw_fd(), self.woken.as_raw_fd());
+        sys::wait_readable_until(&[self.tap.fd(), greeter, woken], until)?;
         while self.woken.recv(&mut [0]).is_ok() {}
         // Departures first: a report is about packets that left long before.
         while let Some(left) = self.tap.take(self.offset)? {
@@ -292,14 +279,14 @@ impl<'a> Loop<'a> {
     }
 
     fn left(&mut self, left: &Arrival) -> Result<()> {
-        let packet = self
-            .schedule
-            .packets
-            .get(left.record.sequence as usize)
-            .with_context(|| format!("packet {} is not ours", left.record.sequence))?;
+        let Record {
+            sequence, created, ..
+        } = left.record;
+        let packet = self.schedule.packets.get(sequence as usize);
+        let packet = packet.with_context(|| format!("packet {sequence} is not ours"))?;
         let departure = Departure {
-            sequence: left.record.sequence,
-            created: left.record.created,
+            sequence,
+            created,
             at: left.at,
             bytes: packet.wire_bytes,
         };

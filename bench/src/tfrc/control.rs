@@ -146,57 +146,76 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::tfrc::equation;
 
     const RTT: u64 = 80 * MILLI;
+    const SIZE: u32 = 1000;
 
-    fn control() -> Control {
-        Control::new(500.0, Restart::default(), RTT, 0)
-    }
-
-    /// A packet that leaves at `at`, ready before by so many ns.
-    fn leave(control: &mut Control, sequence: u32, at: u64, before: u64) -> Entry {
+    /// A packet that leaves at `at`, ready at `created`, and arrives `delay` later, ns.
+    fn leave(control: &mut Control, sequence: u32, created: u64, at: u64, delay: u64) -> Entry {
         control.on_departure(Departure {
             sequence,
-            created: at - before,
+            created,
             at,
-            bytes: 500,
+            bytes: SIZE,
         });
-        Entry {
-            sequence,
-            at: at + RTT / 2,
-        }
+        let at = at + delay;
+        Entry { sequence, at }
     }
 
-    /// Offers a packet of 500 bytes every 10 ms for 10 s; some the queue drops, some the
-    /// network loses; the rest arrives 40 ms after it left, its report 40 ms later.
-    fn run(queue_drops: impl Fn(u32) -> bool, network_loses: impl Fn(u32) -> bool) -> Control {
-        let mut control = control();
-        let mut reports: Vec<(u64, Entry)> = Vec::new();
-        for sequence in 0..1000u32 {
-            let now = u64::from(sequence) * 10 * MILLI;
-            while let Some((at, entry)) = reports.first().copied()
-                && at <= now
-            {
-                reports.remove(0);
-                control.on_report(&[entry], at);
-            }
-            while control.due() <= now {
-                control.on_time(control.due());
-            }
-            if queue_drops(sequence) {
-                continue;
-            }
-            let entry = leave(&mut control, sequence, now, 0);
-            if !network_loses(sequence) {
-                reports.push((now + RTT, entry));
+    /// A path of `delay` ms each way for so many seconds, and what is offered to it: a packet
+    /// every 10 ms, or, greedy, all that may be sent. Some the queue drops, some the network
+    /// loses. Returns the packets/s of the second half, too.
+    fn course(
+        (restart, greedy): (Restart, bool),
+        (delay, seconds): (u64, u64),
+        dropped: impl Fn(u32) -> bool,
+        lost: impl Fn(u32) -> bool,
+    ) -> (Control, f64) {
+        let (delay, end) = (delay * MILLI, seconds * 1000 * MILLI);
+        let mut control = Control::new(SIZE.into(), restart, 2 * delay, 0);
+        let mut reports: VecDeque<(u64, Entry)> = VecDeque::new();
+        let (mut sequence, mut next, mut now, mut late) = (0, 0, 0, 0);
+        while now < end {
+            let report = reports.front().map_or(u64::MAX, |(at, _)| *at);
+            now = next.min(report).min(control.due());
+            if let Some((_, entry)) = reports.pop_front_if(|(at, _)| *at <= now) {
+                control.on_report(&[entry], now);
+            } else if control.due() <= now {
+                control.on_time(now);
+            } else {
+                if !dropped(sequence) {
+                    let created = if greedy { 0 } else { now };
+                    let entry = leave(&mut control, sequence, created, now, delay);
+                    if !lost(sequence) {
+                        reports.push_back((now + 2 * delay, entry));
+                    }
+                }
+                sequence += 1;
+                late += u32::from(now > end / 2);
+                next = now + 10 * MILLI;
+                if greedy {
+                    next = now + (f64::from(SIZE) / control.sender().rate() * 1e9) as u64;
+                }
             }
         }
-        control
+        (control, f64::from(late) * 2.0 / seconds as f64)
+    }
+
+    fn greedy(restart: Restart, path: (u64, u64), lost: impl Fn(u32) -> bool) -> (Control, f64) {
+        course((restart, true), path, |_| false, lost)
     }
 
     #[test]
     fn control_takes_losses_of_the_network_alone_for_losses() {
+        let run = |dropped: fn(u32) -> bool, lost: fn(u32) -> bool| {
+            course((Restart::default(), false), (40, 10), dropped, lost).0
+        };
         let dropping = run(|n| n % 10 == 3 || n % 100 < 20, |_| false);
         assert_eq!(dropping.lost(), 0);
         // The same gaps, but in the network: every fifth packet and more.
@@ -211,11 +230,42 @@ mod tests {
     }
 
     #[test]
+    fn control_under_constant_loss_converges_to_the_equation() {
+        for (delay, every) in [(15, 50), (40, 100), (75, 400), (40, 20)] {
+            let lost = |n| n % every == every - 1;
+            let (_, rate) = greedy(Restart::Rfc5348, (delay, 120), lost);
+            let expected = equation::rate(1.0, 2e-3 * delay as f64, 1.0 / f64::from(every));
+            assert!(
+                (rate / expected - 1.0).abs() < 0.05,
+                "{delay} ms, 1/{every}: {rate} not {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn control_without_loss_doubles_its_rate_every_other_round_trip() {
+        let (control, _) = greedy(Restart::Rfc5348, (50, 2), |_| false);
+        // From 4000 bytes per 100 ms. Twice the receive rate is the limit, and that rate is
+        // of packets sent before the last doubling: so not every round trip.
+        let doublings = (control.sender().rate() / 40_000.0).log2();
+        assert!((9.0..=11.0).contains(&doublings), "{doublings}");
+    }
+
+    #[test]
+    fn control_never_idle_is_not_changed_by_a_faster_restart() {
+        let [(slow, slow_rate), (fast, fast_rate)] = [Restart::Rfc5348, Restart::Faster]
+            .map(|restart| greedy(restart, (40, 60), |n| n % 100 == 99));
+        let rates = [slow, fast].map(|control| control.sender().rate());
+        assert_eq!((rates[0], slow_rate), (rates[1], fast_rate));
+    }
+
+    #[test]
     fn control_without_a_report_learns_it_from_the_next() {
-        let mut control = control();
-        let entries: Vec<Entry> = (0..12)
-            .map(|n| leave(&mut control, n, u64::from(n) * 10 * MILLI, 0))
-            .collect();
+        let mut control = Control::new(SIZE.into(), Restart::default(), RTT, 0);
+        let entries = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].map(|n| {
+            let at = u64::from(n) * 10 * MILLI;
+            leave(&mut control, n, at, at, RTT / 2)
+        });
         // Only the last of twelve reports comes, and then once more.
         control.on_report(&entries, 200 * MILLI);
         control.on_report(&entries, 201 * MILLI);
@@ -224,14 +274,34 @@ mod tests {
 
     #[test]
     fn control_leaves_the_senders_queue_out_of_the_round_trip() {
-        let mut control = control();
+        let mut control = Control::new(SIZE.into(), Restart::default(), RTT, 0);
         for sequence in 0..100u32 {
-            let at = u64::from(sequence) * 20 * MILLI + 150 * MILLI;
-            let entry = leave(&mut control, sequence, at, 150 * MILLI);
+            let created = u64::from(sequence) * 20 * MILLI;
+            let at = created + 150 * MILLI;
+            let entry = leave(&mut control, sequence, created, at, RTT / 2);
             control.on_report(&[entry], at + RTT);
             control.on_time(at + RTT);
         }
         let rtt = control.sender().rtt();
         assert!(rtt.abs_diff(RTT) < MILLI, "{rtt}");
+    }
+
+    proptest! {
+        #[test]
+        fn control_under_random_loss_stays_near_the_equation(
+            seed in any::<u64>(), one_in in 20u64..200,
+        ) {
+            // A generator of its own (splitmix64), so that the loss of packet n is fixed.
+            let lost = move |n: u32| {
+                let mut z = seed.wrapping_add(u64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+                (z ^ (z >> 31)) % one_in == 0
+            };
+            let (_, rate) = greedy(Restart::Rfc5348, (40, 200), lost);
+            let expected = equation::rate(1.0, 0.08, 1.0 / one_in as f64);
+            // Losses within a round trip are one event, so it may be faster than 1/p.
+            prop_assert!(rate > 0.7 * expected && rate < 1.8 * expected, "{rate}, {expected}");
+        }
     }
 }

@@ -46,17 +46,6 @@ const PORT: u16 = 5020;
 /// Bytes that DCCP-Data with extended sequence numbers has more of than UDP.
 const LONGER: u32 = 16 - 8;
 
-/// What came of a run.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// As the schedule was sent.
-    pub sent: Sent,
-    /// What arrived.
-    pub arrivals: Vec<Arrival>,
-    /// Packets that the full transmit queue refused (EAGAIN).
-    pub refused: u64,
-}
-
 /// Says why there is no DCCP here, if there is none.
 pub fn missing() -> Option<String> {
     // Loaded by name: distributions keep it from being loaded by its socket family.
@@ -113,8 +102,9 @@ fn connect(ns: &Netns, queue: usize) -> Result<Socket> {
     })
 }
 
-/// Sends `schedule` over `path` by DCCP with a transmit queue of `queue` packets.
-pub fn run(path: &Path, schedule: &Schedule, queue: usize) -> Result<Outcome> {
+/// Sends `schedule` over `path` by DCCP with a transmit queue of `queue` packets. Returns how it
+/// was sent, what arrived, and how many packets the full transmit queue refused (EAGAIN).
+pub fn run(path: &Path, schedule: &Schedule, queue: usize) -> Result<(Sent, Vec<Arrival>, u64)> {
     let listener = listen(path.receiver())?;
     let ended = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -138,11 +128,8 @@ pub fn run(path: &Path, schedule: &Schedule, queue: usize) -> Result<Outcome> {
         ended.fetch_max(1, Ordering::AcqRel);
         let arrivals = receiving.join();
         let (sent, refused) = sent.map_err(|_| anyhow!("the DCCP sender panicked"))??;
-        Ok(Outcome {
-            sent,
-            arrivals: arrivals.map_err(|_| anyhow!("the DCCP receiver panicked"))??,
-            refused,
-        })
+        let arrivals = arrivals.map_err(|_| anyhow!("the DCCP receiver panicked"))??;
+        Ok((sent, arrivals, refused))
     })
 }
 

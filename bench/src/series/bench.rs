@@ -132,11 +132,11 @@ impl Bench {
         let mut passage = match (point.control, queue) {
             (Control::None, _) => uncontrolled(path, queue, point, schedule, rate, agent)?,
             (Control::Dccp, Queue::Pfifo(packets)) => {
-                let outcome = dccp::run(path, schedule, *packets as usize)?;
+                let (sent, arrivals, refused) = dccp::run(path, schedule, *packets as usize)?;
                 Passage {
-                    sent: outcome.sent,
-                    arrivals: outcome.arrivals,
-                    tail_drops: Some(outcome.refused),
+                    sent,
+                    arrivals,
+                    tail_drops: Some(refused),
                     ..Passage::default()
                 }
             }
@@ -171,8 +171,9 @@ fn uncontrolled(
     let marking = queue.marking(told.owd);
     let (sent, arrivals, srt) = if let Queue::Srt { paced } = queue {
         let settings = srt::Settings::new(schedule, told.rate, told.owd, *paced)?;
-        let outcome = srt::run(path, schedule, &settings, point.loss_percent.0 > 0.0)?;
-        (outcome.sent, outcome.arrivals, Some(outcome.counters))
+        let lossy = point.loss_percent.0 > 0.0;
+        let (sent, arrivals, counters) = srt::run(path, schedule, &settings, lossy)?;
+        (sent, arrivals, Some(counters))
     } else {
         let (sent, arrivals) = match relays {
             true => path.relay(schedule, marking)?,

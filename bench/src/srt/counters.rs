@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Settings;
 
@@ -9,7 +10,6 @@ use super::Settings;
 /// program makes every 20 packets that it reads or writes: what the sender had in its
 /// buffer when the traffic ended is not in it. The lab's own probes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Counters {
     /// Data packets that the sender sent, retransmissions included.
     pub sent: u64,
@@ -30,67 +30,43 @@ pub struct Counters {
     pub max_bandwidth: u64,
 }
 
-/// One line of the file.
-#[derive(Debug, Deserialize)]
-pub(super) struct Report {
-    link: Link,
-    send: Sending,
-    recv: Receiving,
+/// The last complete line of a file of reports; `None` for a file without any.
+pub(super) fn last(text: &str) -> Result<Option<Value>> {
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    let Some(line) = complete.lines().rfind(|line| !line.trim().is_empty()) else {
+        return Ok(None);
+    };
+    // Lines of one array, each but the first with a comma in front.
+    let report = serde_json::from_str(line.trim().trim_matches(','));
+    Ok(Some(report.with_context(|| unreadable(line))?))
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Link {
-    /// Mbit/s.
-    max_bandwidth: f64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Sending {
-    packets: u64,
-    packets_dropped: u64,
-    packets_retransmitted: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Receiving {
-    packets: u64,
-    packets_dropped: u64,
-    packets_belated: u64,
-    ms_tsb_pd_delay: u64,
-}
-
-impl Report {
-    /// The last complete line of a file of reports; `None` for a file without any.
-    pub(super) fn last(text: &str) -> Result<Option<Self>> {
-        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-        let Some(line) = complete.lines().rfind(|line| !line.trim().is_empty()) else {
-            return Ok(None);
-        };
-        // Lines of one array, each but the first with a comma in front.
-        let line = line.trim().trim_matches(',');
-        let report = serde_json::from_str(line)
-            .with_context(|| format!("a report of srt-live-transmit: {line}"))?;
-        Ok(Some(report))
-    }
+fn unreadable(report: impl std::fmt::Display) -> String {
+    format!("a report of srt-live-transmit: {report}")
 }
 
 impl Counters {
-    pub(super) fn new(sender: &Report, receiver: Option<&Report>) -> Self {
-        let received = receiver.map_or(Receiving::default(), |report| report.recv);
-        Self {
-            sent: sender.send.packets,
-            retransmitted: sender.send.packets_retransmitted,
-            sender_dropped: sender.send.packets_dropped,
-            received: received.packets,
-            receiver_dropped: received.packets_dropped,
-            belated: received.packets_belated,
+    /// Of both ends' last reports; a receiver that got next to nothing has made none.
+    pub(super) fn new(sender: &Value, receiver: Option<&Value>) -> Result<Self> {
+        let number = |report: &Value, place: &str| {
+            let number = report.pointer(place).and_then(Value::as_f64);
+            number.with_context(|| unreadable(report))
+        };
+        let sent = |place| Ok::<_, anyhow::Error>(number(sender, place)? as u64);
+        let received = |place| receiver.map_or(Ok(0.0), |report| number(report, place));
+        let counters = Self {
+            sent: sent("/send/packets")?,
+            retransmitted: sent("/send/packetsRetransmitted")?,
+            sender_dropped: sent("/send/packetsDropped")?,
+            received: received("/recv/packets")? as u64,
+            receiver_dropped: received("/recv/packetsDropped")? as u64,
+            belated: received("/recv/packetsBelated")? as u64,
             // Negotiated, and the same in both directions.
-            latency_ms: sender.recv.ms_tsb_pd_delay,
-            max_bandwidth: (sender.link.max_bandwidth * 1e6 / 8.0).round() as u64,
-        }
+            latency_ms: sent("/recv/msTsbPdDelay")?,
+            // Reported in Mbit/s.
+            max_bandwidth: (number(sender, "/link/maxBandwidth")? * 1e6 / 8.0).round() as u64,
+        };
+        Ok(counters)
     }
 
     /// The program takes an option that it does not know without a word: what is in force
@@ -118,48 +94,37 @@ impl Counters {
 mod tests {
     use super::*;
 
-    /// As libsrt 1.5.1 prints them, without what is not read.
-    const SENDER: &str = r#"{"sid":1,"link":{"rtt":80.1,"maxBandwidth":0.8},
-        "send":{"packets":72,"packetsDropped":5,"packetsRetransmitted":2},
-        "recv":{"packets":0,"packetsDropped":0,"packetsBelated":0,"msTsbPdDelay":150}}"#;
-
-    fn reports() -> String {
-        let line = SENDER.replace('\n', " ");
-        format!("{line}\n{}\n{{\"sid\":1,\"li", line.replace(":72", ":92"))
-    }
+    /// As libsrt 1.5.1 prints it, without what is not read.
+    const LINE: &str = r#"{"sid":1,"link":{"rtt":80.1,"maxBandwidth":0.8},"send":{"packets":72,"packetsDropped":5,"packetsRetransmitted":2},"recv":{"packets":0,"packetsDropped":0,"packetsBelated":0,"msTsbPdDelay":150}}"#;
 
     #[test]
-    fn the_last_complete_report_counts() {
-        let report = Report::last(&reports()).expect("valid").expect("there");
-        let counters = Counters::new(&report, Some(&report));
-        assert_eq!(
-            (
-                counters.sent,
-                counters.sender_dropped,
-                counters.retransmitted
-            ),
-            (92, 5, 2)
-        );
-        assert_eq!(
-            (counters.latency_ms, counters.max_bandwidth),
-            (150, 100_000)
-        );
-        assert!(Report::last("{\"sid\"").expect("no line").is_none());
-        assert!(Report::last("{}\n").is_err());
-    }
-
-    #[test]
-    fn another_setting_than_asked_for_is_an_error() {
-        let report = Report::last(&reports()).expect("valid").expect("there");
-        let counters = Counters::new(&report, Some(&report));
-        let asked = |latency_ms, max_bandwidth| Settings {
-            latency_ms,
-            max_bandwidth,
-        };
-        assert!(counters.check(&asked(150, None)).is_ok());
-        assert!(counters.check(&asked(150, Some(100_050))).is_ok());
-        let late = counters.check(&asked(120, None)).expect_err("150");
-        assert!(late.to_string().contains("150 ms instead of 120 ms"));
-        assert!(counters.check(&asked(150, Some(50_000))).is_err());
+    fn counters_are_those_of_the_last_complete_report_and_must_be_as_asked_for() {
+        let next = LINE.replace(":72", ":92");
+        let report = last(&format!("{LINE}\n,{next}\n{{\"sid\":1,\"li"));
+        let report = report.expect("valid").expect("there");
+        let counters = Counters::new(&report, Some(&report)).expect("all there");
+        assert_eq!(Counters::new(&report, None).expect("all there"), counters);
+        let Counters {
+            sent,
+            retransmitted,
+            sender_dropped,
+            ..
+        } = counters;
+        assert_eq!([sent, retransmitted, sender_dropped], [92, 2, 5]);
+        for (latency_ms, max_bandwidth, is_right) in [
+            (150, None, true),
+            (150, Some(100_050), true),
+            (120, None, false),
+            (150, Some(50_000), false),
+        ] {
+            let asked = Settings {
+                latency_ms,
+                max_bandwidth,
+            };
+            assert_eq!(counters.check(&asked).is_ok(), is_right, "{asked:?}");
+        }
+        assert!(last("{\"sid\"").expect("no line").is_none());
+        assert!(last("{\n").is_err());
+        assert!(Counters::new(&Value::Null, None).is_err());
     }
 }

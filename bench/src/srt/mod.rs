@@ -42,9 +42,8 @@ mod counters;
 mod tool;
 
 use std::{
-    env, fs, io,
+    fs, io,
     net::{Ipv4Addr, SocketAddrV4, UdpSocket},
-    path::PathBuf,
     process::Command,
     thread,
     time::Duration,
@@ -99,17 +98,11 @@ const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5004);
 
 /// Says what is missing, if SRT cannot be run on this machine.
 pub fn missing() -> Option<String> {
-    program().err().map(|error| format!("{error:#}"))
-}
-
-fn program() -> Result<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .map(|directory| directory.join(PROGRAM))
-        .find(|file| file.is_file())
-        .with_context(|| {
-            format!("no `{PROGRAM}` on the PATH: install Debian's package srt-tools (`./dev` does)")
-        })
+    // Also so that it is loaded before any clock runs that could run out meanwhile.
+    let error = run::output(Command::new(PROGRAM).arg("-version")).err()?;
+    Some(format!(
+        "{error:#}: install Debian's package srt-tools (`./dev` does)"
+    ))
 }
 
 /// How the two programs are set.
@@ -149,26 +142,23 @@ impl Settings {
             Some(less) if less >= MIN_THRESHOLD_MS => less,
             _ => latency_ms,
         };
-        let payload = packets
-            .iter()
-            .map(|packet| u64::from(packet.wire_bytes.saturating_sub(HEADERS)))
-            .sum::<u64>()
-            / packets.len() as u64;
-        let max_bandwidth = paced
-            .then(|| {
-                let left = rate.checked_sub(ACKACK_RATE).with_context(|| {
-                    format!("on a link of {rate} bit/s SRT's answers to acknowledgements alone take {ACKACK_RATE}")
-                })?;
-                let (header, headers) = (u64::from(HEADER), u64::from(HEADERS));
-                // Packets in a second, and what libsrt takes for the size of each.
-                let counted = assumed_payload(packets, payload) + COUNTED_HEADERS;
-                let bytes = left / 8 * counted / (payload + header + headers) * PACE_PERCENT / 100;
-                Ok::<u64, anyhow::Error>(bytes.max(1))
-            })
-            .transpose()?;
+        if !paced {
+            return Ok(Self {
+                latency_ms,
+                max_bandwidth: None,
+            });
+        }
+        let left = rate.checked_sub(ACKACK_RATE).with_context(|| {
+            format!("on a link of {rate} bit/s SRT's answers to acknowledgements alone take {ACKACK_RATE}")
+        })?;
+        let payload = packets.iter().map(payload).sum::<u64>() / packets.len() as u64;
+        // Packets in a second, and what libsrt takes for the size of each.
+        let counted = assumed_payload(packets, payload) + COUNTED_HEADERS;
+        let on_wire = payload + u64::from(HEADER + HEADERS);
+        let bytes = left / 8 * counted / on_wire * PACE_PERCENT / 100;
         Ok(Self {
             latency_ms,
-            max_bandwidth,
+            max_bandwidth: Some(bytes.max(1)),
         })
     }
 
@@ -190,43 +180,37 @@ impl Settings {
 /// the true mean by some tens of bytes, and SRT faster than `maxbw` by as many percent.
 fn assumed_payload(packets: &[Packet], mean: u64) -> u64 {
     let mut average = mean;
-    let sum: u64 = packets
-        .iter()
-        .map(|packet| {
-            average = (average * 127 + u64::from(packet.wire_bytes.saturating_sub(HEADERS))) / 128;
-            average
-        })
-        .sum();
-    sum / packets.len().max(1) as u64
+    let averages = packets.iter().map(|packet| {
+        average = (average * 127 + payload(packet)) / 128;
+        average
+    });
+    averages.sum::<u64>() / packets.len().max(1) as u64
 }
 
-/// What came of a run.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// As the schedule was sent.
-    pub sent: Sent,
-    /// What the receiving program handed over.
-    pub arrivals: Vec<Arrival>,
-    /// What SRT says of itself.
-    pub counters: Counters,
+/// Bytes in it for SRT.
+fn payload(packet: &Packet) -> u64 {
+    packet.wire_bytes.saturating_sub(HEADERS).into()
 }
 
 /// Sends `schedule` over the path, which may lose packets if it is `lossy`, through a connection
-/// that is there before the first packet.
-pub fn run(path: &Path, schedule: &Schedule, settings: &Settings, lossy: bool) -> Result<Outcome> {
-    let program = program()?;
-    // Whether it runs at all, without a clock that could run out while it is loaded.
-    run::output(Command::new(&program).arg("-version"))?;
+/// that is there before the first packet. Returns how it was sent, what the receiving program
+/// handed over, and what SRT says of itself.
+pub fn run(
+    path: &Path,
+    schedule: &Schedule,
+    settings: &Settings,
+    lossy: bool,
+) -> Result<(Sent, Vec<Arrival>, Counters)> {
     let options = settings.uri();
     let (here, there) = (path.sender(), path.receiver());
     let lost = [overflowed(here)?, overflowed(there)?];
     let local = format!("udp://{LOCAL}");
     let listening = format!("srt://:{PORT}?mode=listener&{options}");
     let calling = format!("srt://{}:{PORT}?mode=caller&{options}", topology::RECEIVER);
-    let mut receiver = Tool::start(there, &program, "receiver", [&listening, &local])?;
+    let mut receiver = Tool::start(there, "receiver", [&listening, &local])?;
     receiver.wait_bound(there, PORT)?;
     receiver.bring_into_memory()?;
-    let mut sender = Tool::start(here, &program, "sender", [&local, &calling])?;
+    let mut sender = Tool::start(here, "sender", [&local, &calling])?;
     sender.wait_for("SRT target connected")?;
     receiver.wait_for("Accepted SRT source connection")?;
     let needed = if lossy { PROBES_OF_LOSSY } else { PROBES };
@@ -253,14 +237,9 @@ pub fn run(path: &Path, schedule: &Schedule, settings: &Settings, lossy: bool) -
     }
     let reported = sender.last_report()?;
     let reported = reported.context("SRT's sender has reported nothing: too few packets")?;
-    // A receiver that got next to nothing has not, either.
-    let counters = Counters::new(&reported, receiver.last_report()?.as_ref());
+    let counters = Counters::new(&reported, receiver.last_report()?.as_ref())?;
     counters.check(settings)?;
-    Ok(Outcome {
-        sent,
-        arrivals,
-        counters,
-    })
+    Ok((sent, arrivals, counters))
 }
 
 /// Sends packets that are not the lab's through the connection and waits for all of them, or
@@ -323,49 +302,43 @@ mod tests {
     use super::*;
     use crate::traffic::Class;
 
+    /// Packets of which one lives `lifetime_ms` and the other longer.
     fn schedule(wire_bytes: u32, lifetime_ms: u64) -> Schedule {
-        let packet = Packet {
-            at: 0,
-            lifetime: 2 * lifetime_ms * MILLI,
-            class: Class::Video,
-            priority: Class::Video.priority(),
-            stream: 0,
-            adu: 0,
-            last: true,
+        let packet = |times: u64| Packet {
+            lifetime: times * lifetime_ms * MILLI,
             wire_bytes,
-        };
-        let shorter = Packet {
-            lifetime: lifetime_ms * MILLI,
-            ..packet
+            ..Packet::of(Class::Video, 0)
         };
         Schedule {
-            packets: vec![packet, shorter],
+            packets: vec![packet(2), packet(1)],
             duration: MILLI,
         }
     }
 
     #[test]
-    fn the_latency_is_what_the_shortest_lifetime_leaves() {
-        let settings = Settings::new(&schedule(1042, 200), 1_000_000, 40 * MILLI, false);
-        let settings = settings.expect("possible");
-        assert_eq!(settings.latency_ms, 135);
-        assert_eq!(settings.max_bandwidth, None);
-        let short = Settings::new(&schedule(1042, 50), 1_000_000, 40 * MILLI, false);
-        let short = short.expect_err("50 ms").to_string();
-        assert!(short.contains("a lifetime of 50 ms"), "{short}");
-        // Where the sender's threshold is the latency + 20 ms: two packets take 18 ms here.
-        let long = Settings::new(&schedule(1042, 2000), 1_000_000, 40 * MILLI, false);
-        assert_eq!(
-            long.expect("possible").latency_ms,
-            2000 - 40 - 25 - 20 - 20 - 18
-        );
-        // And where it is 1000 ms, whatever the latency.
-        let below = Settings::new(&schedule(1042, 1000), 1_000_000, 40 * MILLI, false);
-        assert_eq!(below.expect("possible").latency_ms, 935);
+    fn settings_latency_is_what_the_shortest_lifetime_leaves_or_there_are_none() {
+        for (wire_bytes, lifetime_ms, latency) in [
+            (1042, 200, Ok(135)),
+            (1042, 50, Err("lifetime of 50 ms")),
+            // Where the sender's threshold is the latency + 20 ms: two packets take 18 ms here.
+            (1042, 2000, Ok(2000 - 40 - 25 - 20 - 20 - 18)),
+            // And where it is 1000 ms, whatever the latency.
+            (1042, 1000, Ok(935)),
+            (1498, 200, Ok(135)),
+            (1499, 200, Err("1456 bytes")),
+        ] {
+            let schedule = schedule(wire_bytes, lifetime_ms);
+            let settings = Settings::new(&schedule, 1_000_000, 40 * MILLI, false);
+            match (settings, latency) {
+                (Ok(settings), Ok(latency)) => assert_eq!(settings.latency_ms, latency),
+                (Err(error), Err(word)) => assert!(error.to_string().contains(word), "{error}"),
+                (settings, _) => panic!("{lifetime_ms} ms: {settings:?}"),
+            }
+        }
     }
 
     #[test]
-    fn a_pace_leaves_room_for_headers_and_acknowledgements() {
+    fn settings_pace_leaves_room_for_headers_and_acknowledgements() {
         let settings = Settings::new(&schedule(1042, 200), 1_049_600, 40 * MILLI, true);
         // 1049600 - 49600 bit/s = 125000 bytes/s; SRT does not count 14 bytes of 1058.
         let expected = 125_000 * 1044 / 1058 * 97 / 100;
@@ -375,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_average_is_below_the_mean_of_mixed_sizes() {
+    fn assumed_payload_is_below_the_mean_of_mixed_sizes() {
         // 600 and 1000 bytes in turn: srt-live-transmit 1.5.1 reports a period for 790 bytes.
         let (small, large) = (schedule(642, 200).packets, schedule(1042, 200).packets);
         let mixed: Vec<Packet> = (0..1000).flat_map(|_| [small[0], large[0]]).collect();
@@ -385,14 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_larger_than_a_packet_is_refused() {
-        assert!(Settings::new(&schedule(1498, 200), 1_000_000, 0, false).is_ok());
-        let large = Settings::new(&schedule(1499, 200), 1_000_000, 0, false);
-        assert!(large.expect_err("1457").to_string().contains("1456 bytes"));
-    }
-
-    #[test]
-    fn counters_are_found_by_name() {
+    fn udp_counter_is_found_by_name() {
         let snmp = "Ip: Forwarding\nIp: 1\nUdp: InDatagrams RcvbufErrors\nUdp: 9 4\nUdpLite: a\n";
         assert_eq!(udp_counter(snmp, "RcvbufErrors"), Some(4));
         assert_eq!(udp_counter(snmp, "InErrors"), None);

@@ -3,15 +3,14 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::Read as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::counters::Report;
+use super::{PROGRAM, counters};
 use crate::{cleanup, netns::Netns, run, wait::Wait};
 
 /// Far longer than any handshake over a path of the lab takes.
@@ -30,12 +29,7 @@ pub(super) struct Tool {
 
 impl Tool {
     /// Starts it inside `ns` from one URI to another.
-    pub(super) fn start(
-        ns: &Netns,
-        program: &Path,
-        role: &'static str,
-        uris: [&String; 2],
-    ) -> Result<Self> {
+    pub(super) fn start(ns: &Netns, role: &'static str, uris: [&String; 2]) -> Result<Self> {
         let name = format!("bestby-lab-{}-srt-{role}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         fs::create_dir_all(&directory)
@@ -45,7 +39,7 @@ impl Tool {
             move || drop(fs::remove_dir_all(&directory))
         });
         let log = fs::File::create(directory.join("log")).context("its log")?;
-        let mut command = ns.command(program)?;
+        let mut command = ns.command(PROGRAM)?;
         command
             .args(["-chunk:1456", "-autoreconnect:no"])
             .args(["-fullstats", "-statspf:json"])
@@ -75,20 +69,12 @@ impl Tool {
     fn wait(&mut self, what: &str, ready: impl Fn(&Self) -> Result<bool>) -> Result<()> {
         let mut wait = Wait::new(PATIENCE);
         while !ready(self)? {
-            if let Some(status) = self.child.try_wait()? {
-                bail!(
-                    "SRT's {} ended ({status}) before `{what}`:\n{}",
-                    self.role,
-                    self.log()
-                );
-            }
-            if !wait.pause() {
-                bail!(
-                    "SRT's {} does not come to `{what}`:\n{}",
-                    self.role,
-                    self.log()
-                );
-            }
+            let state = match self.child.try_wait()? {
+                Some(status) => format!("ended ({status}) before"),
+                None if wait.pause() => continue,
+                None => "does not come to".to_owned(),
+            };
+            bail!("SRT's {} {state} `{what}`:\n{}", self.role, self.log());
         }
         Ok(())
     }
@@ -102,13 +88,8 @@ impl Tool {
     pub(super) fn wait_bound(&mut self, ns: &Netns, port: u16) -> Result<()> {
         let suffix = format!(":{port:04X}");
         self.wait("listening", |_| {
-            let mut text = String::new();
-            ns.enter(|| {
-                let file = "/proc/thread-self/net/udp";
-                fs::File::open(file)
-                    .and_then(|mut file| file.read_to_string(&mut text))
-                    .context(file)
-            })?;
+            let file = "/proc/thread-self/net/udp";
+            let text = ns.enter(|| fs::read_to_string(file).context(file))?;
             Ok(text.lines().any(|line| {
                 let local = line.split_whitespace().nth(1);
                 local.is_some_and(|address| address.ends_with(&suffix))
@@ -144,11 +125,11 @@ impl Tool {
     }
 
     /// Its last report; `None` if fewer than [`REPORT_EVERY`] packets came to it.
-    pub(super) fn last_report(&self) -> Result<Option<Report>> {
+    pub(super) fn last_report(&self) -> Result<Option<serde_json::Value>> {
         let file = self.directory.join("stats");
         let text = fs::read_to_string(&file)
             .with_context(|| format!("reading SRT's reports in {}", file.display()))?;
-        Report::last(&text)
+        counters::last(&text)
     }
 }
 

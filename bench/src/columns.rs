@@ -73,24 +73,21 @@ impl Columns {
         )?;
         let mut group = writer.next_row_group()?;
         for (name, column) in &self.columns {
+            // Writes all values that are there, and which they are.
+            macro_rules! put {
+                ($to:expr, $all:expr, $of:expr) => {{
+                    let values: Vec<_> = $all.iter().flatten().map($of).collect();
+                    let there: Vec<i16> = $all.iter().map(|v| v.is_some().into()).collect();
+                    $to.write_batch(&values, Some(&there), None)?;
+                }};
+            }
+            let text = |text: &String| ByteArray::from(text.as_str());
             let mut open = group.next_column()?.context("a column too many")?;
             match (open.untyped(), column) {
-                (ColumnWriter::BoolColumnWriter(to), Column::Flag(all)) => {
-                    let (values, there) = dense(all, |&value| value);
-                    to.write_batch(&values, Some(&there), None)?;
-                }
-                (ColumnWriter::Int64ColumnWriter(to), Column::Int(all)) => {
-                    let (values, there) = dense(all, |&value| value);
-                    to.write_batch(&values, Some(&there), None)?;
-                }
-                (ColumnWriter::DoubleColumnWriter(to), Column::Float(all)) => {
-                    let (values, there) = dense(all, |&value| value);
-                    to.write_batch(&values, Some(&there), None)?;
-                }
-                (ColumnWriter::ByteArrayColumnWriter(to), Column::Text(all)) => {
-                    let (values, there) = dense(all, |value| ByteArray::from(value.as_str()));
-                    to.write_batch(&values, Some(&there), None)?;
-                }
+                (ColumnWriter::BoolColumnWriter(to), Column::Flag(all)) => put!(to, all, |v| *v),
+                (ColumnWriter::Int64ColumnWriter(to), Column::Int(all)) => put!(to, all, |v| *v),
+                (ColumnWriter::DoubleColumnWriter(to), Column::Float(all)) => put!(to, all, |v| *v),
+                (ColumnWriter::ByteArrayColumnWriter(to), Column::Text(all)) => put!(to, all, text),
                 _ => bail!("the column `{name}` is not what its schema says"),
             }
             open.close()?;
@@ -146,9 +143,8 @@ impl Columns {
 
     /// A text about the table.
     pub fn said(&self, name: &str) -> Option<&str> {
-        let mut said = self.said.iter();
-        said.find(|(key, _)| key == name)
-            .map(|(_, text)| text.as_str())
+        let said = self.said.iter().find(|(key, _)| key == name);
+        said.map(|(_, text)| text.as_str())
     }
 
     /// A column of whole numbers.
@@ -160,60 +156,43 @@ impl Columns {
     }
 }
 
-/// The values that are there, and of each row whether it has one.
-fn dense<T, U>(all: &[Option<T>], value: impl Fn(&T) -> U) -> (Vec<U>, Vec<i16>) {
-    let values = all.iter().flatten().map(value).collect();
-    (values, all.iter().map(|v| v.is_some().into()).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn table_columns_and_texts_survive_the_file() {
+    fn columns_survive_the_file_and_a_cut_one_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("t.parquet");
-        let table = Columns {
-            columns: vec![
-                (
-                    "flag".into(),
-                    Column::Flag(vec![Some(true), None, Some(false)]),
-                ),
-                (
-                    "int".into(),
-                    Column::Int(vec![Some(i64::MIN), Some(0), None]),
-                ),
-                (
-                    "float".into(),
-                    Column::Float(vec![None, Some(0.1), Some(-1e300)]),
-                ),
-                (
-                    "text".into(),
-                    Column::Text(vec![Some("ä".into()), None, Some(String::new())]),
-                ),
-                ("none".into(), Column::Int(vec![None; 3])),
+        let numbers = Column::Int(vec![Some(i64::MIN), Some(0), None]);
+        let floats = Column::Float(vec![None, Some(0.1), Some(-1e300)]);
+        let texts = Column::Text(vec![Some("ä".into()), None, Some(String::new())]);
+        let flags = Column::Flag(vec![Some(true), None, Some(false)]);
+        let none = Column::Int(vec![None; 3]);
+        for columns in [
+            vec![("empty", Column::Int(Vec::new()))],
+            vec![
+                ("int", numbers),
+                ("float", floats),
+                ("text", texts),
+                ("flag", flags),
+                ("none", none),
             ],
-            said: vec![("run".into(), "{}".into())],
-        };
-        table.write(&file).expect("written");
+        ] {
+            let columns = columns.into_iter().map(|(name, c)| (name.to_owned(), c));
+            let table = Columns {
+                columns: columns.collect(),
+                said: vec![("run".into(), "{}".into())],
+            };
+            table.write(&file).expect("written");
+            let read = Columns::read(&file).expect("read");
+            assert_eq!(read.columns, table.columns);
+            assert_eq!((read.said("run"), read.said("walk")), (Some("{}"), None));
+        }
         let read = Columns::read(&file).expect("read");
-        assert_eq!(read.columns, table.columns);
-        assert_eq!((read.said("run"), read.said("walk")), (Some("{}"), None));
         assert!(read.ints("int").is_ok() && read.ints("text").is_err());
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
-    }
 
-    #[test]
-    fn table_of_no_rows_is_a_file_too_and_a_cut_one_an_error() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("t.parquet");
-        let table = Columns {
-            columns: vec![("int".into(), Column::Int(Vec::new()))],
-            said: Vec::new(),
-        };
-        table.write(&file).expect("written");
-        assert_eq!(Columns::read(&file).expect("read").columns, table.columns);
         let bytes = fs::read(&file).expect("read");
         fs::write(&file, &bytes[..bytes.len() - 9]).expect("cut");
         let error = format!("{:#}", Columns::read(&file).expect_err("must fail"));

@@ -7,23 +7,20 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::run;
 
-/// What to do without a usable ffmpeg.
-const INSTALL: &str = "install it (Debian: apt install ffmpeg)";
-
 /// Not `-v error`: a decoder has much to say about missing references. Without `-copyts` the
 /// first picture that is there would stand where the first of all should.
 const COMMON: &str = "-hide_banner -v fatal -nostdin -copyts";
 
 /// Fails with what to do unless ffmpeg can encode and decode media.
 pub(crate) fn check() -> Result<()> {
-    let encoders = run::sh("ffmpeg -hide_banner -encoders").with_context(|| {
-        format!("real media are made, played and decoded with ffmpeg: {INSTALL}")
-    })?;
+    let encoders = run::sh("ffmpeg -hide_banner -encoders").context(
+        "real media are made, played and decoded with ffmpeg: install it (Debian: apt install \
+         ffmpeg)",
+    )?;
     for encoder in ["libx264", "libopus"] {
         ensure!(
             encoders.contains(encoder),
-            "this ffmpeg was built without {encoder}, which encodes real media: install the \
-             ffmpeg of your distribution"
+            "this ffmpeg was built without {encoder}: install the ffmpeg of your distribution"
         );
     }
     Ok(())
@@ -117,22 +114,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_ffmpeg() {
-        assert_eq!(
-            picture("0,         16,         16,        1,    86400, 2ad81a98"),
-            Some(Picture {
-                at: Some(16),
-                md5: "2ad81a98".into()
-            })
-        );
-        let raw = picture("0, 0, -9223372036854775808, 1, 345600, 4567def").expect("a picture");
-        assert_eq!((raw.at, raw.md5.as_str()), (None, "4567def"));
-        assert_eq!(picture("#tb 0: 1/30"), None);
-        assert_eq!(picture("#stream#, dts, pts, duration, size, hash"), None);
-        assert_eq!(
-            luma("n:2 Y:0.617134 U:0.742409 V:0.799699 All:0.668441 (4.794388)"),
-            Some(0.617134)
-        );
-        assert_eq!(luma(""), None);
+    fn decoder_lines_of_ffmpeg_are_read() {
+        let seen = |line| picture(line).map(|seen| (seen.at, seen.md5));
+        let shown = "0,         16,         16,        1,    86400, 2ad81a98";
+        assert_eq!(seen(shown), Some((Some(16), "2ad81a98".into())));
+        let raw = "0, 0, -9223372036854775808, 1, 345600, 4567def";
+        assert_eq!(seen(raw), Some((None, "4567def".into())));
+        assert_eq!(seen("#stream#, dts, pts, duration, size, hash"), None);
+        let line = "n:2 Y:0.617134 U:0.742409 V:0.799699 All:0.668441 (4.794388)";
+        assert_eq!((luma(line), luma("")), (Some(0.617134), None));
     }
 }

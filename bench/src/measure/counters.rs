@@ -50,11 +50,11 @@ mod tests {
 
     #[test]
     fn counters_are_found_by_device() {
-        let stats = serde_json::json!({"interfaces": {"s0": {
-            "packets_in": 10, "bytes_in": 1000, "packets_sent": 7, "bytes_sent": 700,
-            "queued": 0, "sent_stale": 1,
-            "dropped": {"stale": 2, "adu": 1, "overflow": 0, "evicted": 0, "predicted": 0},
-        }}});
+        let of_device = serde_json::json!({
+            "packets_in": 10, "bytes_in": 1000, "packets_sent": 7, "sent_stale": 1,
+            "dropped": {"stale": 2, "adu": 1},
+        });
+        let stats = serde_json::json!({"interfaces": {"s0": of_device}});
         let counters = QueueCounters::from_stats(&stats, "s0").expect("s0 is there");
         assert_eq!((counters.packets_sent, counters.dropped.stale), (7, 2));
         assert_eq!(QueueCounters::from_stats(&stats, "s1"), None);

@@ -149,6 +149,13 @@ impl Agent {
         serde_json::from_str(&text).with_context(|| format!("`bestby --json {words}`: {text}"))
     }
 
+    /// What bestby counted on `device`.
+    pub fn counters(&self, device: &str) -> Result<bestby_api::Counters> {
+        let stats: bestby_api::Stats = serde_json::from_value(self.json("stats")?)?;
+        let counters = stats.interfaces.get(device).copied();
+        counters.with_context(|| format!("`bestby --json stats` has no counters of {device}"))
+    }
+
     /// Lets the agent stand still until the guard is dropped; packets do not need it.
     pub fn pause(&self) -> Result<Paused> {
         // A child that has not been waited for: its id is still its own.

@@ -183,7 +183,10 @@ impl Path {
     /// The same, all of it to one port inside the sender's own namespace, where a program
     /// takes it over and brings it to the receiver.
     pub fn hand_over(&self, schedule: &Schedule, to: SocketAddrV4) -> Result<(Sent, Vec<Arrival>)> {
-        self.send(schedule, Sender::hand_over(&self.sender, to)?)
+        self.send(
+            schedule,
+            Sender::to_ports(&self.sender, [to; 3], Marking::default())?,
+        )
     }
 
     fn send(&self, schedule: &Schedule, sender: Sender) -> Result<(Sent, Vec<Arrival>)> {

@@ -27,7 +27,7 @@ use crate::{
     bestby::{Agent, program},
     columns::Columns,
     decoder,
-    measure::{Measures, QueueCounters, judge},
+    measure::{Measures, judge},
     provenance::Provenance,
     queue::{self, Installed, Told},
     records, run,
@@ -303,7 +303,7 @@ impl Demo {
             mode = agent.json("iface ls")?[0]["mode"]
                 .as_str()
                 .map(str::to_owned);
-            counters = QueueCounters::from_stats(&agent.json("stats")?, DEVICE);
+            counters = Some(agent.counters(DEVICE)?);
             agent.bestby(&format!("iface detach {DEVICE}"))?;
             passed
         };

@@ -1,9 +1,7 @@
 //! What became of a run's packets, judged from what was sent and what arrived.
 
-mod counters;
 mod judge;
 
-pub use counters::{Dropped, QueueCounters};
 pub use judge::judge;
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +93,7 @@ pub struct Measures {
     /// two streams.
     pub worst_stream: Option<f64>,
     /// What the queue says of itself over the whole run; bestby's only.
-    pub counters: Option<QueueCounters>,
+    pub counters: Option<bestby_api::Counters>,
     /// What SRT says of itself over the whole run; of SRT only.
     pub srt: Option<srt::Counters>,
     /// What the lab's TFRC saw, with `control = "tfrc"` only.

@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use bestby_api::Counters;
 
 use crate::{
-    measure::{QueueCounters, Tfrc},
+    measure::Tfrc,
     queue::{Installed, Told},
     scenario::cell::{Bottleneck, Point},
     srt,
@@ -21,7 +22,7 @@ pub(super) struct Passage {
     pub(super) extra_delay: u64,
     /// Of the idle path, ns.
     pub(super) owd: u64,
-    pub(super) counters: Option<QueueCounters>,
+    pub(super) counters: Option<Counters>,
     /// Of SRT, where it was the peer.
     pub(super) srt: Option<srt::Counters>,
     /// Of TFRC, where it set the rate.
@@ -46,12 +47,7 @@ pub(super) fn told<'a>(point: &Point, rate: u64, owd: u64, receivers: &'a [Ipv4A
 }
 
 /// What bestby counted on `device`; `None` for a queue that is not bestby.
-pub(super) fn counters(installed: &Installed<'_>, device: &str) -> Result<Option<QueueCounters>> {
-    let Some(agent) = installed.agent() else {
-        return Ok(None);
-    };
-    let stats = agent.json("stats")?;
-    let counters = QueueCounters::from_stats(&stats, device)
-        .with_context(|| format!("`bestby --json stats` has no counters of {device}: {stats}"))?;
-    Ok(Some(counters))
+pub(super) fn counters(installed: &Installed<'_>, device: &str) -> Result<Option<Counters>> {
+    let agent = installed.agent();
+    agent.map(|agent| agent.counters(device)).transpose()
 }

@@ -87,34 +87,29 @@ impl Default for OnOff {
     }
 }
 
-/// Streams of ADUs at an interval, each with a phase of its own.
-struct Streams {
-    class: Class,
-    count: u16,
-    /// ns; the part of it below 1 ns does not get lost from ADU to ADU.
-    every: f64,
-    lifetime_ms: u64,
-    /// An ADU's packets: ns from one to the next, their bytes, and how many.
-    gap: f64,
-    bytes: u32,
-    packets: u64,
-}
+impl OnOff {
+    /// Time between packets in ns.
+    fn gap(&self) -> f64 {
+        f64::from(self.packet_bytes) * 8e6 / self.rate_kbit
+    }
 
-impl Streams {
-    fn schedule(&self, seconds: u64, seed: u64) -> Schedule {
+    /// Streams of ADUs of so many `packets`, each stream with a phase of its own. Parts of `every`
+    /// (ns) below 1 ns do not get lost from ADU to ADU.
+    fn make(&self, every: f64, packets: u64, seconds: u64, seed: u64) -> Schedule {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let gap = self.gap();
         let mut adus = Vec::new();
-        for stream in 0..self.count {
+        for stream in 0..self.streams {
             // An ADU that began before the run is not part of it.
-            let phase = rng.next_u64() % (self.every as u64).max(1);
-            let begins = (0u64..).map(|n| phase + (n as f64 * self.every) as u64);
+            let phase = rng.next_u64() % (every as u64).max(1);
+            let begins = (0u64..).map(|n| phase + (n as f64 * every) as u64);
             for begin in begins.take_while(|&begin| begin < seconds * SECOND) {
-                let parts = (0..self.packets).map(|n| begin + (n as f64 * self.gap) as u64);
+                let parts = (0..packets).map(|n| begin + (n as f64 * gap) as u64);
                 adus.push(Adu {
                     class: self.class,
                     stream,
                     deadline: begin + self.lifetime_ms * MILLI,
-                    parts: parts.map(|at| (at, self.bytes)).collect(),
+                    parts: parts.map(|at| (at, self.packet_bytes)).collect(),
                 });
             }
         }
@@ -122,79 +117,66 @@ impl Streams {
     }
 }
 
-/// Time between packets in ns.
-fn gap(bytes: u32, rate_kbit: f64) -> f64 {
-    f64::from(bytes) * 8e6 / rate_kbit
+impl Traffic for OnOff {
+    fn check(&self) -> Result<()> {
+        within("streams", self.streams, 1..=1000)?;
+        check_rate(self.rate_kbit, self.streams)?;
+        check_packet_bytes(self.packet_bytes)?;
+        check_lifetime("lifetime_ms", self.lifetime_ms)?;
+        // The longest run: a greater interval has one object at most.
+        within("every_ms", self.every_ms, 1..=3_600_000)?;
+        // Of a longer one the last packets would be stale when created.
+        within("on_ms", self.on_ms, 1..=self.every_ms.min(self.lifetime_ms))
+    }
+
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        self.check()?;
+        let [every, on] = [self.every_ms, self.on_ms].map(|ms| (ms * MILLI) as f64);
+        let packets = (on / self.gap()).floor().max(1.0) as u64;
+        Ok(self.make(every, packets, seconds, seed))
+    }
+
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        Some([self.class].into())
+    }
+
+    fn is_relay(&self) -> bool {
+        self.streams > 1
+    }
 }
 
-fn check(streams: u16, rate_kbit: f64, packet_bytes: u32, lifetime_ms: u64) -> Result<()> {
-    within("streams", streams, 1..=1000)?;
-    check_rate(rate_kbit, streams)?;
-    check_packet_bytes(packet_bytes)?;
-    check_lifetime("lifetime_ms", lifetime_ms)
+impl Cbr {
+    /// Its streams as objects of one packet.
+    fn objects(&self) -> OnOff {
+        OnOff {
+            rate_kbit: self.rate_kbit,
+            packet_bytes: self.packet_bytes,
+            every_ms: 1,
+            on_ms: 1,
+            lifetime_ms: self.lifetime_ms,
+            streams: self.streams,
+            class: self.class,
+        }
+    }
 }
 
 impl Traffic for Cbr {
     fn check(&self) -> Result<()> {
-        let (bytes, lifetime) = (self.packet_bytes, self.lifetime_ms);
-        check(self.streams, self.rate_kbit, bytes, lifetime)
+        self.objects().check()
     }
 
     fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
         self.check()?;
-        let gap = gap(self.packet_bytes, self.rate_kbit);
-        let streams = Streams {
-            class: self.class,
-            count: self.streams,
-            every: gap,
-            lifetime_ms: self.lifetime_ms,
-            gap,
-            bytes: self.packet_bytes,
-            packets: 1,
-        };
-        Ok(streams.schedule(seconds, seed))
+        let objects = self.objects();
+        Ok(objects.make(objects.gap(), 1, seconds, seed))
     }
 
     fn classes(&self) -> Option<BTreeSet<Class>> {
-        Some([self.class].into())
+        self.objects().classes()
     }
 
     fn is_relay(&self) -> bool {
-        self.streams > 1
-    }
-}
-
-impl Traffic for OnOff {
-    fn check(&self) -> Result<()> {
-        let (bytes, lifetime) = (self.packet_bytes, self.lifetime_ms);
-        check(self.streams, self.rate_kbit, bytes, lifetime)?;
-        // The longest run: a greater interval has one object at most.
-        within("every_ms", self.every_ms, 1..=3_600_000)?;
-        // Of a longer one the last packets would be stale when created.
-        within("on_ms", self.on_ms, 1..=self.every_ms.min(lifetime))
-    }
-
-    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
-        self.check()?;
-        let gap = gap(self.packet_bytes, self.rate_kbit);
-        let streams = Streams {
-            class: self.class,
-            count: self.streams,
-            every: (self.every_ms * MILLI) as f64,
-            lifetime_ms: self.lifetime_ms,
-            gap,
-            bytes: self.packet_bytes,
-            packets: ((self.on_ms * MILLI) as f64 / gap).floor().max(1.0) as u64,
-        };
-        Ok(streams.schedule(seconds, seed))
-    }
-
-    fn classes(&self) -> Option<BTreeSet<Class>> {
-        Some([self.class].into())
-    }
-
-    fn is_relay(&self) -> bool {
-        self.streams > 1
+        self.objects().is_relay()
     }
 }
 

@@ -133,11 +133,8 @@ impl Schedule {
 
     /// How many streams there are: the highest number and one.
     pub fn streams(&self) -> usize {
-        self.packets
-            .iter()
-            .map(|p| usize::from(p.stream) + 1)
-            .max()
-            .unwrap_or(0)
+        let streams = self.packets.iter().map(|p| usize::from(p.stream) + 1);
+        streams.max().unwrap_or(0)
     }
 
     /// Offered load in bit/s, on the wire.
@@ -185,48 +182,39 @@ mod tests {
         pub(super) deadline: u64,
         pub(super) packets: u32,
         pub(super) bytes: u32,
-        pub(super) largest: u32,
-        pub(super) lasts: u32,
     }
 
-    /// All ADUs in the order of their numbers; all packets of one must agree on its
-    /// class, its stream and its deadline.
+    /// All ADUs in the order of their numbers. All packets of one must agree on its class, its
+    /// stream and its deadline, and the last alone say that it is.
     pub(super) fn adus(schedule: &Schedule) -> Vec<Adu> {
-        let mut adus = BTreeMap::<u32, Adu>::new();
+        let mut adus = BTreeMap::<u32, Vec<&Packet>>::new();
         for p in &schedule.packets {
-            let adu = adus.entry(p.adu).or_insert_with(|| Adu {
-                at: p.at,
-                class: p.class,
-                stream: p.stream,
-                deadline: p.at + p.lifetime,
-                packets: 0,
-                bytes: 0,
-                largest: 0,
-                lasts: 0,
-            });
-            assert_eq!(
-                (adu.class, adu.stream, adu.deadline, adu.lasts),
-                (p.class, p.stream, p.at + p.lifetime, 0),
-                "ADU {}",
-                p.adu
-            );
-            adu.packets += 1;
-            adu.bytes += p.wire_bytes;
-            adu.largest = adu.largest.max(p.wire_bytes);
-            adu.lasts += u32::from(p.last);
+            adus.entry(p.adu).or_default().push(p);
         }
         assert!(adus.keys().copied().eq(0..adus.len() as u32));
-        adus.into_values().collect()
+        let adu = |all: Vec<&Packet>| {
+            let of = |p: &Packet| (p.class, p.stream, p.at + p.lifetime);
+            let (class, stream, deadline) = of(all[0]);
+            for (place, p) in (1..).zip(&all) {
+                assert_eq!(of(p), (class, stream, deadline), "ADU {}", p.adu);
+                assert_eq!(p.last, place == all.len(), "ADU {}", p.adu);
+            }
+            Adu {
+                at: all[0].at,
+                class,
+                stream,
+                deadline,
+                packets: all.len() as u32,
+                bytes: all.iter().map(|p| p.wire_bytes).sum(),
+            }
+        };
+        adus.into_values().map(adu).collect()
     }
 
     /// Rate of a class on the wire.
     pub(super) fn rate_kbit(schedule: &Schedule, class: Class) -> f64 {
-        let bytes: u64 = schedule
-            .packets
-            .iter()
-            .filter(|p| p.class == class)
-            .map(|p| u64::from(p.wire_bytes))
-            .sum();
+        let packets = schedule.packets.iter().filter(|p| p.class == class);
+        let bytes: u64 = packets.map(|p| u64::from(p.wire_bytes)).sum();
         bytes as f64 * 8e6 / schedule.duration as f64
     }
 }

@@ -104,16 +104,11 @@ impl Sender {
     /// Opens a socket per class inside `ns`; audio goes to `to`, video to the next
     /// port, data to the one after. Streams differ in their SSRC only.
     pub fn new(ns: &Netns, to: SocketAddrV4, marking: Marking) -> Result<Self> {
-        Self::call(ns, Class::ALL.map(|class| port_of(to, class)), marking)
+        Self::to_ports(ns, Class::ALL.map(|class| port_of(to, class)), marking)
     }
 
-    /// Opens sockets inside `ns` that all send to the one port of `to`, unmarked: a program
-    /// there takes over.
-    pub fn hand_over(ns: &Netns, to: SocketAddrV4) -> Result<Self> {
-        Self::call(ns, [to; 3], Marking::default())
-    }
-
-    fn call(ns: &Netns, to: [SocketAddrV4; 3], marking: Marking) -> Result<Self> {
+    /// The same; `to` has the port of each class.
+    pub fn to_ports(ns: &Netns, to: [SocketAddrV4; 3], marking: Marking) -> Result<Self> {
         let connected = |class: Class| -> Result<UdpSocket> {
             let (socket, to) = (open(marking)?, to[class as usize]);
             socket

@@ -1,15 +1,6 @@
-//! The packets of a run as a table, one row each, so that anyone can judge the run anew.
-//!
-//! | column | meaning |
-//! |---|---|
-//! | `class` | `audio`, `video`, `data` |
-//! | `stream` | media stream, or client of a relay |
-//! | `adu` | audio packet, video frame or data object it belongs to |
-//! | `last` | last packet of its ADU |
-//! | `wire_bytes` | bytes with the MAC header |
-//! | `created` | ns since the start of the run |
-//! | `deadline` | ns since the start of the run |
-//! | `arrived` | ns since the start of the run; null = never |
+//! The packets of a run as a table, one row each, so that anyone can judge the run anew: `class`,
+//! `stream` (of media, or a relay's client), `adu`, `last` (of its ADU), `wire_bytes` (with the
+//! MAC header), `created`, `deadline` and `arrived` (ns since the start of the run; null = never).
 
 use anyhow::Result;
 

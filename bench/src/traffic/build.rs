@@ -4,6 +4,8 @@
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive};
 
 use anyhow::{Result, ensure};
+pub(super) use rand_chacha::rand_core::RngCore;
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng as _};
 
 use super::{Class, MAX_WIRE, MIN_WIRE, Packet, Schedule};
 use crate::sys::SECOND;
@@ -31,6 +33,11 @@ pub(super) trait Traffic {
     fn prepare(&self, _seconds: u64, _seed: u64) -> Result<()> {
         Ok(())
     }
+}
+
+/// What is drawn by `seed`; the same on every machine.
+pub(super) fn random(seed: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(seed)
 }
 
 /// One ADU before it has a number.

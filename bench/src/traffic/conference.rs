@@ -14,16 +14,12 @@
 //! - Every packet lives 200 ms unless the parameters say otherwise.
 
 use anyhow::Result;
-use rand_chacha::{
-    ChaCha8Rng,
-    rand_core::{RngCore as _, SeedableRng as _},
-};
 use rand_distr::{Distribution as _, Normal};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MIN_WIRE, Schedule,
-    build::{self, Adu, Traffic, check_lifetime, cut},
+    build::{self, Adu, RngCore as _, Traffic, check_lifetime, cut, random},
 };
 use crate::sys::{MILLI, SECOND};
 
@@ -85,7 +81,7 @@ pub fn schedule(seconds: u64, seed: u64) -> Schedule {
 
 /// The same packets at the same times, with other lifetimes.
 pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedule {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut rng = random(seed);
     let mut adus = Vec::new();
     let adu = |class, at, lifetime_ms: u64, parts: Vec<u32>| Adu {
         class,

@@ -11,16 +11,15 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use rand_chacha::{
-    ChaCha8Rng,
-    rand_core::{RngCore as _, SeedableRng as _},
-};
 use rand_distr::{Distribution as _, LogNormal};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MAX_WIRE, MIN_WIRE, Schedule,
-    build::{self, Adu, Traffic, check_lifetime, check_packet_bytes, check_rate, cut, within},
+    build::{
+        self, Adu, RngCore as _, Traffic, check_lifetime, check_packet_bytes, check_rate, cut,
+        random, within,
+    },
 };
 use crate::sys::{MILLI, SECOND};
 
@@ -85,7 +84,7 @@ impl Parameters {
     /// once.
     pub(super) fn adus(&self, seconds: u64, seed: u64) -> Result<Vec<Adu>> {
         self.check()?;
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut rng = random(seed);
         let (key, predicted) = self.mean_bytes();
         let key = sizes(key, self.key_sigma)?;
         let predicted = sizes(predicted, self.sigma)?;

@@ -13,15 +13,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use rand_chacha::{
-    ChaCha8Rng,
-    rand_core::{RngCore as _, SeedableRng as _},
-};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Class, Schedule,
-    build::{self, Adu, Traffic, check_lifetime, check_packet_bytes, check_rate, within},
+    build::{
+        self, Adu, RngCore as _, Traffic, check_lifetime, check_packet_bytes, check_rate, random,
+        within,
+    },
 };
 use crate::sys::{MILLI, SECOND};
 
@@ -96,7 +95,7 @@ impl OnOff {
     /// Streams of ADUs of so many `packets`, each stream with a phase of its own. Parts of `every`
     /// (ns) below 1 ns do not get lost from ADU to ADU.
     fn make(&self, every: f64, packets: u64, seconds: u64, seed: u64) -> Schedule {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut rng = random(seed);
         let gap = self.gap();
         let mut adus = Vec::new();
         for stream in 0..self.streams {

@@ -12,15 +12,12 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use etherparse::PacketBuilder;
-use rand_chacha::{
-    ChaCha8Rng,
-    rand_core::{RngCore as _, SeedableRng as _},
-};
 
 use super::{AUDIO_CLOCK, AUDIO_TYPE, Parameters, VIDEO_CLOCK, VIDEO_TYPE};
 use crate::{
     decoder, run,
     sys::{self, SECOND},
+    traffic::build::{RngCore as _, random},
 };
 
 /// Bytes of an RTP packet with its header, at most.
@@ -40,7 +37,7 @@ const PAN: &str = "scroll=horizontal=0.003:vertical=0.002";
 /// Where in the test pictures the run of a seed begins, in frames. With the grain alone to
 /// tell them apart the frames of two seeds would be nearly of one size.
 pub(super) fn begin(fps: u32, seed: u64) -> u64 {
-    ChaCha8Rng::seed_from_u64(seed).next_u64() % (BEGIN_WITHIN_S * u64::from(fps))
+    random(seed).next_u64() % (BEGIN_WITHIN_S * u64::from(fps))
 }
 
 /// The pictures before they are encoded, as a source of ffmpeg; the same for one seed.
@@ -110,7 +107,7 @@ fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Resu
 
 /// Audio's and video's RTP packets in the order of their sequence numbers.
 fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
-    // Four sockets, so that RTCP meets one, too: an ICMP error would stop ffmpeg.
+    // Four sockets, so that RTCP, which nobody reads, meets one, too: an ICMP error would stop ffmpeg.
     let mut sockets = Vec::new();
     for _ in 0..4 {
         let socket = UdpSocket::bind("127.0.0.1:0").context("binding to loopback")?;
@@ -119,15 +116,17 @@ fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
         let _ = sys::big_receive_buffer(socket.as_raw_fd(), 256 << 20);
         sockets.push(socket);
     }
+    let (media, control) = sockets.split_at(2);
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg
         .args("-hide_banner -v error -nostdin -i".split(' '))
         .arg(encoded);
-    for ((stream, kind), pair) in [("0:a", AUDIO_TYPE), ("0:v", VIDEO_TYPE)]
+    for (place, (stream, kind)) in [("0:a", AUDIO_TYPE), ("0:v", VIDEO_TYPE)]
         .into_iter()
-        .zip(sockets.chunks(2))
+        .enumerate()
     {
-        let [port, control] = [pair[0].local_addr()?.port(), pair[1].local_addr()?.port()];
+        let [port, control] = [&media[place], &control[place]].map(UdpSocket::local_addr);
+        let (port, control) = (port?.port(), control?.port());
         let url = format!("rtp://127.0.0.1:{port}?rtcpport={control}&pkt_size={RTP_BYTES}");
         ffmpeg
             .args(["-map", stream, "-c", "copy", "-payload_type"])
@@ -139,18 +138,16 @@ fn pack(encoded: &Path) -> Result<[Vec<Vec<u8>>; 2]> {
         .stderr(Stdio::inherit())
         .spawn()
         .context("starting ffmpeg to pack the media into RTP")?;
-    let fds: Vec<_> = sockets.iter().map(|socket| socket.as_raw_fd()).collect();
+    let fds = [&media[0], &media[1]].map(|socket| socket.as_raw_fd());
     let mut streams = [Vec::new(), Vec::new()];
     let mut buffer = [0; 2048];
     let mut ended = None;
     // What was sent before the end is here 100 ms after it.
     while ended.is_none_or(|at: Instant| at.elapsed() < Duration::from_millis(100)) {
         sys::wait_readable(&fds, 20)?;
-        for (index, &fd) in fds.iter().enumerate() {
+        for (&fd, stream) in fds.iter().zip(&mut streams) {
             while let Some((length, _)) = sys::receive(fd, &mut buffer)? {
-                if index % 2 == 0 {
-                    streams[index / 2].push(buffer[..length].to_vec());
-                }
+                stream.push(buffer[..length].to_vec());
             }
         }
         if ended.is_none()

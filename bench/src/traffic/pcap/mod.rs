@@ -17,16 +17,12 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use rand_chacha::{
-    ChaCha8Rng,
-    rand_core::{RngCore as _, SeedableRng as _},
-};
 use serde::{Deserialize, Serialize};
 
 use self::capture::{Found, Rtp};
 use super::{
     Class, MAX_WIRE, MIN_WIRE, Schedule,
-    build::{self, Adu, Traffic, check_lifetime},
+    build::{self, Adu, RngCore as _, Traffic, check_lifetime, random},
 };
 use crate::sys::{MILLI, SECOND};
 
@@ -204,7 +200,7 @@ impl Parameters {
         let round = (last - first + gap).max(MILLI);
         let begin = match self.from_start {
             true => 0,
-            false => (ChaCha8Rng::seed_from_u64(seed).next_u64() % adus.len() as u64) as usize,
+            false => (random(seed).next_u64() % adus.len() as u64) as usize,
         };
         let offset = adus[begin].parts[0].0;
         let rounds = (0..).flat_map(|number| adus.iter().map(move |adu| (number * round, adu)));

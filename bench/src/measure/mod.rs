@@ -2,6 +2,7 @@
 
 mod judge;
 
+pub use bestby_api::Counters as QueueCounters;
 pub use judge::judge;
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +17,6 @@ pub struct Delay {
     pub p95: f64,
     /// 99 % were.
     pub p99: f64,
-    /// The slowest.
-    pub max: f64,
 }
 
 /// What a congestion-controlled sender (see [`tfrc`](crate::tfrc)) saw of one run.
@@ -93,7 +92,7 @@ pub struct Measures {
     /// two streams.
     pub worst_stream: Option<f64>,
     /// What the queue says of itself over the whole run; bestby's only.
-    pub counters: Option<bestby_api::Counters>,
+    pub counters: Option<QueueCounters>,
     /// What SRT says of itself over the whole run; of SRT only.
     pub srt: Option<srt::Counters>,
     /// What the lab's TFRC saw, with `control = "tfrc"` only.

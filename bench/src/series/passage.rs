@@ -3,10 +3,9 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
-use bestby_api::Counters;
 
 use crate::{
-    measure::Tfrc,
+    measure::{QueueCounters, Tfrc},
     queue::{Installed, Told},
     scenario::cell::{Bottleneck, Point},
     srt,
@@ -22,7 +21,7 @@ pub(super) struct Passage {
     pub(super) extra_delay: u64,
     /// Of the idle path, ns.
     pub(super) owd: u64,
-    pub(super) counters: Option<Counters>,
+    pub(super) counters: Option<QueueCounters>,
     /// Of SRT, where it was the peer.
     pub(super) srt: Option<srt::Counters>,
     /// Of TFRC, where it set the rate.
@@ -47,7 +46,7 @@ pub(super) fn told<'a>(point: &Point, rate: u64, owd: u64, receivers: &'a [Ipv4A
 }
 
 /// What bestby counted on `device`; `None` for a queue that is not bestby.
-pub(super) fn counters(installed: &Installed<'_>, device: &str) -> Result<Option<Counters>> {
+pub(super) fn counters(installed: &Installed<'_>, device: &str) -> Result<Option<QueueCounters>> {
     let agent = installed.agent();
     agent.map(|agent| agent.counters(device)).transpose()
 }

@@ -9,8 +9,7 @@
 //!
 //! One connection carries all classes, as a stream of a broadcaster is one. A datagram
 //! in is one message and one datagram out, up to [`LARGEST`] bytes (`-chunk`; a larger one
-//! is cut short, so it is refused here). `-buffering` is only how many datagrams the
-//! program reads in a row.
+//! is cut short, so it is refused here).
 //!
 //! What decides, from libsrt 1.5.1 and its documentation:
 //!
@@ -23,8 +22,7 @@
 //!   nothing makes it drop earlier than after 1020 ms (SRT_TLPKTDROP_MINTHRESHOLD_MS).
 //! - Live mode has no congestion control: it sends at up to `maxbw`, by default 1 Gbit/s,
 //!   and its pace is one period for every packet, from their mean size.
-//!
-//! - It looks for what to drop when the application sends the next packet, and only then.
+//! - The sender looks for what to drop when the application sends the next packet, and only then.
 //!
 //! So the latency is what the shortest lifetime leaves beside the one-way delay, less what
 //! the programs need; and where it can be as long as SRT's sender waits, so much less that
@@ -64,7 +62,7 @@ use crate::{
 /// libsrt's program.
 const PROGRAM: &str = "srt-live-transmit";
 /// Bytes of the header of an SRT data packet.
-pub const HEADER: u32 = 16;
+const HEADER: u32 = 16;
 /// Bytes that libsrt adds to a payload when it counts: its own header, UDP's and IPv4's.
 const COUNTED_HEADERS: u64 = 16 + 8 + 20;
 /// Bytes of the largest payload of live mode: 1500 less the headers of IPv4, UDP, SRT.
@@ -80,10 +78,9 @@ const GRACE_MS: u64 = 20;
 /// From one packet of the application to the next, when the sender looks for late ones: the
 /// cadence of audio, ms.
 const CADENCE_MS: u64 = 20;
-/// Packets that go through the connection before the traffic: they prove the way.
+/// Packets that go through the connection before the traffic: they prove the way. Where the path
+/// loses packets fewer are enough: what SRT cannot retransmit in time it drops.
 const PROBES: u64 = 40;
-/// So many of them are enough where the path loses packets: what SRT cannot retransmit in time
-/// it drops.
 const PROBES_OF_LOSSY: u64 = 30;
 /// bit/s that the sender's answers to acknowledgements take: one each 10 ms, 20 bytes of SRT.
 const ACKACK_RATE: u64 = 100 * (20 + HEADERS as u64) * 8;

@@ -8,7 +8,7 @@ pub(super) use rand_chacha::rand_core::RngCore;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng as _};
 
 use super::{Class, MAX_WIRE, MIN_WIRE, Packet, Schedule};
-use crate::sys::SECOND;
+use crate::sys::{MILLI, SECOND};
 
 /// A model with its parameters.
 pub(super) trait Traffic {
@@ -48,6 +48,23 @@ pub(super) struct Adu {
     pub(super) deadline: u64,
     /// When each packet is created (ns since the start) and its bytes on the wire.
     pub(super) parts: Vec<(u64, u32)>,
+}
+
+impl Adu {
+    /// Of packets of so many bytes that leave together.
+    pub(super) fn bunch(
+        class: Class,
+        at: u64,
+        lifetime_ms: u64,
+        parts: impl IntoIterator<Item = u32>,
+    ) -> Self {
+        Self {
+            class,
+            stream: 0,
+            deadline: at + lifetime_ms * MILLI,
+            parts: parts.into_iter().map(|bytes| (at, bytes)).collect(),
+        }
+    }
 }
 
 /// All of `adus` that fit into `seconds` as a whole; ADUs of one time stay in their order.

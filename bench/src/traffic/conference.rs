@@ -83,20 +83,10 @@ pub fn schedule(seconds: u64, seed: u64) -> Schedule {
 pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedule {
     let mut rng = random(seed);
     let mut adus = Vec::new();
-    let adu = |class, at, lifetime_ms: u64, parts: Vec<u32>| Adu {
-        class,
-        stream: 0,
-        deadline: at + lifetime_ms * MILLI,
-        parts: parts.into_iter().map(|bytes| (at, bytes)).collect(),
-    };
     for at in (0..seconds * SECOND).step_by(AUDIO_EVERY as usize) {
         let video_first = rng.next_u32() & 1 == 0;
-        adus.push(adu(
-            Class::Audio,
-            at,
-            parameters.audio_lifetime_ms,
-            vec![AUDIO_BYTES],
-        ));
+        let lifetime_ms = parameters.audio_lifetime_ms;
+        adus.push(Adu::bunch(Class::Audio, at, lifetime_ms, [AUDIO_BYTES]));
         if at % FRAME_EVERY == 0 {
             let (mean, deviation) = frame_size(at);
             // The distribution's tail below the smallest packet (1.8 % of still frames) is cut.
@@ -105,7 +95,7 @@ pub fn schedule_with(parameters: &Parameters, seconds: u64, seed: u64) -> Schedu
                 .round()
                 .max(f64::from(MIN_WIRE)) as u32;
             let parts = cut(size, VIDEO_MAX);
-            let frame = adu(Class::Video, at, parameters.video_lifetime_ms, parts);
+            let frame = Adu::bunch(Class::Video, at, parameters.video_lifetime_ms, parts);
             adus.insert(adus.len() - usize::from(video_first), frame);
         }
     }

@@ -90,12 +90,6 @@ impl Parameters {
         let predicted = sizes(predicted, self.sigma)?;
         let fps = u64::from(self.fps);
         let phase = rng.next_u64() % (SECOND / fps);
-        let adu = |class, at, lifetime_ms: u64, parts: Vec<u32>| Adu {
-            class,
-            stream: 0,
-            deadline: at + lifetime_ms * MILLI,
-            parts: parts.into_iter().map(|bytes| (at, bytes)).collect(),
-        };
 
         let times = (0..).map(|frame| (frame, phase + frame * SECOND / fps));
         let frames = times.take_while(|&(_, at)| at < seconds * SECOND);
@@ -106,13 +100,13 @@ impl Parameters {
             };
             let size = sizes.sample(&mut rng).round().max(f64::from(MIN_WIRE));
             let parts = cut(size as u32, self.packet_bytes);
-            adu(Class::Video, at, self.video_lifetime_ms, parts)
+            Adu::bunch(Class::Video, at, self.video_lifetime_ms, parts)
         });
         let mut adus: Vec<Adu> = frames.collect();
         if self.audio_bytes > 0 {
+            let (bytes, lifetime_ms) = (self.audio_bytes, self.audio_lifetime_ms);
             let times = (0..seconds * SECOND).step_by(AUDIO_EVERY as usize);
-            let parts = || vec![self.audio_bytes];
-            adus.extend(times.map(|at| adu(Class::Audio, at, self.audio_lifetime_ms, parts())));
+            adus.extend(times.map(|at| Adu::bunch(Class::Audio, at, lifetime_ms, [bytes])));
         }
         adus.sort_by_key(|adu| adu.parts[0].0);
         Ok(adus)

@@ -89,11 +89,6 @@ impl Parameters {
                 Class::Data => self.data_lifetime_ms,
             }
     }
-
-    fn wanted(&self, packet: &Rtp) -> bool {
-        self.source.is_none_or(|source| source == packet.source)
-            && (self.ports.is_empty() || self.ports.contains(&packet.port))
-    }
 }
 
 impl Traffic for Parameters {
@@ -132,7 +127,11 @@ impl Parameters {
         for packet in &found.rtp {
             *seen.entry(packet.ssrc).or_default() += 1;
         }
-        let wanted = |packet: &&Rtp| seen[&packet.ssrc] > 1 && self.wanted(packet);
+        let wanted = |packet: &&Rtp| {
+            seen[&packet.ssrc] > 1
+                && self.source.is_none_or(|source| source == packet.source)
+                && (self.ports.is_empty() || self.ports.contains(&packet.port))
+        };
         let mut packets: Vec<&Rtp> = found.rtp.iter().filter(wanted).collect();
         let file = self.file.display();
         ensure!(

@@ -1,7 +1,12 @@
 //! ffmpeg's decoder as a player has it, for the demo and for the lab: the pictures that it
 //! makes of a file, and how like they are to what was filmed.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Seek as _, Write as _},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -35,14 +40,25 @@ pub(crate) struct Picture {
     pub(crate) md5: String,
 }
 
-/// What the decoder returns of `file`, a container of ffmpeg's `format`, as it is shown.
-pub(crate) fn pictures(file: &Path, format: &str) -> Result<Vec<Picture>> {
+/// `video`, an IVF container, as what a program reads on its stdin.
+fn stdin(video: &[u8]) -> Result<File> {
+    // Without a name: it ends with the last who has it open.
+    let written = tempfile::tempfile().and_then(|mut file| {
+        file.write_all(video)?;
+        file.rewind()?;
+        Ok(file)
+    });
+    written.context("a file for what is decoded")
+}
+
+/// What the decoder returns of `video`, an IVF container, as it is shown.
+pub(crate) fn pictures(video: &[u8]) -> Result<Vec<Picture>> {
     let mut ffmpeg = Command::new("ffmpeg");
     // One thread: with missing references the result would depend on their timing.
     ffmpeg
         .args(COMMON.split(' '))
-        .args(["-threads", "1", "-f", format, "-i"])
-        .arg(file)
+        .args("-threads 1 -f ivf -i pipe:0".split(' '))
+        .stdin(stdin(video)?)
         // The container's unit: without it ffmpeg counts in periods of the rate that it sees
         // in the first pictures, which is half the stream's where every second is missing.
         .args("-map 0:v -fps_mode passthrough -enc_time_base -1 -f framemd5 -".split(' '));
@@ -73,21 +89,16 @@ fn picture(line: &str) -> Option<Picture> {
 }
 
 /// SSIM (Wang et al. 2004) of the luma of each of the `count` pictures of `source`, a
-/// filter of ffmpeg, to the picture of `file` that a player shows in its place: the newest
+/// filter of ffmpeg, to the picture of `video` that a player shows in its place: the newest
 /// one decoded by then. There is none, and no entry, before the first.
-pub(crate) fn likeness(
-    source: &str,
-    count: u64,
-    file: &Path,
-    format: &str,
-) -> Result<BTreeMap<u64, f64>> {
+pub(crate) fn likeness(source: &str, count: u64, video: &[u8]) -> Result<BTreeMap<u64, f64>> {
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg
         .args(COMMON.split(' '))
         .args(["-f", "lavfi", "-i"])
         .arg(format!("{source},trim=end_frame={count}"))
-        .args(["-threads", "1", "-f", format, "-i"])
-        .arg(file)
+        .args("-threads 1 -f ivf -i pipe:0".split(' '))
+        .stdin(stdin(video)?)
         // The source leads, and ends it; a stream that is over stays at its last picture.
         .args(["-lavfi", "[0:v][1:v]ssim=stats_file=-"])
         .args(["-f", "null", "/dev/null"]);

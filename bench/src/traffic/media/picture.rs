@@ -11,10 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Class, Parameters, Recording, class, h264, payload, record};
-use crate::{cleanup, decoder, traffic::pcap::capture::Rtp};
-
-/// The container's name in ffmpeg.
-const FORMAT: &str = "ivf";
+use crate::{decoder, traffic::pcap::capture::Rtp};
 
 /// A run's pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -130,21 +127,8 @@ impl Recording<'_> {
         if frames.is_empty() {
             return Ok(Shown::default());
         }
-        // A name of its own: what is kept there goes on Ctrl-C, too.
-        let (_, file) = tempfile::Builder::new()
-            .prefix("bestby-lab-arrived-")
-            .suffix(".ivf")
-            .tempfile()
-            .and_then(|file| file.keep().map_err(Into::into))
-            .context("a file for what is decoded")?;
-        let _guard = cleanup::on_exit({
-            let file = file.clone();
-            // A file that stays behind is no reason to fail.
-            move || drop(fs::remove_file(file))
-        });
-        fs::write(&file, ivf(self.parameters, &frames))
-            .with_context(|| format!("writing {}", file.display()))?;
-        let decoded = decoder::pictures(&file, FORMAT)?.into_iter();
+        let video = ivf(self.parameters, &frames);
+        let decoded = decoder::pictures(&video)?.into_iter();
         let md5: BTreeMap<u64, String> = decoded
             .filter_map(|picture| Some((picture.at?, picture.md5)))
             .collect();
@@ -153,7 +137,7 @@ impl Recording<'_> {
             return Ok(Shown::default());
         }
         let source = record::source(self.parameters, self.seed);
-        let ssim = decoder::likeness(&source, self.pictures(), &file, FORMAT)?;
+        let ssim = decoder::likeness(&source, self.pictures(), &video)?;
         Ok(Shown { md5, ssim })
     }
 

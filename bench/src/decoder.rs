@@ -31,15 +31,6 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// A picture as the decoder returned it, concealed or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Picture {
-    /// Place in time, in the container's unit; absent where the container knows no time.
-    pub(crate) at: Option<u64>,
-    /// MD5 of its pixels.
-    pub(crate) md5: String,
-}
-
 /// `video`, an IVF container, as what a program reads on its stdin.
 fn stdin(video: &[u8]) -> Result<File> {
     // Without a name: it ends with the last who has it open.
@@ -51,8 +42,9 @@ fn stdin(video: &[u8]) -> Result<File> {
     written.context("a file for what is decoded")
 }
 
-/// What the decoder returns of `video`, an IVF container, as it is shown.
-pub(crate) fn pictures(video: &[u8]) -> Result<Vec<Picture>> {
+/// What the decoder returns of `video`, an IVF container, concealed or not: MD5 of each picture's
+/// pixels by its place in time, in the container's unit.
+pub(crate) fn pictures(video: &[u8]) -> Result<BTreeMap<u64, String>> {
     let mut ffmpeg = Command::new("ffmpeg");
     // One thread: with missing references the result would depend on their timing.
     ffmpeg
@@ -64,7 +56,7 @@ pub(crate) fn pictures(video: &[u8]) -> Result<Vec<Picture>> {
         .args("-map 0:v -fps_mode passthrough -enc_time_base -1 -f framemd5 -".split(' '));
     let output = ffmpeg.output().context("starting ffmpeg to decode video")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let pictures: Vec<Picture> = text.lines().filter_map(picture).collect();
+    let pictures: BTreeMap<u64, String> = text.lines().filter_map(picture).collect();
     // ffmpeg fails when nothing can be decoded: then nothing is the result.
     ensure!(
         output.status.success() || pictures.is_empty(),
@@ -77,13 +69,10 @@ pub(crate) fn pictures(video: &[u8]) -> Result<Vec<Picture>> {
 }
 
 /// Of a line of framemd5: stream, dts, pts, duration, size, MD5.
-fn picture(line: &str) -> Option<Picture> {
+fn picture(line: &str) -> Option<(u64, String)> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     match fields[..] {
-        [stream, _, pts, _, _, md5] if !stream.starts_with('#') => Some(Picture {
-            at: pts.parse().ok(),
-            md5: md5.to_owned(),
-        }),
+        [_, _, pts, _, _, md5] => Some((pts.parse().ok()?, md5.to_owned())),
         _ => None,
     }
 }
@@ -126,12 +115,14 @@ mod tests {
 
     #[test]
     fn decoder_lines_of_ffmpeg_are_read() {
-        let seen = |line| picture(line).map(|seen| (seen.at, seen.md5));
-        let shown = "0,         16,         16,        1,    86400, 2ad81a98";
-        assert_eq!(seen(shown), Some((Some(16), "2ad81a98".into())));
-        let raw = "0, 0, -9223372036854775808, 1, 345600, 4567def";
-        assert_eq!(seen(raw), Some((None, "4567def".into())));
-        assert_eq!(seen("#stream#, dts, pts, duration, size, hash"), None);
+        for (line, expected) in [
+            ("0,  16,  16,  1,  86400, 2ad81a98", Some((16, "2ad81a98"))),
+            ("0, 0, -9223372036854775808, 1, 345600, 4567def", None),
+            ("#stream#, dts, pts, duration, size, hash", None),
+        ] {
+            let expected = expected.map(|(at, md5)| (at, md5.to_owned()));
+            assert_eq!(picture(line), expected);
+        }
         let line = "n:2 Y:0.617134 U:0.742409 V:0.799699 All:0.668441 (4.794388)";
         assert_eq!((luma(line), luma("")), (Some(0.617134), None));
     }

@@ -115,14 +115,6 @@ impl Parameters {
             None => Class::Video.priority(),
         }
     }
-
-    fn lifetime(&self, class: Class) -> u64 {
-        MILLI
-            * match class {
-                Class::Audio => self.audio_lifetime_ms,
-                Class::Video | Class::Data => self.video_lifetime_ms,
-            }
-    }
 }
 
 /// The media of a run, recorded now if they are not there.
@@ -199,8 +191,9 @@ impl Traffic for Parameters {
         let mut packets: Vec<Packet> = Vec::with_capacity(recorded.len());
         for (index, packet) in recorded.iter().enumerate() {
             let class = class(packet);
-            let mut priority = class.priority();
+            let (mut priority, mut lifetime_ms) = (class.priority(), self.audio_lifetime_ms);
             if class == Class::Video {
+                lifetime_ms = self.video_lifetime_ms;
                 let layer = Layer::of(payload(packet));
                 if layer == Some(Layer::Key) {
                     key_at = packet.at;
@@ -214,7 +207,7 @@ impl Traffic for Parameters {
             packets.push(Packet {
                 at: packet.at,
                 // All packets of a frame are recorded with one time.
-                lifetime: self.lifetime(class),
+                lifetime: lifetime_ms * MILLI,
                 class,
                 priority,
                 stream: 0,

@@ -128,10 +128,7 @@ impl Recording<'_> {
             return Ok(Shown::default());
         }
         let video = ivf(self.parameters, &frames);
-        let decoded = decoder::pictures(&video)?.into_iter();
-        let md5: BTreeMap<u64, String> = decoded
-            .filter_map(|picture| Some((picture.at?, picture.md5)))
-            .collect();
+        let md5 = decoder::pictures(&video)?;
         // Frames without any that they build on may give no picture at all.
         if md5.is_empty() {
             return Ok(Shown::default());

@@ -73,13 +73,8 @@ pub(super) fn record(parameters: &Parameters, seconds: u64, seed: u64, file: &Pa
 }
 
 fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Result<()> {
-    let Parameters {
-        video_kbit,
-        key_frames_every: key,
-        disposable,
-        audio_kbit,
-        ..
-    } = parameters;
+    let [video, audio] = [parameters.video_kbit, parameters.audio_kbit];
+    let (key, disposable) = (parameters.key_frames_every, parameters.disposable);
     let x264 = format!(
         "keyint={key}:min-keyint={key}:scenecut=0:open-gop=0:bframes={disposable}:b-adapt=0:\
          b-pyramid=none:weightp=0:sliced-threads=0:repeat-headers=1"
@@ -92,13 +87,13 @@ fn encode(parameters: &Parameters, seconds: u64, seed: u64, file: &Path) -> Resu
         .args(["-f", "lavfi", "-i", chord, "-t", &seconds.to_string()])
         // One thread: with more, what is encoded would depend on the machine.
         .args("-c:v libx264 -threads 1 -preset veryfast".split(' '))
-        .args(["-b:v", &format!("{video_kbit}k")])
-        .args(["-maxrate", &format!("{}k", video_kbit * 3 / 2)])
+        .args(["-b:v", &format!("{video}k")])
+        .args(["-maxrate", &format!("{}k", video * 3 / 2)])
         // As live encoders are set: no frame is much more than an eighth of a second of the
         // rate, or it could not arrive in a lifetime.
-        .args(["-bufsize", &format!("{}k", video_kbit / 8)])
+        .args(["-bufsize", &format!("{}k", video / 8)])
         .args(["-x264-params", &x264])
-        .args(["-c:a", "libopus", "-b:a", &format!("{audio_kbit}k")])
+        .args(["-c:a", "libopus", "-b:a", &format!("{audio}k")])
         .args("-vbr off -frame_duration 20 -ac 2 -f nut".split(' '))
         .arg(file);
     decoder::check()?;

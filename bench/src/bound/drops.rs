@@ -5,8 +5,6 @@ use std::{
     collections::{BTreeMap, BinaryHeap, HashMap},
 };
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     Link,
     jobs::{Job, Jobs},
@@ -35,24 +33,15 @@ pub enum Fate {
 /// and joins D, so that two drops which only one gap could have held count once. What
 /// the link spent on packets that are not of D counts as room: it could have been spent
 /// better. An ADU that arrived late as a whole was not dropped: that is staleness.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FalseDrops {
-    /// Audio packets.
-    pub audio: u64,
-    /// Video frames.
-    pub video: u64,
-    /// Data objects.
-    pub data: u64,
-}
+pub type FalseDrops = BTreeMap<Class, u64>;
 
-/// Counts the false drops of a run. `fates[i]` is that of packet `i` of the schedule.
+/// Counts the false drops of a run by class. `fates[i]` is that of packet `i` of the schedule.
 pub fn false_drops(schedule: &Schedule, fates: &[Fate], link: &Link) -> FalseDrops {
-    let mut found = [0; 3];
+    let mut found: FalseDrops = Class::ALL.map(|class| (class, 0)).into();
     for (class, _) in adus(schedule, fates, link) {
-        found[class as usize] += 1;
+        *found.entry(class).or_default() += 1;
     }
-    let [audio, video, data] = found;
-    FalseDrops { audio, video, data }
+    found
 }
 
 /// The ADUs that are false drops, in the order in which they were found.

@@ -407,14 +407,14 @@ fn false_drops_two_frames_for_one_gap_are_one() {
     // Each takes 9 of the 10 ms that both have.
     let frame = |adu| packet(Class::Video, adu, 0, 20, 9_000);
     let traffic = schedule(vec![frame(0), frame(1)]);
-    let found = |first| false_drops(&traffic, &[first, Fate::Dropped], &LINK).video;
+    let found = |first| false_drops(&traffic, &[first, Fate::Dropped], &LINK)[&Class::Video];
     assert_eq!([Fate::Dropped, Fate::OnTime].map(found), [1, 0]);
 }
 
 #[test]
 fn false_drops_late_adu_is_none_and_one_that_came_in_part_is() {
     let traffic = schedule(vec![packet(Class::Video, 0, 0, 20, 900); 2]);
-    let found = |fates: [Fate; 2]| false_drops(&traffic, &fates, &LINK).video;
+    let found = |fates: [Fate; 2]| false_drops(&traffic, &fates, &LINK)[&Class::Video];
     assert_eq!(found([Fate::OnTime, Fate::Late]), 0);
     assert_eq!(found([Fate::Late, Fate::Dropped]), 1);
 }

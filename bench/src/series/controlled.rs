@@ -157,8 +157,9 @@ mod tests {
         traffic::{Class, Packet},
     };
 
-    /// Four video packets, one every 500 ms; 2 s.
-    fn schedule() -> Schedule {
+    #[test]
+    fn seen_counts_all_that_left_and_the_rate_of_what_is_judged() {
+        // Four video packets, one every 500 ms.
         let packet = |n: u32| Packet {
             at: u64::from(n) * 500 * MILLI,
             lifetime: 200 * MILLI,
@@ -169,34 +170,29 @@ mod tests {
             last: true,
             wire_bytes: 1000,
         };
-        Schedule {
+        let schedule = Schedule {
             packets: (0..4).map(packet).collect(),
             duration: 2 * SECOND,
-        }
-    }
-
-    #[test]
-    fn seen_counts_all_that_left_and_the_rate_of_what_is_judged() {
-        let departures = [0, 1, 2, 3].map(|sequence| Departure {
+        };
+        let departure = |sequence| Departure {
             sequence,
             created: 0,
             at: 0,
             bytes: 1000,
-        });
+        };
         let outcome = Outcome {
             sent: Sent::default(),
             arrivals: Vec::new(),
-            departures: departures.into(),
+            departures: (0..4).map(departure).collect(),
             refused: 0,
             counted: 3,
             rests: Rests::default(),
             rtt: 90e6,
         };
-        let tfrc = seen(&outcome, &schedule(), SECOND);
+        let tfrc = seen(&outcome, &schedule, SECOND);
         // Two packets of 1000 bytes in the second that is judged.
         assert_eq!((tfrc.left, tfrc.lost, tfrc.counted), (4, 4, 3));
-        assert!((tfrc.sent_kbit - 16.0).abs() < 1e-9, "{tfrc:?}");
-        assert!((tfrc.rtt_ms - 90.0).abs() < 1e-9, "{tfrc:?}");
+        assert_eq!((tfrc.sent_kbit, tfrc.rtt_ms), (16.0, 90.0));
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         stalled.store(false, Ordering::Release);
         let back = sys::now();
         let sent = sending.join();
-        drain(&ns, link.name(), schedule, rate);
+        drain(&ns, schedule, rate);
         stop.store(true, Ordering::Release);
         let panicked = |_| anyhow!("a thread of the stalled run panicked");
         carrying.join().map_err(panicked)??;
@@ -92,23 +92,13 @@ fn arrival(left: u64, stood: u64, back: u64) -> u64 {
     }
 }
 
-/// Waits until the device has sent nothing for a while, at most as long as all the
+/// Waits until the namespace's only device has sent nothing for a while, at most as long as all the
 /// traffic would take.
-fn drain(ns: &Netns, device: &str, schedule: &Schedule, rate: u64) {
+fn drain(ns: &Netns, schedule: &Schedule, rate: u64) {
     let bits = schedule.load() * schedule.duration as f64 / 1e9;
     let limit = sys::now() + SECOND + (bits / rate as f64 * 1e9) as u64;
-    let sent = || {
-        ns.enter(|| {
-            let file = "/proc/thread-self/net/dev";
-            let text = std::fs::read_to_string(file).context(file)?;
-            Ok(text
-                .lines()
-                .find(|line| line.trim_start().starts_with(device))
-                .map(str::to_owned))
-        })
-        .ok()
-        .flatten()
-    };
+    let counters = || Ok(std::fs::read_to_string("/proc/thread-self/net/dev")?);
+    let sent = || ns.enter(counters).ok();
     let mut before = sent();
     while sys::now() < limit {
         sys::sleep_until(sys::now() + SECOND);

@@ -10,7 +10,7 @@ use super::{
     cell::{Bottleneck, Control, Stall},
     value::{
         Discard, Error, FifoPackets, Lifetime, Load, Millis, Percent, Rate, Repetitions, Seconds,
-        Seed, Sweep, TcpFlows,
+        Seed, Sweep, TcpFlows, distinct,
     },
 };
 use crate::{queue::Queue, tfrc::Restart};
@@ -91,18 +91,14 @@ impl File {
 
     /// What no single field can know.
     pub(super) fn check(&self) -> Result<(), Fault> {
-        let title = self.title.get_ref();
-        refuse(
-            title.trim().is_empty() || title.chars().any(char::is_control),
-            self.title.span().start,
-            "`title` must be one line, as it is a heading's; `description` may have several",
-        )?;
+        let (title, at) = (self.title.get_ref(), self.title.span().start);
+        let lines = title.trim().is_empty() || title.chars().any(char::is_control);
+        let why = "`title` must be one line, as it is a heading's; `description` may have several";
+        refuse(lines, at, why)?;
         if let Some(discard) = &self.discard_first {
-            refuse(
-                discard.get_ref().0 >= self.seconds() as f64,
-                discard.span().start,
-                "`discard_first` must be below `seconds`",
-            )?;
+            let all = discard.get_ref().0 >= self.seconds() as f64;
+            let why = "`discard_first` must be below `seconds`";
+            refuse(all, discard.span().start, why)?;
         }
         self.check_topology()?;
         self.check_control()?;
@@ -112,124 +108,85 @@ impl File {
 
     fn check_topology(&self) -> Result<(), Fault> {
         let (topology, at) = (self.topology.get_ref(), self.topology.span().start);
-        let router = self.router();
-        refuse(
-            topology.rate.is_some() == topology.load.is_some(),
-            at,
-            "[topology]: give either `rate` (bit/s) or `load` (offered rate / link rate)",
-        )?;
-        refuse(
-            !router && topology.router_queue.is_some(),
-            at,
-            "[topology]: `router_queue` goes with bottleneck = \"router\" only",
-        )?;
-        refuse(
-            !router && topology.tcp.is_some(),
-            at,
-            "[topology]: `tcp` goes with bottleneck = \"router\" only",
-        )?;
-        let longest = topology
-            .owd
-            .values
-            .iter()
-            .map(|owd| owd.0)
-            .fold(0.0, f64::max);
-        refuse(
-            longest > MOST_OWD,
-            topology.owd.at,
-            format!(
-                "`owd` must be 0 to {MOST_OWD}, not {longest}: a run ends when nothing has come \
-                 for 1.5 s, and a queue's own delay must fit in, too"
-            ),
-        )?;
-        refuse(
-            self.control == Control::Tfrc && longest > MOST_OWD_OF_TFRC,
-            topology.owd.at,
-            format!(
-                "`owd` must be at most {MOST_OWD_OF_TFRC} with control = \"tfrc\", not {longest}: \
-                 its greeting goes out again each second, and the answer to an earlier one \
-                 would make the first round-trip time too short"
-            ),
-        )
+        let (rate, load) = (topology.rate.is_some(), topology.load.is_some());
+        let why = "[topology]: give either `rate` (bit/s) or `load` (offered rate / link rate)";
+        refuse(rate == load, at, why)?;
+        let queue = topology.router_queue.is_some();
+        for (name, given) in [("router_queue", queue), ("tcp", topology.tcp.is_some())] {
+            let why = format!("[topology]: `{name}` goes with bottleneck = \"router\" only");
+            refuse(given && !self.router(), at, why)?;
+        }
+        let (owds, at) = (topology.owd.values.iter(), topology.owd.at);
+        let longest = owds.map(|owd| owd.0).fold(0.0, f64::max);
+        let why = format!(
+            "`owd` must be 0 to {MOST_OWD}, not {longest}: a run ends when nothing has come for \
+             1.5 s, and a queue's own delay must fit in, too"
+        );
+        refuse(longest > MOST_OWD, at, why)?;
+        let tfrc = self.control == Control::Tfrc;
+        let why = format!(
+            "`owd` must be at most {MOST_OWD_OF_TFRC} with control = \"tfrc\", not {longest}: its \
+             greeting goes out again each second, and the answer to an earlier one would make the \
+             first round-trip time too short"
+        );
+        refuse(tfrc && longest > MOST_OWD_OF_TFRC, at, why)
     }
 
     fn check_control(&self) -> Result<(), Fault> {
+        let tfrc = self.control == Control::Tfrc;
         if let Some(restart) = &self.restart {
-            refuse(
-                self.control != Control::Tfrc,
-                restart.at,
-                "`restart` goes with control = \"tfrc\" only",
-            )?;
+            let why = "`restart` goes with control = \"tfrc\" only";
+            refuse(!tfrc, restart.at, why)?;
         }
         if self.control == Control::None {
             return Ok(());
         }
-        refuse(
-            !self.router(),
-            self.topology.span().start,
-            "`control` needs [topology] bottleneck = \"router\": at the sender nothing is lost \
-             that it could react to",
-        )?;
-        if let Some(error) = self
-            .told
-            .rtt_error
-            .as_ref()
-            .or(self.told.rate_error.as_ref())
-        {
-            return Err(fault(
-                error.at,
-                "[told]: a congestion-controlled sender finds out RTT and rate by itself",
-            ));
+        let why = "`control` needs [topology] bottleneck = \"router\": at the sender nothing is lost \
+                   that it could react to";
+        refuse(!self.router(), self.topology.span().start, why)?;
+        let told = &self.told;
+        if let Some(error) = told.rtt_error.as_ref().or(told.rate_error.as_ref()) {
+            let why = "[told]: a congestion-controlled sender finds out RTT and rate by itself";
+            return Err(fault(error.at, why));
         }
-        let tfrc = self.control == Control::Tfrc;
         let driven = |queue: &&Queue| match queue {
             Queue::Pfifo(_) => true,
             Queue::Bestby { .. } => tfrc,
             _ => false,
         };
-        match self.queues.get_ref().iter().find(|queue| !driven(queue)) {
-            None => Ok(()),
-            Some(other) => Err(fault(
-                self.queues.span().start,
-                format!(
-                    "`queues`: a congestion-controlled sender has `pfifo N` (a FIFO in front of \
-                     the socket) or, with \"tfrc\", `bestby qdisc ...`, not `{other}`"
-                ),
-            )),
-        }
+        let other = self.queues.get_ref().iter().find(|queue| !driven(queue));
+        let Some(other) = other else { return Ok(()) };
+        let why = format!(
+            "`queues`: a congestion-controlled sender has `pfifo N` (a FIFO in front of the socket) \
+             or, with \"tfrc\", `bestby qdisc ...`, not `{other}`"
+        );
+        Err(fault(self.queues.span().start, why))
     }
 
     fn check_queues(&self) -> Result<(), Fault> {
         let (queues, at) = (self.queues.get_ref(), self.queues.span().start);
-        super::value::distinct(queues)
-            .map_err(|message| fault(at, format!("`queues`: {message}")))?;
+        distinct(queues).map_err(|message| fault(at, format!("`queues`: {message}")))?;
         let simulated = |queue: &Queue| matches!(queue, Queue::Simulated(_));
         let lossy = self.topology.get_ref().loss.is_some();
-        refuse(
-            queues.iter().any(simulated) && (self.router() || lossy || self.stall.is_some()),
-            at,
-            "`queues`: what is simulated is a bottleneck at the sender, which loses nothing and \
-             does not stall",
-        )?;
+        let other = self.router() || lossy || self.stall.is_some();
+        let why = "`queues`: what is simulated is a bottleneck at the sender, which loses nothing and \
+                   does not stall";
+        refuse(other && queues.iter().any(simulated), at, why)?;
         // What none of the queues is told would be a wrong value without any effect.
+        let (rtt, rate) = (&self.told.rtt_error, &self.told.rate_error);
+        let of_rate = "bestby, and behind a router every queue";
         for (axis, errors, who) in [
-            ("rtt_error", &self.told.rtt_error, "bestby, `etf` and `srt`"),
-            (
-                "rate_error",
-                &self.told.rate_error,
-                "bestby, and behind a router every queue",
-            ),
+            ("rtt_error", rtt, "bestby, `etf` and `srt`"),
+            ("rate_error", rate, of_rate),
         ] {
             let Some(errors) = errors else { continue };
-            refuse(
-                errors.values.iter().any(|error| error.0 != 0.0)
-                    && !queues.iter().any(|queue| self.hears(queue, axis)),
-                errors.at,
-                format!(
-                    "`{axis}` changes nothing: none of the `queues` is told that, only {who}: \
-                     leave it out or add such a queue"
-                ),
-            )?;
+            let wrong = errors.values.iter().any(|error| error.0 != 0.0);
+            let heard = queues.iter().any(|queue| self.hears(queue, axis));
+            let why = format!(
+                "`{axis}` changes nothing: none of the `queues` is told that, only {who}: leave it \
+                 out or add such a queue"
+            );
+            refuse(wrong && !heard, errors.at, why)?;
         }
         Ok(())
     }
@@ -247,25 +204,18 @@ impl File {
         let Some(stall) = &self.stall else {
             return Ok(());
         };
-        refuse(
-            self.router() || self.topology.get_ref().loss.is_some(),
-            stall.at,
-            "[stall]: the link that can stall is the sender's (bottleneck = \"sender\") and \
-             loses nothing: leave `loss` out",
-        )?;
+        let lossy = self.topology.get_ref().loss.is_some();
+        let why = "[stall]: the link that can stall is the sender's (bottleneck = \"sender\") and \
+                   loses nothing: leave `loss` out";
+        refuse(self.router() || lossy, stall.at, why)?;
         let mut queues = self.queues.get_ref().iter();
-        refuse(
-            queues.any(|queue| matches!(queue, Queue::Srt { .. })),
-            self.queues.span().start,
-            "`queues`: SRT needs the way back, which a link that can stall has not",
-        )?;
+        let srt = queues.any(|queue| matches!(queue, Queue::Srt { .. }));
+        let why = "`queues`: SRT needs the way back, which a link that can stall has not";
+        refuse(srt, self.queues.span().start, why)?;
         let ends = stall.values.iter().map(|stall| stall.at.0 + stall.length.0);
         let latest = ends.fold(0.0, f64::max);
-        refuse(
-            latest >= self.seconds() as f64 * 1000.0,
-            stall.at,
-            format!("[stall]: it must end (now {latest} ms) before the traffic does"),
-        )
+        let why = format!("[stall]: it must end (now {latest} ms) before the traffic does");
+        refuse(latest >= self.seconds() as f64 * 1000.0, stall.at, why)
     }
 }
 

@@ -369,7 +369,7 @@ mod tests {
             ("bestby qdisc best", "ring-sfdps2"),
             ("pfifo 0", "1 to 1000000"),
             ("srt fast", "`srt paced`"),
-            ("simulated", "last-bit"),
+            ("simulated", "priority"),
             ("bestby qdisc ring limit many", "1 to 1000000"),
             ("", "no queue"),
         ] {

@@ -32,119 +32,28 @@ const AHEAD: u64 = 100 * MILLI;
 const OVERDUE: u64 = 500_000;
 /// The part of its wait that an important packet may have to spare.
 const SPARE: f64 = 0.125;
+/// Any other ADU is planned such a part of its wait early, at the cost of less important ones that
+/// have not begun.
+const LAYERS: f64 = 0.25;
+/// Deadlines within so many ns count as one: the more important goes first.
+const GRAIN: u64 = 1 << 20;
 
 /// What is sent next, and what is given up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
+    /// By deadline; what cannot be saved is given up: bestby's queue as it is.
+    Triage,
     /// SFDPS: the most important first, then by deadline; stale ADUs are dropped.
     Priority,
     /// By deadline; stale ADUs are dropped.
     Edf,
-    /// By deadline; what cannot be saved is given up.
-    Triage(Triage),
-}
-
-/// Which ADU is given up, among the least important of those due no later than the first that
-/// would be late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victim {
-    /// Most bytes left in the queue.
-    MostLeft,
-    /// Most bytes in all, those that were sent included.
-    Largest,
-    /// The first due.
-    First,
-}
-
-/// Triage and what can be varied about it. [`Triage::KERNEL`] is the queue as it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Triage {
-    /// It decides when the link is free and something arrived since, so that it knows a burst as a
-    /// whole; otherwise with every arrival.
-    when_free: bool,
-    victim: Victim,
-    /// An ADU is in time if its last packet *begins* in time.
-    first_bit: bool,
-    /// A packet waits if it would hold the link longer than a more important one can wait that is
-    /// expected, judging by the last two of its priority.
-    guard: bool,
-    /// Deadlines within so many ns count as one: the more important goes first. 0: none do.
-    grain: u64,
-    /// A packet more important than the default should have time to spare: the believed owd, at
-    /// most an eighth of what it could wait if the way were so many believed owds long. It is due
-    /// so much of that time (0 to 1) earlier ...
-    spare_owds: f64,
-    early: f64,
-    /// ... and planned so much of it earlier, at the cost of less important ADUs that have not begun.
-    plan_early: f64,
-    /// Any other ADU is planned such a part of its wait earlier, at the same cost.
-    layers: f64,
-    /// Of two neighbours in the order the more important goes first if its last byte must leave
-    /// before the other's. (Deadlines are for the first byte of a last packet.)
-    by_end: bool,
-    /// An ADU is planned behind what is still to come and has to go before it, as it came of late.
-    expects: bool,
-}
-
-impl Triage {
-    /// The queue as it is.
-    const KERNEL: Self = Self {
-        when_free: true,
-        victim: Victim::MostLeft,
-        first_bit: true,
-        guard: true,
-        grain: 1 << 20,
-        spare_owds: 2.0,
-        early: 1.0,
-        plan_early: 1.0,
-        layers: 0.25,
-        by_end: true,
-        expects: true,
-    };
-    /// The queue as it was at first (commit df6bac4).
-    const LAST_BIT: Self = Self {
-        when_free: false,
-        first_bit: false,
-        guard: false,
-        grain: 0,
-        early: 0.0,
-        plan_early: 0.0,
-        layers: 0.0,
-        by_end: false,
-        expects: false,
-        ..Self::KERNEL
-    };
-    const FIRST_BIT: Self = Self {
-        first_bit: true,
-        ..Self::LAST_BIT
-    };
-    const WHEN_FREE: Self = Self {
-        when_free: true,
-        ..Self::FIRST_BIT
-    };
-    /// A part of the spare time.
-    const SPARE_MOST: Self = Self {
-        spare_owds: 1.0,
-        early: 0.25,
-        plan_early: 0.75,
-        ..Self::KERNEL
-    };
 }
 
 /// The rules by the names that queues and `docs/triage.md` give them.
-#[rustfmt::skip]
-pub const RULES: [(&str, Rule); 11] = [
-    ("triage", Rule::Triage(Triage::KERNEL)),
+pub const RULES: [(&str, Rule); 3] = [
+    ("triage", Rule::Triage),
     ("priority", Rule::Priority),
     ("edf", Rule::Edf),
-    ("last-bit", Rule::Triage(Triage::LAST_BIT)),
-    ("first-bit", Rule::Triage(Triage::FIRST_BIT)),
-    ("when-free", Rule::Triage(Triage::WHEN_FREE)),
-    ("victim-largest", Rule::Triage(Triage { victim: Victim::Largest, ..Triage::FIRST_BIT })),
-    ("victim-first", Rule::Triage(Triage { victim: Victim::First, ..Triage::FIRST_BIT })),
-    ("tie", Rule::Triage(Triage { guard: true, grain: 1, ..Triage::WHEN_FREE })),
-    ("spare-most", Rule::Triage(Triage::SPARE_MOST)),
-    ("nothing-expected", Rule::Triage(Triage { expects: false, ..Triage::SPARE_MOST })),
 ];
 
 /// The rule of a name.
@@ -209,7 +118,7 @@ struct Adu {
     /// Place in the order.
     key: (u64, u64, u64),
     deadline: u64,
-    /// Time it should have to spare, ns: see [`Triage::early`].
+    /// Time it should have to spare, ns: see [`Queue::spare`].
     spare: f64,
     /// What it could wait when it came, ns.
     slack: u64,
@@ -307,13 +216,10 @@ impl Queue<'_> {
         let key = match self.rule {
             Rule::Priority => (important, deadline, 0),
             Rule::Edf => (deadline, 0, 0),
-            Rule::Triage(triage) => {
-                spare = self.spare(triage, priority, deadline, now);
-                let due = deadline - (spare * triage.early) as u64;
-                match triage.grain {
-                    0 => (due, 0, 0),
-                    grain => (due / grain, important, due),
-                }
+            Rule::Triage => {
+                spare = self.spare(priority, deadline, now);
+                let due = deadline - spare as u64;
+                (due / GRAIN, important, due)
             }
         };
         let known = self.adus.iter().position(|a| a.number == packet.adu);
@@ -336,34 +242,32 @@ impl Queue<'_> {
         self.adus[place].packets.push_back(index);
         self.adus[place].bytes += bytes;
         self.changed = true;
-        if let Rule::Triage(triage) = self.rule {
+        if self.rule == Rule::Triage {
             let start = now.max(self.link_next);
-            let begins = self.begins(triage, start, self.adus[place].bytes, place);
+            let begins = self.begins(start, self.adus[place].bytes, place);
             if self.stale(begins, deadline) {
                 self.give_up(place);
-            } else if !triage.when_free {
-                self.triage(triage, start);
             }
         }
     }
 
-    /// Time that a packet should have to spare, ns: see [`Triage::early`].
-    fn spare(&self, triage: Triage, priority: u8, deadline: u64, now: u64) -> f64 {
+    /// Time that a packet more important than the default should have to spare, ns: the believed owd,
+    /// at most an eighth of what it could wait if the way were twice as long. It is due and planned
+    /// so much earlier.
+    fn spare(&self, priority: u8, deadline: u64, now: u64) -> f64 {
         if priority >= DEFAULT_PRIORITY {
             return 0.0;
         }
         let owd = self.owd as f64;
-        let slack = deadline.saturating_sub(now) as f64 - owd * triage.spare_owds;
+        let slack = deadline.saturating_sub(now) as f64 - owd * 2.0;
         owd.min(slack.max(0.0) * SPARE)
     }
 
-    /// When ADU `place` is in time (its last packet begins, or ends) if the link is free from
-    /// `start` on and sends `bytes` up to its end.
-    fn begins(&self, triage: Triage, start: u64, bytes: u64, place: usize) -> u64 {
-        let last = match (triage.first_bit, self.adus[place].packets.back()) {
-            (true, Some(&last)) => self.bytes(last),
-            _ => 0,
-        };
+    /// When the last packet of ADU `place` begins if the link is free from `start` on and sends
+    /// `bytes` up to its end.
+    fn begins(&self, start: u64, bytes: u64, place: usize) -> u64 {
+        let last = self.adus[place].packets.back();
+        let last = last.map_or(0, |&last| self.bytes(last));
         match ((bytes - last) as f64 / self.rate) as u64 {
             0 => start,
             wait => start + wait + MARGIN,
@@ -371,17 +275,17 @@ impl Queue<'_> {
     }
 
     /// When the last byte of this ADU must leave, but for the owd.
-    fn end(&self, triage: Triage, adu: &Adu) -> u64 {
+    fn end(&self, adu: &Adu) -> u64 {
         let last = adu.packets.back().map_or(0, |&last| self.bytes(last));
-        adu.deadline - (adu.spare * triage.early) as u64 + (last as f64 / self.rate) as u64
+        adu.deadline - adu.spare as u64 + (last as f64 / self.rate) as u64
     }
 
-    /// Puts the ADU behind `place` before it if it must be gone first.
-    fn order_by_end(&mut self, triage: Triage, place: usize) {
-        if triage.by_end
-            && let [adu, behind, ..] = &self.adus[place..]
+    /// Puts the ADU behind `place` before it if it is more important and its last byte must leave
+    /// first. (Deadlines are for the first byte of a last packet.)
+    fn order_by_end(&mut self, place: usize) {
+        if let [adu, behind, ..] = &self.adus[place..]
             && behind.priority < adu.priority
-            && self.end(triage, behind) < self.end(triage, adu)
+            && self.end(behind) < self.end(adu)
         {
             self.adus.swap(place, place + 1);
         }
@@ -395,44 +299,40 @@ impl Queue<'_> {
     }
 
     /// Bytes that are still to come and have to go before this ADU: `bbq_expected`.
-    fn expected(&self, triage: Triage, adu: &Adu, now: u64) -> u64 {
+    fn expected(&self, adu: &Adu, now: u64) -> u64 {
         let bytes = |seen: &Seen| {
             let until = adu.deadline.saturating_sub(self.owd + seen.slack);
             until.saturating_sub(now) as f64 * seen.load
         };
-        let lately = |seen: &&Seen| triage.expects && now < seen.at + AHEAD;
+        let lately = |seen: &&Seen| now < seen.at + AHEAD;
         let more_important = self.seen[..usize::from(adu.priority)].iter();
         more_important.filter(lately).map(bytes).sum::<f64>() as u64
     }
 
-    /// Gives up what cannot be saved if the link is free from `start` on.
-    fn triage(&mut self, triage: Triage, start: u64) {
+    /// Gives up what cannot be saved if the link is free from `start` on: among the least important of
+    /// those due no later than the first that would be late the one with most bytes left.
+    fn triage(&mut self, start: u64) {
         for _ in 0..ROUNDS {
             let mut bytes = 0;
             let mut late = false;
             let mut worst: Option<((u8, u64), usize)> = None;
             for place in 0..self.adus.len().min(WALK) {
-                self.order_by_end(triage, place);
+                self.order_by_end(place);
                 let adu = &self.adus[place];
                 bytes += adu.bytes;
-                let weight = match triage.victim {
-                    Victim::MostLeft => adu.bytes,
-                    Victim::Largest => adu.bytes + adu.sent,
-                    Victim::First => (1 << 32) - place as u64,
-                };
-                if worst.is_none_or(|(least, _)| (adu.priority, weight) >= least) {
-                    worst = Some(((adu.priority, weight), place));
+                if worst.is_none_or(|(least, _)| (adu.priority, adu.bytes) >= least) {
+                    worst = Some(((adu.priority, adu.bytes), place));
                 }
-                let before = bytes + self.expected(triage, adu, start);
-                let begins = self.begins(triage, start, before, place);
+                let before = bytes + self.expected(adu, start);
+                let begins = self.begins(start, before, place);
                 let pays = worst.is_some_and(|(_, victim)| {
                     let victim = &self.adus[victim];
                     victim.priority > adu.priority && victim.sent == 0
                 });
                 let spare = match pays {
                     false => 0.0,
-                    true if adu.priority < DEFAULT_PRIORITY => adu.spare * triage.plan_early,
-                    true => adu.slack as f64 * triage.layers,
+                    true if adu.priority < DEFAULT_PRIORITY => adu.spare,
+                    true => adu.slack as f64 * LAYERS,
                 };
                 if self.stale(begins + spare as u64, adu.deadline) {
                     late = true;
@@ -466,20 +366,16 @@ impl Queue<'_> {
     /// Place of the ADU whose packet goes next, if one may go now. Frees what is stale at the head.
     fn next(&mut self, now: u64) -> Option<usize> {
         while let Some(deadline) = self.adus.first().map(|head| head.deadline) {
-            if let Rule::Triage(triage) = self.rule
-                && triage.when_free
-                && std::mem::take(&mut self.changed)
-            {
-                self.triage(triage, now);
+            if self.rule == Rule::Triage && std::mem::take(&mut self.changed) {
+                self.triage(now);
             } else if self.stale(now, deadline) {
                 self.give_up(0);
             } else {
                 break;
             }
         }
-        match self.rule {
-            Rule::Triage(triage) if triage.guard => {}
-            _ => return Some(0),
+        if self.rule != Rule::Triage {
+            return Some(0);
         }
         let mut hold = u64::MAX;
         for (place, adu) in self.adus.iter().enumerate().take(WALK) {
@@ -568,10 +464,7 @@ mod tests {
         let traffic = conference::schedule(20, 1);
         for (rate, triage, priority) in [(253_000, 119, 51), (190_000, 86, 47)] {
             let link = Link::of_path(rate, 40 * MILLI);
-            for (rule, frames) in [
-                (Rule::Triage(Triage::KERNEL), triage),
-                (Rule::Priority, priority),
-            ] {
+            for (rule, frames) in [(Rule::Triage, triage), (Rule::Priority, priority)] {
                 let m = measure(&traffic, &link, rule);
                 assert_eq!((m.audio[1], m.stale_arrivals), (1000, 0));
                 assert!(

@@ -167,7 +167,7 @@ const WRONG: &str = r#"
 3 | pfifo 32 | pfifo | pfifo PACKETS
 3 | pfifo 32 | bestby qdisc best | triage
 3 | pfifo 32 | bestby  qdisc triage | twice
-3 | pfifo 32 | simulated | last-bit
+3 | pfifo 32 | simulated | priority
 3 | pfifo 32"] | simulated edf"];stall = { at = 1, length = 1 } | simulated is a bottleneck
 3 | "bestby qdisc triage", "pfifo 32" || at least one
 1 | title = "t" || missing field `title`

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_before_and_after_is_counted_and_nothing_between() {
+    fn bound_counts_what_is_there_before_and_after_a_stall_only() {
         let audio = |adu, at| packet(Class::Audio, adu, at, 20, 1_000);
         let frame = |adu, at| [packet(Class::Video, adu, at, 110, 4_000); 2];
         // The link stands from 100 to 200 ms. Audio waits for 10 ms at most, a frame for 100.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stall_frames_compete_for_what_is_left_of_their_time() {
+    fn bound_of_frames_made_in_a_stall_is_what_their_rest_of_time_holds() {
         // Made in the stall, they may leave until 30 ms after it. The device takes one packet of
         // 10 ms, and 0, 10, 20 and 30 ms after the link's return others begin: five of six.
         let frame = |adu| [packet(Class::Video, adu, 150, 90, 10_000); 2];
@@ -196,7 +196,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn a_stall_of_nothing_changes_nothing(all in small(1), at in 0u64..120) {
+        fn bound_of_a_stall_of_nothing_is_that_without(all in small(1), at in 0u64..120) {
             prop_assert_eq!(bound(&all, FIRST_BIT, stood(at, 0)), on(&all, FIRST_BIT));
             prop_assert_eq!(mapped(&all, &FIRST_BIT, stood(at, 0)).0, all);
         }

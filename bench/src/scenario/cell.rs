@@ -133,8 +133,7 @@ pub struct Cell {
 /// A swept axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Swept {
-    /// As in the scenario file: `rate`, `load`, `owd`, `loss`, `lifetime`, `rtt_error`,
-    /// `rate_error`, `router_queue`, `stall`, or a parameter of the traffic model.
+    /// As in the scenario file: a field, or a parameter of the traffic model.
     pub axis: String,
     /// bit/s, ms, %; empty for a number without unit.
     pub unit: String,

@@ -37,19 +37,11 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long a guest may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Where a guest sits.
-#[derive(Clone, Copy)]
-pub(super) struct Seat {
-    /// Below the number of guests at once, and no other's while this guest lives.
-    pub(super) place: usize,
-    /// The guest's own number.
-    pub(super) guest: usize,
-}
-
 /// A guest at work; ends when dropped.
 struct Guest<'a> {
     child: Child,
-    place: usize,
+    /// Below the number of guests at once, and no other's while this guest lives.
+    seat: usize,
     /// Has its share in it until it has begun.
     paper: PathBuf,
     /// What it has not finished.
@@ -78,15 +70,15 @@ impl Drop for Guest<'_> {
 
 /// Has the runs made by so many guests at once. However this ends, no guest is left.
 ///
-/// `launch` gives the command of a guest that makes such a share of them, and the file with the share,
-/// which the guest removes when it begins. `patience` is how long a guest may work on a run,
+/// `launch` gives the command of a guest that makes such a share of them on this seat, and the file with
+/// the share, named by the guest's own number, which the guest removes when it begins. `patience` is how long a guest may work on a run,
 /// where the slowest so far took so long.
 pub(super) fn work<'a>(
     jobs: &[Job<'a>],
     at_once: usize,
     patience: impl Fn(Option<&Job<'a>>, Duration) -> Duration,
     progress: &mut Progress<'a>,
-    mut launch: impl FnMut(&[Job<'a>], Seat) -> Result<(Command, PathBuf)>,
+    mut launch: impl FnMut(&[Job<'a>], usize, usize) -> Result<(Command, PathBuf)>,
 ) -> Result<()> {
     let store = progress.store;
     let mut queue: VecDeque<Vec<Job<'a>>> = groups(jobs).into();
@@ -97,16 +89,14 @@ pub(super) fn work<'a>(
         while guests.len() < at_once
             && let Some(share) = share(&mut queue, at_once)
         {
-            let free = |place: &usize| guests.iter().all(|guest| guest.place != *place);
-            let place = (0..at_once)
-                .find(free)
-                .context("no seat for one more guest")?;
-            let guest = started;
+            let free = |seat: &usize| guests.iter().all(|guest| guest.seat != *seat);
+            let seat = (0..at_once).find(free);
+            let seat = seat.context("no seat for one more guest")?;
+            let (mut command, paper) = launch(&share, seat, started)?;
             started += 1;
-            let (mut command, paper) = launch(&share, Seat { place, guest })?;
             guests.push(Guest {
                 child: start(&mut command)?,
-                place,
+                seat,
                 paper,
                 share: share.into(),
                 heard: Instant::now(),
@@ -233,7 +223,7 @@ mod tests {
     /// of guests that are shell scripts.
     struct Made {
         directory: tempfile::TempDir,
-        /// Place and length of each share.
+        /// Seat and length of each share.
         shares: Vec<(usize, usize)>,
         heard: usize,
         result: Result<()>,
@@ -255,8 +245,8 @@ mod tests {
             let store = Store::at(directory.path());
             let mut progress = Progress::new(&store, 8, 0);
             let mut shares = Vec::new();
-            let launch = |share: &[Job<'_>], Seat { place, guest }: Seat| {
-                shares.push((place, share.len()));
+            let launch = |share: &[Job<'_>], seat, guest| {
+                shares.push((seat, share.len()));
                 let paper = directory.path().join(format!("share-{guest}"));
                 fs::write(&paper, "")?;
                 let mut command = Command::new("sh");
@@ -296,8 +286,8 @@ mod tests {
         let made = Made::by(2, ":");
         made.result.expect("made");
         assert_eq!(made.heard, 8);
-        for (place, runs) in &made.shares {
-            assert!(*place < 2 && runs.is_multiple_of(2), "{runs}");
+        for (seat, runs) in &made.shares {
+            assert!(*seat < 2 && runs.is_multiple_of(2), "{runs}");
         }
         assert!(made.shares.len() > 2, "shares get smaller");
     }

@@ -19,7 +19,7 @@ use nix::{
 
 use super::{
     bench::{Bench, make_with},
-    guests::{self, Seat},
+    guests,
     options::Options,
     progress::Progress,
     run::{Job, groups},
@@ -70,11 +70,11 @@ pub(super) fn run<'a>(
     let at_once = at_once(processors.len(), groups(jobs).len());
     let kernel = &options.kernel;
     note!("{at_once} at once in virtual time, Linux {kernel}");
-    let launch = |share: &[Job<'a>], Seat { place, guest }: Seat| {
+    let launch = |share: &[Job<'a>], seat: usize, guest: usize| {
         // A name of its own: the guest before it on this seat may not be gone yet.
         let file = papers.directory.join(format!("share-{guest}.json"));
         store::put(&file, &share.iter().map(name).collect::<Vec<Name>>())?;
-        let processor = processors.get(place);
+        let processor = processors.get(seat);
         let processor = processor.context("more guests than processors")?;
         // QEMU's threads take turns, at each of the guest's timers: on two processors that took
         // a third longer, for each had to be woken.

@@ -17,9 +17,8 @@ def series(axes, cells):
     rows = []
     for place, queue, frames, *audio in cells:
         places = {f"axis.{name}": value for name, value in zip(axes, place)}
-        of_audio = (
-            {"audio.offered": 1000, "audio.on_time": audio[0]} if audio else {"audio.offered": 0, "audio.on_time": 0}
-        )
+        offered, arrived = (1000, audio[0]) if audio else (0, 0)
+        of_audio = {"audio.offered": offered, "audio.on_time": arrived}
         for run, on_time in enumerate(frames):
             both = {"frames.offered": 100, "frames.on_time": on_time, "adus.offered": 100, "adus.on_time": on_time}
             rows.append({
@@ -91,10 +90,8 @@ def test_across_a_queue_that_is_told_nothing_stands_beside_every_error():
 
 
 def test_best_the_best_peer_stands_beside_ours():
-    assert (
-        tables.best(two_axes(), "load")[2]
-        == "| 5 | –, 92.0 (102 ± 28); –, 40.0 pfifo 32 | –, 72.0 (80 ± 28); –, 20.0 fq |"
-    )
+    row = "| 5 | –, 92.0 (102 ± 28); –, 40.0 pfifo 32 | –, 72.0 (80 ± 28); –, 20.0 fq |"
+    assert tables.best(two_axes(), "load")[2] == row
 
 
 @pytest.mark.parametrize("audio, best", [(1000, "pfifo"), (999, "pfifo"), (998, "fq")])
@@ -138,7 +135,6 @@ def test_page_says_what_the_runs_say_and_needs_nothing_else():
         "Missing: 2",
         "not on this kernel",
         "92.00 ± 25.41",
-        "<svg",
     ):
         assert words in text, words
     for outside in ("src=", "<script", "<link", "url(http", "@import"):

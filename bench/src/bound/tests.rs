@@ -403,18 +403,18 @@ fn bound_of_the_conference_is_the_one_that_was_known() {
 }
 
 #[test]
-fn false_drops_two_frames_for_one_gap_are_one() {
+fn false_drops_are_what_had_room_once_for_each_gap() {
     // Each takes 9 of the 10 ms that both have.
     let frame = |adu| packet(Class::Video, adu, 0, 20, 9_000);
-    let traffic = schedule(vec![frame(0), frame(1)]);
-    let found = |first| false_drops(&traffic, &[first, Fate::Dropped], &LINK)[&Class::Video];
-    assert_eq!([Fate::Dropped, Fate::OnTime].map(found), [1, 0]);
-}
-
-#[test]
-fn false_drops_late_adu_is_none_and_one_that_came_in_part_is() {
-    let traffic = schedule(vec![packet(Class::Video, 0, 0, 20, 900); 2]);
-    let found = |fates: [Fate; 2]| false_drops(&traffic, &fates, &LINK)[&Class::Video];
-    assert_eq!(found([Fate::OnTime, Fate::Late]), 0);
-    assert_eq!(found([Fate::Late, Fate::Dropped]), 1);
+    let two = schedule(vec![frame(0), frame(1)]);
+    let in_parts = schedule(vec![packet(Class::Video, 0, 0, 20, 900); 2]);
+    for (traffic, fates, drops) in [
+        (&two, [Fate::Dropped, Fate::Dropped], 1),
+        (&two, [Fate::OnTime, Fate::Dropped], 0),
+        (&in_parts, [Fate::OnTime, Fate::Late], 0),
+        (&in_parts, [Fate::Late, Fate::Dropped], 1),
+    ] {
+        let found = false_drops(traffic, &fates, &LINK);
+        assert_eq!(found[&Class::Video], drops, "{fates:?}");
+    }
 }

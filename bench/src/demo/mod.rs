@@ -74,33 +74,30 @@ enum Queue {
 impl Queue {
     const ALL: [Self; 3] = [Self::Fifo, Self::Rules, Self::Marks];
 
-    /// In names of files.
-    fn key(self) -> &'static str {
+    /// In names of files, and in the table and the film.
+    fn names(self) -> [&'static str; 2] {
         match self {
-            Self::Fifo => "fifo",
-            Self::Rules => "rules",
-            Self::Marks => "marks",
+            Self::Fifo => ["fifo", "plain FIFO"],
+            Self::Rules => ["rules", "bestby, rules"],
+            Self::Marks => ["marks", "bestby, packets marked"],
         }
     }
 
-    /// At the head of a column, and in the film.
     fn name(self) -> &'static str {
-        match self {
-            Self::Fifo => "plain FIFO",
-            Self::Rules => "bestby, rules",
-            Self::Marks => "bestby, packets marked",
-        }
+        self.names()[1]
     }
 
     /// What an operator types before the media begin.
     fn commands(self) -> Vec<String> {
+        let rule = |class, port, lifetime, priority| {
+            format!(
+                "flow add {class} --proto udp --dport {port} --lifetime {lifetime}ms \
+                 --priority {priority}"
+            )
+        };
         let rules = [
-            format!(
-                "flow add audio --proto udp --dport 5004 --lifetime {AUDIO_LIFETIME}ms --priority 0"
-            ),
-            format!(
-                "flow add video --proto udp --dport 5005 --lifetime {VIDEO_LIFETIME}ms --priority 4"
-            ),
+            rule("audio", 5004, AUDIO_LIFETIME, 0),
+            rule("video", 5005, VIDEO_LIFETIME, 4),
         ];
         let interface = [
             format!("iface attach {DEVICE} --rate {}kbit", RATE / 1000),
@@ -216,8 +213,8 @@ impl Demo {
         self.directory.join(name)
     }
 
-    fn records(&self, queue: Queue) -> PathBuf {
-        self.file(&format!("{}.parquet", queue.key()))
+    fn of(&self, queue: Queue, ending: &str) -> PathBuf {
+        self.file(&format!("{}.{ending}", queue.names()[0]))
     }
 
     /// Encodes the media.
@@ -312,7 +309,7 @@ impl Demo {
             ..judge(schedule, &sent, &arrivals, path.extra_delay, 0)
         };
         records::packets(schedule, &sent, &arrivals, path.extra_delay)
-            .write(&self.records(queue))?;
+            .write(&self.of(queue, "parquet"))?;
         Ok(Run {
             queue,
             mode,
@@ -333,12 +330,12 @@ impl Demo {
         let parameters = self.parameters();
         let mut shown = Vec::new();
         for run in &mut report.runs {
-            let seen = records::seen(&Columns::read(&self.records(run.queue))?)?;
+            let seen = records::seen(&Columns::read(&self.of(run.queue, "parquet"))?)?;
             let on_time: Vec<bool> = seen.iter().map(|packet| packet.on_time).collect();
             let picture = media::judge(&parameters, self.seconds, SEED, &on_time, 0.0)?;
             run.measures.picture = Some(picture);
             let stream = media::stream(&parameters, self.seconds, SEED, &on_time)?;
-            let file = self.file(&format!("{}.ivf", run.queue.key()));
+            let file = self.of(run.queue, "ivf");
             fs::write(&file, stream).with_context(|| format!("writing {}", file.display()))?;
             if picture.decoded > 0 {
                 shown.push((run.queue, file));

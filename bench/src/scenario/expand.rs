@@ -188,7 +188,7 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
     for (point, coordinates) in all {
         for queue in queues {
             let cell = cell(file, point.clone(), coordinates.clone(), queue);
-            match places.get(&cell.id).map(|&place| &cells[place] == &cell) {
+            match places.get(&cell.id).map(|&place| cells[place] == cell) {
                 Some(true) => {}
                 Some(false) => {
                     let message = format!(

@@ -35,7 +35,7 @@ impl Judge {
     ) -> Result<()> {
         let (scenario, point) = (job.scenario, &job.cell.point);
         let seen = records::seen(packets)?;
-        let schedule = point.schedule(scenario.seconds, run.seed)?;
+        let mut schedule = point.schedule(scenario.seconds, run.seed)?;
         if let Model::Media(parameters) = point.model()? {
             ensure!(
                 are_of(&seen, &schedule),
@@ -55,8 +55,12 @@ impl Judge {
             at: stall.at.ns(),
             length: stall.length.ns(),
         });
+        // On the line that can stall packets are shorter.
+        for packet in schedule.packets.iter_mut().filter(|_| stall.is_some()) {
+            packet.wire_bytes = packet.wire_bytes.saturating_sub(slip::SHORTER);
+        }
         let discard = scenario.discard_ns();
-        let (judged, places) = judged(shorter(schedule, stall.is_some()), discard);
+        let (judged, places) = judged(schedule, discard);
         // What a bound depends on: the traffic and the link, not the queue and what it is told.
         let (traffic, lifetime, seconds) = (&point.traffic, &point.lifetime, scenario.seconds);
         let seed = run.seed;
@@ -90,14 +94,6 @@ impl Judge {
 fn are_of(seen: &[Seen], schedule: &Schedule) -> bool {
     let sent = schedule.packets.iter().map(|p| (p.at, p.wire_bytes));
     sent.eq(seen.iter().map(|p| (p.created, p.wire_bytes)))
-}
-
-/// `schedule` with the bytes that its packets have on the line that can stall.
-fn shorter(mut schedule: Schedule, stalls: bool) -> Schedule {
-    for packet in schedule.packets.iter_mut().filter(|_| stalls) {
-        packet.wire_bytes = packet.wire_bytes.saturating_sub(slip::SHORTER);
-    }
-    schedule
 }
 
 /// The link of a run while it is up. Beside TCP, and where a congestion control sets the rate, nobody knows

@@ -170,6 +170,7 @@ impl Limit {
 
     /// The least number of rejected jobs if it is at most `budget`.
     fn many_clocks(&self, jobs: &Jobs, budget: usize) -> Option<usize> {
+        let beats = |a: &Clocks, b: &Clocks| a.iter().zip(b).all(|(a, b)| a <= b);
         let mut labels: Vec<Vec<Clocks>> = vec![Vec::new(); budget + 1];
         labels[0].push([LONG_AGO; CLOCKS]);
         for ((job, start), end) in jobs.0.iter().zip(&self.start).zip(&self.end) {
@@ -181,12 +182,12 @@ impl Limit {
                         new[clock] = take(old[clock], start[clock], job.work, end[clock]);
                     }
                     if !new.contains(&NEVER) {
-                        keep(&mut kept, new);
+                        keep(&mut kept, new, beats);
                     }
                 }
                 if rejected > 0 {
                     for &old in &labels[rejected - 1] {
-                        keep(&mut kept, old);
+                        keep(&mut kept, old, beats);
                     }
                 }
                 labels[rejected] = kept;
@@ -216,12 +217,12 @@ fn take(clock: i64, start: i64, work: i64, end: i64) -> i64 {
     if done <= end { done } else { NEVER }
 }
 
-/// Adds a label unless another is as good in every clock; removes those it beats.
-fn keep(labels: &mut Vec<Clocks>, new: Clocks) {
-    let beats = |a: &Clocks, b: &Clocks| a.iter().zip(b).all(|(a, b)| a <= b);
-    if labels.iter().any(|old| beats(old, &new)) {
-        return;
+/// Adds `new` unless another is as good; removes those it `beats`. Whether it was added.
+pub(super) fn keep<T>(all: &mut Vec<T>, new: T, beats: impl Fn(&T, &T) -> bool) -> bool {
+    let is_new = !all.iter().any(|old| beats(old, &new));
+    if is_new {
+        all.retain(|old| !beats(&new, old));
+        all.push(new);
     }
-    labels.retain(|old| !beats(&new, old));
-    labels.push(new);
+    is_new
 }

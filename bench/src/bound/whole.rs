@@ -15,7 +15,7 @@ use std::{
     hash::{BuildHasherDefault, DefaultHasher},
 };
 
-use super::{Departure, Link};
+use super::{Departure, Link, dp};
 use crate::traffic::{Class, Packet, Schedule};
 
 /// Frames that may wait at one time; with more the search does not begin. (A relay's clients have
@@ -122,12 +122,7 @@ type States = HashMap<Sent, Ways, BuildHasherDefault<DefaultHasher>>;
 
 fn keep(ways: &mut Ways, new: Way) -> bool {
     let beats = |a: &Way, b: &Way| a.complete >= b.complete && a.clock <= b.clock;
-    if ways.iter().any(|old| beats(old, &new)) {
-        return false;
-    }
-    ways.retain(|old| !beats(&new, old));
-    ways.push(new);
-    true
+    dp::keep(ways, new, beats)
 }
 
 struct Search {

@@ -22,10 +22,8 @@ pub(super) fn make(
     streams: &[(Queue, PathBuf)],
     directory: &Path,
 ) -> Result<()> {
-    let Parameters {
-        width, height, fps, ..
-    } = parameters;
-    let fps = u64::from(*fps);
+    let (width, height, fps) = (parameters.width, parameters.height, parameters.fps);
+    let fps = u64::from(fps);
     let source = media::source(parameters, seed);
     let mut ffmpeg = Command::new("ffmpeg");
     // Decoders as in `decoder`; the source leads, and before a stream's first picture
@@ -36,13 +34,13 @@ pub(super) fn make(
     let mut graph = "[0:v]pad=2*iw:2*ih".to_owned();
     for (input, (queue, file)) in streams.iter().enumerate() {
         ffmpeg.args(["-threads", "1", "-f", "ivf", "-i"]).arg(file);
-        let (x, y) = place(*queue as u32 + 1, *width, *height);
+        let (x, y) = place(*queue as u32 + 1, width, height);
         let input = input + 1;
         graph += &format!("[under{input}];[under{input}][{input}:v]overlay={x}:{y}");
     }
     let names = ["as sent"].into_iter().chain(Queue::ALL.map(Queue::name));
     for (number, name) in (0..).zip(names) {
-        let (x, y) = place(number, *width, *height);
+        let (x, y) = place(number, width, height);
         graph += &format!(
             ",drawtext=text='{name}':x={x}+12:y={y}+12:fontsize=24:fontcolor=white:box=1:\
              boxcolor=black@0.7:boxborderw=6"

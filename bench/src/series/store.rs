@@ -1,18 +1,9 @@
 //! What is kept of a scenario's runs on disk, and how an interrupted series goes on.
 //!
-//! ```text
-//! DIR/SCENARIO/scenario.toml      the file as it was run
-//! DIR/SCENARIO/series.json        who made the runs: only the same goes on with them
-//! DIR/SCENARIO/CELL/run-N.parquet a run as it was made: each packet; in the metadata, as JSON
-//!                                 below `run`, what was measured
-//! DIR/SCENARIO/CELL/run-N.json    the same run, judged
-//! DIR/SCENARIO/CELL/run-N.absent  why there is no such run: the queue is not here
-//! DIR/SCENARIO/CELL/run-N.failed  why there is no such run: it failed
-//! DIR/SCENARIO/runs.parquet       all of them: the result
-//! ```
-//!
-//! Every file appears as a whole or not at all (written beside, then renamed). So these files are
-//! also how a guest tells the lab outside of it what became of a run.
+//! docs/lab.md lists the files. Every one appears as a whole or not at all (written beside, then
+//! renamed), and so does the directory of a scenario. So these files are also how a guest tells the
+//! lab outside of it what became of a run: `run-N.parquet` is a run as it was made, with each packet
+//! and, in the metadata, what was measured; `run-N.json` is the same, judged.
 
 use std::{
     collections::BTreeMap,

@@ -217,7 +217,6 @@ const IN_MEMORY: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::series::{run::jobs, tests};
 
     #[test]
     fn at_once_are_as_many_as_there_is_work_for() {
@@ -228,21 +227,6 @@ mod tests {
         let text = "MemTotal: 9 kB\nMemAvailable:   20971520 kB\nMemFree: 1 kB\n";
         assert_eq!(available_kib(text), Some(20 << 20));
         assert_eq!(available_kib("MemFree: 1 kB\n"), None);
-    }
-
-    #[test]
-    fn patience_follows_the_traffic_and_the_slowest_run() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let scenario = tests::scenario(directory.path(), tests::TEXT);
-        let long = Scenario {
-            seconds: 30,
-            ..scenario.clone()
-        };
-        let [short, long] = [&scenario, &long].map(|scenario| jobs(scenario, 1, &[])[0]);
-        for (job, slowest, minutes) in [(&short, 0, 20), (&long, 0, 30), (&long, 7, 35)] {
-            let found = patience(Some(job), Duration::from_secs(slowest * 60));
-            assert_eq!(found, Duration::from_secs(minutes * 60));
-        }
     }
 
     #[test]

@@ -296,10 +296,8 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
 fn model(traffic: &BTreeMap<String, Value>) -> Result<Model, String> {
     let whole: Value = traffic.clone().into_iter().collect();
     let model = Model::deserialize(whole).map_err(|error| error.to_string())?;
-    match model.check() {
-        Ok(()) => Ok(model),
-        Err(error) => Err(format!("{error:#}")),
-    }
+    model.check().map_err(|error| format!("{error:#}"))?;
+    Ok(model)
 }
 
 /// Where the parameter of which `message` is stands, and what it is. Serde does not say: it
@@ -325,15 +323,15 @@ fn culprit(file: &File, traffic: &BTreeMap<String, Value>, message: &str) -> (us
 /// Why the traffic can have one receiver only, if it can.
 fn of_one_receiver(file: &File) -> Option<&'static str> {
     let is = |kind: fn(&Queue) -> bool| file.queues.get_ref().iter().any(kind);
-    if file.stall.is_some() {
-        Some("[stall]: the line that can stall has one end")
-    } else if file.control != Control::None {
-        Some("`control`: a congestion-controlled sender has one session")
-    } else if is(|queue| matches!(queue, Queue::Srt { .. })) {
-        Some("`queues`: SRT is of one receiver")
-    } else if is(|queue| matches!(queue, Queue::Simulated(_))) {
-        Some("`queues`: what is simulated is one session")
-    } else {
-        None
-    }
+    let srt = is(|queue| matches!(queue, Queue::Srt { .. }));
+    let simulated = is(|queue| matches!(queue, Queue::Simulated(_)));
+    let controlled = "`control`: a congestion-controlled sender has one session";
+    let stalls = "[stall]: the line that can stall has one end";
+    let reasons = [
+        (file.stall.is_some(), stalls),
+        (file.control != Control::None, controlled),
+        (srt, "`queues`: SRT is of one receiver"),
+        (simulated, "`queues`: what is simulated is one session"),
+    ];
+    reasons.into_iter().find(|(is, _)| *is).map(|(_, why)| why)
 }

@@ -6,11 +6,6 @@
 //! Every field that may be a list sweeps when it is one; results name them in the order of
 //! `expand`. A list that is a parameter of the model itself (`ports` of `pcap`) is one value;
 //! lists of it sweep. All combinations are run, each with every queue.
-//!
-//! What `rate_error` changes. Bottleneck "sender": the link pushes back at its true
-//! rate, and bestby's sessions are set to the wrong one (`bestby session set --rate`);
-//! the other queues are told no such thing and run once. Bottleneck "router": the link
-//! does not push back, and every queue shapes to the wrong rate.
 
 pub mod cell;
 mod expand;

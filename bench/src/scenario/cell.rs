@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
 use crate::{
@@ -79,7 +80,7 @@ pub struct Point {
     /// Lifetimes that replace those of the traffic model.
     pub lifetime: Option<Lifetime>,
     /// The traffic model and the parameters given to it.
-    pub traffic: BTreeMap<String, serde_json::Value>,
+    pub traffic: BTreeMap<String, Value>,
     /// How wrong the one-way delay is that the queue is told.
     pub rtt_error: Error,
     /// How wrong the rate is that the queue is told.
@@ -91,8 +92,7 @@ pub struct Point {
 impl Point {
     /// The traffic model with its parameters.
     pub fn model(&self) -> Result<Model> {
-        let whole: serde_json::Value = self.traffic.clone().into_iter().collect();
-        Ok(Model::deserialize(whole)?)
+        Ok(model(&self.traffic)?)
     }
 
     /// A run's traffic, with the lifetimes of this point.
@@ -103,6 +103,11 @@ impl Point {
         }
         Ok(schedule)
     }
+}
+
+/// The traffic model with these parameters.
+pub(super) fn model(traffic: &BTreeMap<String, Value>) -> serde_json::Result<Model> {
+    Model::deserialize(traffic.clone().into_iter().collect::<Value>())
 }
 
 impl LinkRate {

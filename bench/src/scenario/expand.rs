@@ -5,11 +5,10 @@ use std::{
     fmt,
 };
 
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{
-    cell::{Cell, Control, LinkRate, Point, Swept, slug},
+    cell::{self, Cell, Control, LinkRate, Point, Swept, slug},
     file::{Fault, File, fault},
     value::{Error, Load, Percent, Sweep, distinct},
 };
@@ -294,8 +293,7 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
 }
 
 fn model(traffic: &BTreeMap<String, Value>) -> Result<Model, String> {
-    let whole: Value = traffic.clone().into_iter().collect();
-    let model = Model::deserialize(whole).map_err(|error| error.to_string())?;
+    let model = cell::model(traffic).map_err(|error| error.to_string())?;
     model.check().map_err(|error| format!("{error:#}"))?;
     Ok(model)
 }

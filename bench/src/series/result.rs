@@ -71,10 +71,7 @@ fn row(cell: &Cell, run: &Run) -> Result<Row> {
 }
 
 fn flatten(name: String, value: Value, row: &mut Row) {
-    let inner = |part: &str| match name.as_str() {
-        "" => part.to_owned(),
-        name => format!("{name}.{part}"),
-    };
+    let inner = |part: &str| format!("{name}.{part}").trim_start_matches('.').to_owned();
     match value {
         Value::Null => {}
         Value::Object(parts) => {

@@ -59,10 +59,9 @@ impl Series {
             Ok((name.to_owned(), stamp))
         };
         let programs = bestby::programs()?.into_iter().map(stamp);
-        let programs = programs.collect::<Result<_>>()?;
         Ok(Self {
             provenance,
-            programs,
+            programs: programs.collect::<Result<_>>()?,
             repetitions,
         })
     }
@@ -154,9 +153,8 @@ impl<'a> Store<'a> {
     }
 
     fn of(&self, job: &Job<'_>, ending: &str) -> PathBuf {
-        let name = format!("run-{}.{ending}", job.number);
-        let scenario = self.root.join(&job.scenario.name);
-        scenario.join(&job.cell.id).join(name)
+        let cell = self.root.join(&job.scenario.name).join(&job.cell.id);
+        cell.join(format!("run-{}.{ending}", job.number))
     }
 
     /// The run, if it is made and judged.
@@ -225,7 +223,8 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).with_context(|| format!("renaming {} to {}", from.display(), to.display()))
 }
 
-fn remove(directory: &Path) -> Result<()> {
+/// Removes a directory, if it is there.
+pub(super) fn remove(directory: &Path) -> Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("removing {}", directory.display()))

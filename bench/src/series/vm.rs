@@ -162,8 +162,7 @@ impl Papers {
         // What a lab that was killed left; the lock says that no other one is at work.
         for entry in fs::read_dir(out)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PAPERS) {
-                fs::remove_dir_all(entry.path())
-                    .with_context(|| format!("removing {}", entry.path().display()))?;
+                store::remove(&entry.path())?;
             }
         }
         let directory = tempfile::Builder::new()

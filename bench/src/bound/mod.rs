@@ -124,7 +124,6 @@ pub struct ClassBound {
     pub exact: bool,
     /// Whether in that model packets are sent whole, as real ones are, so that a schedule
     /// which knows the future reaches `adus`. Otherwise they may be interrupted.
-    #[serde(default)]
     pub whole_packets: bool,
 }
 

@@ -78,13 +78,8 @@ impl Bench {
                     .ok_or(error);
             }
         };
-        let Passage {
-            sent,
-            arrivals,
-            extra_delay,
-            ..
-        } = &passage;
-        let (extra_delay, discard) = (*extra_delay, scenario.discard_ns());
+        let (sent, arrivals) = (&passage.sent, &passage.arrivals);
+        let (extra_delay, discard) = (passage.extra_delay, scenario.discard_ns());
         let judged = measure::judge(&schedule, sent, arrivals, extra_delay, discard);
         let tcp = passage.tcp_bytes;
         let run = Run {

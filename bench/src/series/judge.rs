@@ -60,10 +60,10 @@ impl Judge {
             packet.wire_bytes = packet.wire_bytes.saturating_sub(slip::SHORTER);
         }
         let discard = scenario.discard_ns();
-        let (judged, places) = judged(schedule, discard);
+        let (mut judged, places) = judged(schedule, discard);
         // What a bound depends on: the traffic and the link, not the queue and what it is told.
-        let (traffic, lifetime, seconds) = (&point.traffic, &point.lifetime, scenario.seconds);
-        let seed = run.seed;
+        let (traffic, lifetime) = (&point.traffic, &point.lifetime);
+        let (seconds, seed) = (scenario.seconds, run.seed);
         let key = format!("{traffic:?} {lifetime:?} {seconds} {discard} {seed} {link:?} {stall:?}");
         let bound = self.known.entry(key).or_insert_with(|| match stall {
             Some(stall) => stall::bound(&judged, link, stall),
@@ -78,7 +78,6 @@ impl Judge {
                 _ => Fate::Dropped,
             };
             let mut fates: Vec<Fate> = places.iter().map(fate).collect();
-            let mut judged = judged;
             if let Some(stall) = stall {
                 let (mapped, places) = stall::mapped(&judged, &link, stall);
                 fates = places.iter().map(|&place| fates[place]).collect();

@@ -86,10 +86,9 @@ impl<'a> Progress<'a> {
             Outcome::Failed(why) => self.failed(&position, &name, &why)?,
         }
         if self.written.elapsed() > WRITTEN_EVERY {
-            let mut open = store.open.iter().filter(|open| open.0.name == *scenario);
-            open.try_for_each(|(scenario, series)| {
-                result::write(store, scenario, series).map(drop)
-            })?;
+            let open = store.open.iter().find(|open| open.0.name == *scenario);
+            let (scenario, series) = open.context("a run of no open scenario")?;
+            result::write(store, scenario, series)?;
             self.written = Instant::now();
         }
         Ok(())
@@ -113,7 +112,7 @@ impl<'a> Progress<'a> {
     pub(super) fn close(self) -> Result<()> {
         if self.failed > 0 {
             let failed = count(self.failed, "run");
-            bail!("{failed} failed, see above; started again, the series makes them again");
+            bail!("{failed} failed, see above; started again, the series makes them again")
         }
         Ok(())
     }

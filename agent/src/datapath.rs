@@ -190,9 +190,10 @@ impl Datapath {
         // Only to see whether it can be: from here on, what runs is changed.
         let list = book.merged(&config.flows, Merge::Adopt);
         book::compile_list(&list, config.rtp_profile, &names)?;
-        let classifier = Classifier::open(&dir)?;
+        let mut loader = hooks::loader(&dir, &netns);
+        let classifier = Classifier::open(&mut loader, &dir)?;
         if let Some(cgroup) = &cgroup
-            && let Err(e) = hooks::attach_cgroup(&dir, cgroup)
+            && let Err(e) = hooks::attach_cgroup(&mut loader, &dir, cgroup)
         {
             warnings.push(format!(
                 "no socket options and no RTT of new TCP connections: {e}"

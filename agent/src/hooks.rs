@@ -25,11 +25,18 @@ fn chain(e: &dyn std::error::Error) -> String {
     text
 }
 
-fn load(object: &'static [u8], name: &str, dir: &Path) -> Result<Ebpf> {
-    let netns = attach::netns_cookie()?;
-    EbpfLoader::new()
+/// A loader of objects that use the maps pinned in `dir` and work in the network namespace of this cookie. It reads the
+/// types of the whole kernel, half of an agent's work at its start: one for all objects that are loaded together.
+pub fn loader<'a>(dir: &Path, netns: &'a u64) -> EbpfLoader<'a> {
+    let mut loader = EbpfLoader::new();
+    loader
         .default_map_pin_directory(dir)
-        .override_global("bb_netns", &netns, false)
+        .override_global("bb_netns", netns, false);
+    loader
+}
+
+fn load(loader: &mut EbpfLoader<'_>, object: &'static [u8], name: &str) -> Result<Ebpf> {
+    loader
         .load(object)
         .map_err(|e| Error::failed(format!("loading the {name} object: {}", chain(&e))))
 }
@@ -54,11 +61,11 @@ impl Classifier {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(loader: &mut EbpfLoader<'_>, dir: &Path) -> Result<Self> {
         // The same program goes on with what it knows, in mode tc the queues it models.
         match attach::open_pin(&Self::pin(dir)) {
             Ok(program) => Ok(Self { program }),
-            Err(_) => Self::load(dir),
+            Err(_) => Self::load(loader, dir),
         }
     }
 
@@ -74,8 +81,8 @@ impl Classifier {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub fn load(dir: &Path) -> Result<Self> {
-        let mut object = load(bestby_bpf::CLASSIFY, "classify", dir)?;
+    pub fn load(loader: &mut EbpfLoader<'_>, dir: &Path) -> Result<Self> {
+        let mut object = load(loader, bestby_bpf::CLASSIFY, "classify")?;
         for (name, program) in object.programs_mut() {
             if let Program::SchedClassifier(program) = program {
                 program.load().map_err(|e| refused(name, &e))?;
@@ -137,8 +144,8 @@ impl Classifier {
 ///
 /// # Errors
 /// The kernel refuses it.
-pub fn load_segment(dir: &Path) -> Result<OwnedFd> {
-    let mut object = load(bestby_bpf::SEGMENT, "segment", dir)?;
+pub fn load_segment(loader: &mut EbpfLoader<'_>) -> Result<OwnedFd> {
+    let mut object = load(loader, bestby_bpf::SEGMENT, "segment")?;
     for (name, program) in object.programs_mut() {
         if let Program::SchedClassifier(program) = program {
             program.load().map_err(|e| refused(name, &e))?;
@@ -170,7 +177,7 @@ pub fn detach(tc: &mut Tc, ifindex: u32, name: &str, pin: &Path) -> Result<()> {
 ///
 /// # Errors
 /// What could not be loaded or attached.
-pub fn attach_cgroup(dir: &Path, cgroup: &Path) -> Result<()> {
+pub fn attach_cgroup(loader: &mut EbpfLoader<'_>, dir: &Path, cgroup: &Path) -> Result<()> {
     let file =
         std::fs::File::open(cgroup).tried(|| format!("opening the cgroup {}", cgroup.display()))?;
     let id = std::os::unix::fs::MetadataExt::ino(
@@ -180,7 +187,7 @@ pub fn attach_cgroup(dir: &Path, cgroup: &Path) -> Result<()> {
     directory(&links)?;
     let mut current = Vec::new();
     for (object, what) in [(bestby_bpf::SOCKOPT, "sockopt"), (bestby_bpf::RTT, "rtt")] {
-        let mut object = load(object, what, dir)?;
+        let mut object = load(loader, object, what)?;
         for (name, program) in object.programs_mut() {
             let pin = links.join(name);
             attach_program(program, name, &pin, &file, id)?;

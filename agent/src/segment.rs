@@ -297,7 +297,9 @@ impl Datapath {
         let ifindex = device.ifindex;
         let pin = self.pins(link.ifindex).join("segment");
         if self.segmenters.program.is_none() {
-            self.segmenters.program = Some(hooks::load_segment(&self.paths.bpffs)?);
+            let netns = attach::netns_cookie()?;
+            let mut loader = hooks::loader(&self.paths.bpffs, &netns);
+            self.segmenters.program = Some(hooks::load_segment(&mut loader)?);
         }
         let Some(program) = &self.segmenters.program else {
             return Ok(0);

@@ -6,6 +6,7 @@ use std::path::Path;
 use bestby_api::{DevName, Done, Mode};
 use bestby_bpf::abi;
 
+use crate::attach;
 use crate::attached::Attached;
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
@@ -106,7 +107,8 @@ impl Datapath {
         let (slot, old) = self.known(dev)?;
         let link = tc::named(&links, dev.as_str())?;
         let pins = self.pins(old.ifindex);
-        self.classifier = Classifier::load(&self.paths.bpffs)?;
+        let (bpffs, netns) = (&self.paths.bpffs, attach::netns_cookie()?);
+        self.classifier = Classifier::load(&mut hooks::loader(bpffs, &netns), bpffs)?;
         self.classifier
             .attach(&mut self.tc, &link, &pins.join("classify"))?;
         if old.mode == Mode::Qdisc {

@@ -5,9 +5,9 @@
  *
  *   packet -> flow (bb_parse) -> rule, once per flow (bb_rules)
  *          -> deadline, priority (bb_meta), stream and ADU (bb_stream)
- *          -> session (bb_session)
+ *          -> session, owd, stale? (bb_share)
  *          -> struct bb_cb in skb->cb[0..4], which the qdisc reads;
- *             in mode tc also the verdict (bb_tc).
+ *             in mode tc also the verdict (bb_tc_verdict).
  *
  * A super-packet that would hold a slow link for long is cut first: it leaves
  * for another device, and each of its segments comes here again (bb_segment).

@@ -45,7 +45,7 @@
  *  leaves everything alone. So grafting a Qdisc of a newer object over an
  *  older one keeps every queued packet; the newer one takes the older one's
  *  packets into its qlen with its first operation. A Qdisc cannot arm its timer
- *  in init: whoever grafts sends one packet to start it.
+ *  in init: the program that grafts it sends one packet to start it.
  *
  * What it does not do: child classes, peek of its own, changing packets.
  *

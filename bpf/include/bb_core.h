@@ -22,7 +22,7 @@
 /* A sender that was idle, or woken late, may catch up at most this much. */
 #define BB_PACE_CREDIT_NS 1000000ULL
 
-/* ---- the mark (DESIGN 4.1) ---- */
+/* ---- the mark (docs/metadata.md) ---- */
 
 bb_inline __u32 bb_mark_time(__u32 mark)
 {

@@ -12,8 +12,8 @@
  *   lazy     priority, deadline   sent after all fresh   stale evicted first, then as ring
  *   triage   deadline, priority   dropped                largest ADU of the least important
  *
- * Sources: SFDPS 3.2-3.4 and 6 (papers/sfdps.txt) for the first six; triage is
- * ours: docs/design.md.
+ * Sources: the paper on SFDPS ("Sending the Finest Data Package Subsequent"), 3.2-3.4
+ * and 6, for the first six; triage is ours: docs/design.md.
  */
 #ifndef BBQ_METHOD_BPF_H
 #define BBQ_METHOD_BPF_H

@@ -1,4 +1,4 @@
-//! The mark form: 32 bits in `SO_MARK` (DESIGN §4.1).
+//! The mark form: 32 bits in `SO_MARK`, laid out as docs/metadata.md says.
 
 use crate::{
     abi,

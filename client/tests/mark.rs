@@ -138,7 +138,7 @@ proptest! {
     }
 }
 
-/// The layout itself, bit by bit (DESIGN §4.1).
+/// The layout itself, bit by bit (docs/metadata.md, "The mark").
 #[test]
 fn each_field_of_a_mark_has_its_documented_bits() {
     let encode = |metadata: Metadata, now| {

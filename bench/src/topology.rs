@@ -21,7 +21,7 @@
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddrV4},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::AtomicU64,
     thread,
 };
 
@@ -33,7 +33,7 @@ use crate::{
     sys::{self, MILLI},
     traffic::{
         Class, Packet, Schedule,
-        receiver::{Arrival, Receiver},
+        receiver::{Arrival, Ends, Receiver},
         sender::{Marking, Sender, Sent},
     },
 };
@@ -198,10 +198,9 @@ impl Path {
                 receiver.run(&ended)
             });
             let sending = scope.spawn(|| {
+                let _ends = Ends(&ended);
                 let _ = sys::realtime_thread(50);
-                let result = sender.run(schedule, sys::now() + 50 * MILLI);
-                ended.store(sys::now(), Ordering::Release);
-                result
+                sender.run(schedule, sys::now() + 50 * MILLI)
             });
             let (sent, arrivals) = (sending.join(), receiving.join());
             match (sent, arrivals) {

@@ -39,7 +39,7 @@ use crate::{
     topology::{self, Path},
     traffic::{
         HEADERS, Schedule,
-        receiver::Arrival,
+        receiver::{Arrival, Ends},
         sender::{Marking, Sender, Sent},
         wire::Record,
     },
@@ -168,13 +168,12 @@ pub fn run(
             let mut control = Loop::new(path, tap, woken, schedule, outlet, restart)?;
             let start = sys::now() + 50 * MILLI;
             let sending = scope.spawn(move || {
+                let _ends = Ends(ended);
                 let _ = sys::realtime_thread(50);
-                let sent = match source {
+                match source {
                     Source::Bestby(sender) => sender.run(schedule, start),
                     Source::Fifo(outlet) => outlet.fill(start, wake),
-                };
-                ended.store(sys::now(), Ordering::Release);
-                sent
+                }
             });
             let _ = sys::realtime_thread(45);
             while !receiving.is_finished() {

@@ -40,6 +40,17 @@ impl Arrival {
     }
 }
 
+/// Stores the end of the sending in `ended`, for [`Receiver::run`], when dropped: a receiver must
+/// come to its end although the sender panicked.
+#[derive(Debug)]
+pub struct Ends<'a>(pub &'a AtomicU64);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(sys::now(), Ordering::Release);
+    }
+}
+
 /// Sockets on three ports (audio, video, data), or one of a connection.
 #[derive(Debug)]
 pub struct Receiver {

@@ -8,7 +8,7 @@ use std::{
     os::fd::AsRawFd as _,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bestby::{AduId, AduIds, Deadline, Magic, Mark, Metadata, Priority};
 
 use super::{Class, HEADERS, Packet, Schedule, wire::Record};
@@ -141,6 +141,13 @@ impl Sender {
     /// Sends all of `schedule`, its time 0 being `start` (ns of CLOCK_MONOTONIC).
     /// Blocks the calling thread until the last packet is out.
     pub fn run(&self, schedule: &Schedule, start: u64) -> Result<Sent> {
+        if let Sockets::Relay(_, clients) = &self.sockets {
+            let (streams, clients) = (schedule.streams(), clients.len());
+            ensure!(
+                streams <= clients,
+                "{streams} streams need as many clients, not {clients}"
+            );
+        }
         let mut ids = adu_ids(&schedule.packets, self.marking.alone).into_iter();
         let mut buffer = [0u8; 2048];
         let tai = sys::tai_offset();

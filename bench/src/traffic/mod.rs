@@ -167,8 +167,20 @@ mod tests {
 
     /// A number of all that is in a schedule (FNV-1a).
     pub(super) fn fingerprint(schedule: &Schedule) -> u64 {
-        let text = format!("{schedule:?}");
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        let fields = schedule.packets.iter().flat_map(|p| {
+            let of_packet = [p.at, p.lifetime, p.wire_bytes.into()];
+            let (class, last) = (p.class as u64, p.last.into());
+            let small = [
+                class,
+                p.priority.into(),
+                p.stream.into(),
+                p.adu.into(),
+                last,
+            ];
+            of_packet.into_iter().chain(small)
+        });
+        let bytes = fields.chain([schedule.duration]).flat_map(u64::to_le_bytes);
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         })
     }

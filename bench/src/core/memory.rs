@@ -8,8 +8,8 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _},
 };
 
-use anyhow::{Context as _, Result};
-use libbpf_rs::{MapHandle, query::MapInfoIter};
+use anyhow::{Context as _, Result, ensure};
+use libbpf_rs::{ErrorKind, MapHandle, query::MapInfoIter};
 
 use super::Target;
 use crate::{bestby::Agent, netns, netns::Netns, say, table::Table};
@@ -23,9 +23,10 @@ type Maps = BTreeMap<u32, (String, u64)>;
 fn maps() -> Result<Maps> {
     let mut maps = BTreeMap::new();
     for info in MapInfoIter::default() {
-        let Ok(map) = MapHandle::from_map_id(info.id) else {
+        let map = match MapHandle::from_map_id(info.id) {
             // Gone since it was listed.
-            continue;
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            map => map.with_context(|| format!("opening map {}", info.id))?,
         };
         let file = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
         let text = fs::read_to_string(file).context("reading a map's fdinfo")?;
@@ -55,6 +56,13 @@ pub(super) fn run() -> Result<Target> {
         ("shared", &started, &before),
         ("interface", &attached, &started),
     ] {
+        // The kernel's list of maps ends at an error as it does at its end.
+        ensure!(
+            after.len() > before.len() && before.keys().all(|id| after.contains_key(id)),
+            "{what}: {} maps became {}, of which some are others: the kernel did not list all",
+            before.len(),
+            after.len()
+        );
         let new = after.iter().filter(|(id, _)| !before.contains_key(*id));
         let mut new: Vec<&(String, u64)> = new.map(|(_, map)| map).collect();
         new.sort_by_key(|(_, bytes)| Reverse(*bytes));

@@ -45,7 +45,7 @@ impl Bench {
             return Ok(Outcome::Absent(not_on_this_kernel(why)));
         }
         if matches!(job.cell.queue, Queue::Srt { .. })
-            && let Some(why) = srt::missing()
+            && let Some(why) = srt::missing()?
         {
             return Ok(Outcome::Absent(format!("not on this machine: {why}")));
         }

@@ -93,13 +93,18 @@ const FILLER: &[u8] = b"not of the lab";
 /// Where the lab and the programs meet.
 const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5004);
 
-/// Says what is missing, if SRT cannot be run on this machine.
-pub fn missing() -> Option<String> {
+/// Says what is missing, if this machine has no SRT. A program that is there and fails is an error.
+pub fn missing() -> Result<Option<String>> {
     // Also so that it is loaded before any clock runs that could run out meanwhile.
-    let error = run::output(Command::new(PROGRAM).arg("-version")).err()?;
-    Some(format!(
-        "{error:#}: install Debian's package srt-tools (`./dev` does)"
-    ))
+    let Err(error) = run::output(Command::new(PROGRAM).arg("-version")) else {
+        return Ok(None);
+    };
+    match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::NotFound) => Ok(Some(format!(
+            "{error:#}: install Debian's package srt-tools (`./dev` does)"
+        ))),
+        _ => Err(error),
+    }
 }
 
 /// How the two programs are set.

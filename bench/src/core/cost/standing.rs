@@ -26,6 +26,9 @@ const PORTS: u64 = 4;
 /// The steady state is watched in this many windows, and the median counts: what the
 /// kernel does beside (freeing the maps of the queue before) hits one of them.
 const WINDOWS: u64 = 5;
+/// Packets that stand there where triage has to plan: ten would be a late timer away from losing
+/// one.
+const PLANNED: [u64; 3] = [100, 1_000, 10_000];
 /// Length of a window, ns.
 const WINDOW: u64 = 200 * sys::MILLI;
 /// From the start of an overload until as many are given up as come: the longest
@@ -218,8 +221,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Standing>> {
     for queued in [10, 100, 1_000, 10_000] {
         note(depth(bench, "mixed", &mixed, queued)?);
     }
-    // Ten packets that must be planned are a late timer away from losing one.
-    for queued in [100, 1_000, 10_000] {
+    for queued in PLANNED {
         note(depth(bench, "planned", &planned(queued), queued)?);
     }
     note(overload(bench, "200 ms", &[Says::ms(200)])?);
@@ -294,4 +296,32 @@ fn overload(bench: &Bench, name: &str, says: &[Says]) -> Result<Standing> {
         queued: [0, 0],
         ..standing
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times in ns that `queued` packets need, and that each has left when it leaves.
+    fn times(says: &[Says], queued: u64) -> [u64; 2] {
+        let lifetimes: u64 = says.iter().map(|says| says.lifetime).sum();
+        let needed = queued * SPACING;
+        [needed, lifetimes / says.len() as u64 - needed]
+    }
+
+    #[test]
+    fn standing_queue_planned_is_not_in_time_at_a_glance_and_loses_nothing() {
+        for queued in PLANNED {
+            let says = planned(queued);
+            let [needed, left] = times(&says, queued);
+            assert!(needed > left, "{queued}");
+            assert!(says.iter().all(|says| left > says.lifetime / 4), "{queued}");
+        }
+    }
+
+    #[test]
+    fn standing_queue_of_long_lifetimes_is_in_time_at_a_glance() {
+        let [needed, left] = times(&[Says::ms(20_000)], 10_000);
+        assert!(needed < left);
+    }
 }

@@ -371,7 +371,10 @@ fn render(costs: &Costs) -> String {
         table.row(vec![
             s.queue.into(),
             s.lifetimes.clone(),
-            s.queued[1].to_string(),
+            match s.queued[1] {
+                0 => "-".into(),
+                queued => queued.to_string(),
+            },
             format!("{:.0}", s.total),
             growth.map_or(String::new(), |g| format!("{g:+.1}")),
             format!("{:.0}", s.dropped * 100.0),

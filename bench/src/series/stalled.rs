@@ -23,7 +23,7 @@ use crate::{
     slip::Slip,
     sniff::Sniffer,
     sys::{self, MILLI, SECOND},
-    traffic::{Schedule, sender::Sender},
+    traffic::{Schedule, receiver::Arrival, sender::Sender},
 };
 
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 2);
@@ -66,14 +66,8 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         let departures = watching.join().map_err(panicked)??;
         Ok((sent.map_err(panicked)??, departures, stood, back))
     })?;
-    // What left while the line stood was really on its way when that was back.
     let mut arrivals = departures;
-    for arrival in arrivals
-        .iter_mut()
-        .filter(|a| (stood..back).contains(&a.at))
-    {
-        arrival.at = back;
-    }
+    hold_back(&mut arrivals, stood, back);
     Ok(Passage {
         sent,
         arrivals,
@@ -82,6 +76,15 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
         counters: counters(&installed, link.name())?,
         ..Passage::default()
     })
+}
+
+/// What left while the line stood was really on its way when that was back.
+fn hold_back(departures: &mut [Arrival], stood: u64, back: u64) {
+    for departure in departures {
+        if (stood..back).contains(&departure.at) {
+            departure.at = back;
+        }
+    }
 }
 
 /// Waits until the namespace's only device has sent nothing for a while, at most as long as all the
@@ -99,5 +102,22 @@ fn drain(ns: &Netns, schedule: &Schedule, rate: u64) {
             return;
         }
         before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::wire::Record;
+
+    #[test]
+    fn hold_back_moves_what_left_while_the_line_stood_to_its_return() {
+        let record = Record {
+            sequence: 0,
+            created: 0,
+        };
+        let mut departures = [99, 100, 199, 200].map(|at| Arrival { record, at });
+        hold_back(&mut departures, 100, 200);
+        assert_eq!(departures.map(|arrival| arrival.at), [99, 200, 200, 200]);
     }
 }

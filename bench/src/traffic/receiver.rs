@@ -55,6 +55,8 @@ impl Drop for Ends<'_> {
 #[derive(Debug)]
 pub struct Receiver {
     sockets: Vec<OwnedFd>,
+    /// Where no bytes are the end; a datagram of UDP may have none.
+    is_connection: bool,
 }
 
 /// After the last packet, this long without another ends a run, ns: longer than any
@@ -75,13 +77,17 @@ impl Receiver {
             Ok(socket.into())
         };
         let sockets = ns.enter(|| (port..port + 3).map(open).collect::<Result<_>>())?;
-        Ok(Self { sockets })
+        Ok(Self {
+            sockets,
+            is_connection: false,
+        })
     }
 
     /// Of a connection without timestamps: the time of an arrival is that of the thread.
     pub fn of(connection: OwnedFd) -> Self {
         Self {
             sockets: vec![connection],
+            is_connection: true,
         }
     }
 
@@ -111,8 +117,7 @@ impl Receiver {
             let old = arrivals.len();
             for fd in own.clone() {
                 while let Some((length, stamp)) = receive(fd, &mut buffer)? {
-                    // A connection's end; the lab sends no datagram of no bytes.
-                    if length == 0 {
+                    if length == 0 && self.is_connection {
                         return Ok(arrivals);
                     }
                     last = sys::now();
@@ -142,5 +147,48 @@ fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<Option<(usize, Option<u64
     match sys::receive(fd, buffer) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Some((0, None))),
         received => received,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{panic, thread};
+
+    use super::*;
+    use crate::traffic::{Class, Packet};
+
+    #[test]
+    fn ends_are_stored_where_the_sender_panics() {
+        let ended = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let _ends = Ends(&ended);
+                panic::resume_unwind(Box::new("as a sender does"));
+            });
+            assert!(sending.join().is_err());
+        });
+        assert_ne!(ended.into_inner(), 0);
+    }
+
+    #[test]
+    fn receiver_takes_an_empty_datagram_for_no_end() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+        socket.set_nonblocking(true).expect("set");
+        let to = socket.local_addr().expect("an address");
+        let record = Record {
+            sequence: 7,
+            created: 1,
+        };
+        let mut payload = [0; 60];
+        record.write(&Packet::of(Class::Audio, 0), &mut payload);
+        for payload in [&[][..], &payload] {
+            socket.send_to(payload, to).expect("sent");
+        }
+        let receiver = Receiver {
+            sockets: vec![socket.into()],
+            is_connection: false,
+        };
+        let arrivals = receiver.run(&AtomicU64::new(sys::now())).expect("received");
+        assert_eq!(arrivals.first().map(|arrival| arrival.record), Some(record));
     }
 }

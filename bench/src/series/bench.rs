@@ -79,6 +79,11 @@ impl Bench {
             }
         };
         let (sent, arrivals) = (&passage.sent, &passage.arrivals);
+        let (planned, made) = (schedule.packets.len(), sent.created.len());
+        ensure!(
+            made == planned,
+            "{planned} packets were to be sent, {made} were"
+        );
         let (extra_delay, discard) = (passage.extra_delay, scenario.discard_ns());
         let judged = measure::judge(&schedule, sent, arrivals, extra_delay, discard);
         let tcp = passage.tcp_bytes;

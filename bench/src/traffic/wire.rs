@@ -62,21 +62,32 @@ mod tests {
 
     #[test]
     fn record_survives_the_wire_and_is_rtp() {
-        let packet = Packet {
-            last: true,
-            stream: 0x1234,
-            lifetime: 200_000_000,
-            ..Packet::of(Class::Video, 9)
-        };
         let record = Record {
             sequence: 70_000,
             created: 5_000_000_001,
         };
         let mut payload = [0; 60];
-        record.write(&packet, &mut payload);
-        assert_eq!(Record::read(&payload), Some(record));
-        let header = [0x80, 0xe0, 0x11, 0x70, 0, 0, 0x14, 0x50, 0, 0x12, 0x34, 2];
-        assert_eq!(payload[..12], header);
+        for (class, kind, number) in [
+            (Class::Audio, 0x00, 1),
+            (Class::Video, 0x60, 2),
+            (Class::Data, 0x61, 3),
+        ] {
+            for (last, marker) in [(false, 0), (true, 0x80)] {
+                let packet = Packet {
+                    last,
+                    stream: 0x1234,
+                    ..Packet::of(class, 9)
+                };
+                record.write(&packet, &mut payload);
+                assert_eq!(Record::read(&payload), Some(record));
+                let ssrc = [0, 0x12, 0x34, number];
+                assert_eq!(payload[..4], [0x80, marker | kind, 0x11, 0x70]);
+                assert_eq!(
+                    (&payload[4..8], &payload[8..12]),
+                    (&[0, 0, 0x14, 0x50][..], &ssrc[..])
+                );
+            }
+        }
         assert_eq!(Record::read(&payload[..39]), None);
         payload[24] = 0;
         assert_eq!(Record::read(&payload), None);

@@ -123,7 +123,8 @@ impl Agent {
             }
             if !wait.pause() {
                 let socket = self.socket.display();
-                bail!("bestbyd does not answer on {socket}:\n{}", self.log());
+                let (log, threads) = (self.log(), threads(self.child.id()));
+                bail!("bestbyd does not answer on {socket}:\n{log}{threads}");
             }
         }
     }
@@ -181,5 +182,30 @@ impl Drop for Agent {
         // SIGKILL is what the data path must survive anyway; detach comes before.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Name, state and kernel stack of each thread: what a process that does not answer waits for.
+fn threads(pid: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = tasks.into_iter().flatten().flatten().map(|task| {
+        let file = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let status = file("status");
+        let lines = status
+            .lines()
+            .filter(|l| l.starts_with("Name:") || l.starts_with("State:"));
+        format!("{}\n{}", lines.collect::<Vec<_>>().join(" "), file("stack"))
+    });
+    threads.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_their_states_and_of_no_process_there_are_none() {
+        assert!(threads(std::process::id()).contains("State:"));
+        assert_eq!(threads(u32::MAX), "");
     }
 }

@@ -128,3 +128,15 @@ pub fn percent([of, part]: [u64; 2]) -> f64 {
         part as f64 * 100.0 / of as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_share_is_of_all_bytes_and_of_none_there_is_none() {
+        assert_eq!(tcp_share(0, 0), None);
+        assert_eq!(tcp_share(200, 100), Some(2.0 / 3.0));
+        assert_eq!(tcp_share(0, 1), Some(0.0));
+    }
+}

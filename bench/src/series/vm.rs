@@ -216,6 +216,19 @@ const IN_MEMORY: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::{run::jobs, tests};
+
+    #[test]
+    fn patience_follows_the_traffic_and_the_slowest_run() {
+        let out = tempfile::tempdir().expect("a directory");
+        let mut scenario = tests::scenario(out.path(), tests::TEXT);
+        scenario.seconds = 50;
+        let job = jobs(&scenario, 1, &[])[0];
+        for (job, slowest, minutes) in [(None, 0, 20), (Some(&job), 0, 50), (None, 12, 60)] {
+            let found = patience(job, Duration::from_secs(slowest * 60));
+            assert_eq!(found, Duration::from_secs(minutes * 60));
+        }
+    }
 
     #[test]
     fn at_once_are_as_many_as_there_is_work_for() {

@@ -39,12 +39,13 @@ impl Sniffer {
             let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
             address.sll_family = libc::AF_PACKET as u16;
             address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-            address.sll_ifindex = if_nametoindex(device)? as i32;
+            let watching = || format!("watching {device}");
+            address.sll_ifindex = if_nametoindex(device).with_context(watching)? as i32;
             let size = std::mem::size_of_val(&address) as libc::socklen_t;
             let pointer = std::ptr::from_ref(&address).cast();
             // SAFETY: `address` outlives the call that reads it, and its size is passed.
             sys::check(unsafe { libc::bind(socket.as_raw_fd(), pointer, size) })
-                .with_context(|| format!("watching {device}"))?;
+                .with_context(watching)?;
             sys::big_receive_buffer(socket.as_raw_fd(), 16 << 20).context("SO_RCVBUFFORCE")?;
             sys::timestamp_arrivals(socket.as_raw_fd()).context("SO_TIMESTAMPNS")?;
             Ok(Self { socket })

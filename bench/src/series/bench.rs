@@ -55,7 +55,7 @@ impl Bench {
         let rate = point.link.of(offered).0;
         ensure!(
             (8_000..=10_000_000_000).contains(&rate),
-            "{:?} of {offered:.0} bit/s asks for a link of {rate} bit/s: possible are 8 kbit/s to \
+            "{} of {offered:.0} bit/s asks for a link of {rate} bit/s: possible are 8 kbit/s to \
              10 Gbit/s",
             point.link
         );

@@ -181,6 +181,9 @@ fn parse(file: &Path, keep: bool) -> Result<Found> {
                 "it ends in the middle of a packet, after {} packets",
                 found.packets
             ),
+            Err(PcapError::BufferTooSmall) => {
+                bail!("packet {} is longer than {BUFFER} bytes", found.packets + 1)
+            }
             Err(error) => bail!("packet {}: {error}", found.packets + 1),
         }
     }

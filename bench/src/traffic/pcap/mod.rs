@@ -143,10 +143,11 @@ impl Parameters {
         );
         packets.sort_by_key(|packet| packet.at);
         let largest = packets.iter().map(|packet| packet.wire_bytes).max();
+        let largest = largest.unwrap_or(0);
         ensure!(
-            largest <= Some(MAX_WIRE),
-            "{file} has packets of more bytes than fit on an Ethernet: it was captured before \
-             segmentation; switch GSO and GRO off and capture again"
+            largest <= MAX_WIRE,
+            "{file} has a packet of {largest} bytes, more than fit on an Ethernet: it was captured \
+             before segmentation; switch GSO and GRO off and capture again"
         );
         Ok(packets)
     }

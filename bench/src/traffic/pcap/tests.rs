@@ -208,9 +208,9 @@ fn pcap_that_is_no_capture_is_refused_with_a_reason() {
         (b"once upon a time, there was a file".to_vec(), "neither"),
         (pcap(&[], 9), "0 packets"),
         (cut, "in the middle of a packet"),
-        (pcap(&giant, 65_535), "GSO"),
+        (pcap(&giant, 65_535), "1554 bytes"),
         (wifi, "link type 105"),
-        (long, "too small"),
+        (long, "longer than 1048576 bytes"),
     ] {
         let (_directory, parameters) = parameters(&content);
         let error = parameters.schedule(1, 1).expect_err(word);

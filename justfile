@@ -99,7 +99,7 @@ bench *ARGS: build
 report *ARGS:
     '{{python}}' -m report "$@"
 
-# all scenarios with the papers' repetitions: half a day to a day on two cores; interrupted, it goes on
+# all scenarios but the simulated one, with the papers' repetitions: half a day to a day on two cores; interrupted, it goes on
 bench-full: build
     #!/bin/sh
     set -eu

@@ -127,8 +127,8 @@ impl Netns {
             .try_clone()
             .with_context(|| format!("one more descriptor of the namespace {}", self.name))?;
         let mut command = Command::new(program);
-        // SAFETY: between fork and exec only async-signal-safe calls are made
-        // (setns, sigprocmask, prctl) and nothing is allocated.
+        // SAFETY: between fork and exec only system calls are made (pthread_sigmask, prctl, setns),
+        // and nothing is allocated.
         unsafe {
             command.pre_exec(move || {
                 cleanup::unblock_in_child();

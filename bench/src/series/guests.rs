@@ -8,7 +8,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    io,
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -18,7 +17,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        prctl::set_pdeathsig,
+        signal::{Signal, kill},
+    },
     unistd::Pid,
 };
 
@@ -70,9 +72,9 @@ impl Drop for Guest<'_> {
 
 /// Has the runs made by so many guests at once. However this ends, no guest is left.
 ///
-/// `launch` gives the command of a guest that makes such a share of them on this seat, and the file with
-/// the share, named by the guest's own number, which the guest removes when it begins. `patience` is how long a guest may work on a run,
-/// where the slowest so far took so long.
+/// `launch` gives the command of a guest that makes such a share of them on this seat, and the file
+/// with the share, named by the guest's own number, which the guest removes when it begins.
+/// `patience` is how long a guest may work on a run, where the slowest so far took so long.
 pub(super) fn work<'a>(
     jobs: &[Job<'a>],
     at_once: usize,
@@ -183,16 +185,13 @@ fn share<'a>(queue: &mut VecDeque<Vec<Job<'a>>>, at_once: usize) -> Option<Vec<J
 
 fn start(command: &mut Command) -> Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    // SAFETY: sigprocmask and prctl are async-signal-safe, and nothing else is called. Without the
-    // first the script would inherit that SIGTERM is blocked here; with the second a guest ends
-    // however this process does.
+    // SAFETY: between fork and exec only system calls are made (pthread_sigmask, prctl), and nothing
+    // is allocated. Without the first the script would inherit that SIGTERM is blocked here; with
+    // the second a guest ends however this process does.
     unsafe {
         command.pre_exec(|| {
             cleanup::unblock_in_child();
-            match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
+            Ok(set_pdeathsig(Signal::SIGTERM)?)
         });
     }
     let child = command.spawn();

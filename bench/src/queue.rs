@@ -232,7 +232,7 @@ pub struct Installed<'a> {
 
 impl<'a> Installed<'a> {
     /// Puts `queue` on `device` inside `ns`; gone when dropped.
-    pub fn told(queue: &Queue, ns: &'a Netns, device: &str, told: &Told<'_>) -> Result<Self> {
+    pub fn new(queue: &Queue, ns: &'a Netns, device: &str, told: &Told<'_>) -> Result<Self> {
         Self::sharing(queue, ns, device, told, &mut None)
     }
 

@@ -285,7 +285,7 @@ impl Demo {
                 receivers: &[RECEIVER],
             };
             let fifo = queue::Queue::Pfifo(FIFO);
-            let _installed = Installed::told(&fifo, path.sender(), DEVICE, &told)?;
+            let _installed = Installed::new(&fifo, path.sender(), DEVICE, &told)?;
             path.run(schedule, Marking::default())?
         } else {
             let agent = Agent::start(path.sender(), "demo")?;

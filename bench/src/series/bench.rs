@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{
     controlled,
-    passage::{self, Passage, counters},
+    passage::{Passage, counters},
     run::{Job, Outcome, Run},
     stalled,
 };
@@ -17,7 +17,7 @@ use crate::{
     competing::Competitor,
     dccp,
     measure::{self, Measures},
-    queue::{self, Installed, Queue},
+    queue::{self, Installed, Queue, Told},
     records,
     scenario::cell::{Bottleneck, Control, Point},
     simulator, srt,
@@ -165,7 +165,7 @@ fn uncontrolled(
         true => topology::clients(schedule.streams()),
         false => vec![topology::RECEIVER],
     };
-    let told = passage::told(point, rate, path.owd, &receivers);
+    let told = Told::of(point, rate, path.owd, &receivers);
     let installed = Installed::sharing(queue, path.sender(), topology::DEVICE, &told, agent)
         .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
     let marking = queue.marking(told.owd);

@@ -32,16 +32,18 @@ pub(super) struct Passage {
     pub(super) tcp_bytes: Option<u64>,
 }
 
-/// What a queue is told of a link of `rate` bit/s that is `owd` ns long: both as wrong as the point
-/// says. At the sender the link pushes back at its true rate, and the sessions' rate is wrong.
-pub(super) fn told<'a>(point: &Point, rate: u64, owd: u64, receivers: &'a [Ipv4Addr]) -> Told<'a> {
-    let (error, shapes) = (point.rate_error.0, point.bottleneck == Bottleneck::Sender);
-    let wrong = |receivers| (rate as f64 * (1.0 + error) / receivers as f64).round() as u64;
-    Told {
-        rate: if shapes { rate } else { wrong(1) },
-        session_rate: (shapes && error != 0.0).then(|| wrong(receivers.len())),
-        owd: (owd as f64 * (1.0 + point.rtt_error.0)).round() as u64,
-        receivers,
+impl<'a> Told<'a> {
+    /// Of a link of `rate` bit/s that is `owd` ns long: both as wrong as the point says. At the
+    /// sender the link pushes back at its true rate, and the sessions' rate is wrong.
+    pub(super) fn of(point: &Point, rate: u64, owd: u64, receivers: &'a [Ipv4Addr]) -> Self {
+        let (error, shapes) = (point.rate_error.0, point.bottleneck == Bottleneck::Sender);
+        let wrong = |receivers| (rate as f64 * (1.0 + error) / receivers as f64).round() as u64;
+        Self {
+            rate: if shapes { rate } else { wrong(1) },
+            session_rate: (shapes && error != 0.0).then(|| wrong(receivers.len())),
+            owd: (owd as f64 * (1.0 + point.rtt_error.0)).round() as u64,
+            receivers,
+        }
     }
 }
 

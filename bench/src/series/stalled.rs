@@ -13,12 +13,12 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 
 use super::{
-    passage::{Passage, counters, told},
+    passage::{Passage, counters},
     run::Job,
 };
 use crate::{
     netns::Netns,
-    queue::Installed,
+    queue::{Installed, Told},
     scenario::cell::Stall,
     slip::Slip,
     sniff::Sniffer,
@@ -34,8 +34,8 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
     let owd = point.owd_ms.ns();
     let ns = Netns::new("st")?;
     let link = Slip::new(&ns, "10.80.0.1", &FAR.to_string())?;
-    let told = told(point, rate, owd, &[FAR]);
-    let installed = Installed::told(queue, &ns, link.name(), &told)
+    let told = Told::of(point, rate, owd, &[FAR]);
+    let installed = Installed::new(queue, &ns, link.name(), &told)
         .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
     let sender = Sender::new(&ns, SocketAddrV4::new(FAR, 5004), queue.marking(told.owd))?;
     let sniffer = Sniffer::new(&ns, link.name())?;

@@ -152,11 +152,12 @@ impl Attached {
             rate,
             limit: self.limit(),
             plain_share: plain_share.get(),
+            decrement: abi::BB_DECREMENT_OFF as u8,
             session_limit: self.limit(),
             // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
             limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),
             segment_ifindex: self.segmenter.map_or(0, |s| s.ifindex),
-            pad: [0; 3],
+            pad: [0; 2],
             counters: abi::bb_counters::default(),
             link_next: 0,
             link_rate: 0,

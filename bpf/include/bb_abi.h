@@ -18,7 +18,7 @@
 
 #include <linux/types.h>
 
-#define BB_ABI_VERSION 5
+#define BB_ABI_VERSION 6
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -31,7 +31,7 @@ enum bb_treatment {
 	BB_TREAT_DEFAULT = 0, /* nothing said here: the next source decides; at the end, discard */
 	BB_TREAT_FORWARD = 1,
 	BB_TREAT_DISCARD = 2,
-	BB_TREAT_TRUNCATE = 3, /* reserved for headercasting */
+	BB_TREAT_TRUNCATE = 3, /* only its headers go: headercasting */
 };
 
 /* Queue discipline inside a session; the papers' six, and triage. */
@@ -107,6 +107,8 @@ struct bb_so_peer {
 #define BB_CB_SOCK 0x08 /* the socket keeps counters in bb_sock_stats */
 #define BB_CB_REPAIR 0x10 /* a retransmission: when stale it goes only while nothing fresh waits */
 #define BB_CB_TCP 0x20 /* of a TCP socket of this host: dropped for want of room after all else */
+#define BB_CB_PAIRED 0x40 /* its header came before it, as a packet of its own */
+#define BB_CB_TWIN 0x80 /* the header of the packet that comes next */
 
 /*
  * Other programs between the classifier and the qdisc may write to skb->cb. A
@@ -143,6 +145,7 @@ struct bb_counters {
 	__u64 dropped[BB_REASONS];
 	__u64 sent_stale; /* sent although stale: treatment forward, sfdps2's exception, lazy, fifo, observe */
 	__u64 would_drop[BB_REASONS];
+	__u64 truncated; /* of those sent: only their headers were */
 };
 
 /* ---- configuration (one entry) ---- */
@@ -159,6 +162,7 @@ struct bb_counters {
 #define BB_MAX_FLOWS (BB_FLOW_SETS * BB_FLOW_WAYS)
 #define BB_MAX_PEERS 16384
 #define BB_MAX_SOCK_PEERS 8192
+#define BB_MAX_TRUST 4096
 
 #define BB_CONFIG_FORWARDED_MARKS 0x01 /* marks count on forwarded packets, too */
 #define BB_CONFIG_RTP_RULES 0x02 /* a rule in force compares payload types or SSRCs */
@@ -175,7 +179,17 @@ struct bb_config {
 	__u64 rtt_max_age_ns; /* an older RTT is not used */
 	__u64 seed; /* of all hashes of keys; random, made with the maps, never changed */
 	__u32 flags; /* BB_CONFIG_* */
-	__u32 pad;
+	__u32 tai_s; /* CLOCK_TAI - UTC */
+	/*
+	 * Until then CLOCK_TAI is exact enough for deadlines in UTC; 0 = it is not. The
+	 * kernel's estimate of its error grows while nobody disciplines the clock, so that
+	 * the agent may die.
+	 */
+	__u64 clock_until_ns;
+	__u8 option4; /* LPD's option, IPv4: type sent; those that differ in copied bit and class are read */
+	__u8 option6_deadline; /* IPv6, hop by hop: type with an absolute deadline */
+	__u8 option6_lifetime; /* ... with a lifetime, which may change on the way */
+	__u8 pad[5];
 	__u8 prio_table[16]; /* SO_PRIORITY & 15 -> priority; 255 = says nothing */
 	__u8 dscp_table[64]; /* DSCP -> priority; 255 = says nothing */
 };
@@ -215,6 +229,8 @@ struct bb_rule_ref {
 
 /* No ADU is found in RTP timestamps: each packet has a lifetime of its own. */
 #define BB_RULE_NO_FRAMES 0x01
+#define BB_RULE_STAMP 0x02 /* the deadline goes into LPD's option */
+#define BB_RULE_RTO 0x04 /* TCP: its lifetime is its retransmission timeout at most */
 
 #define BB_RULE_RTX 4
 
@@ -240,6 +256,13 @@ struct bb_rule {
 #define BB_MODE_NONE 0
 #define BB_MODE_QDISC 1
 #define BB_MODE_TC 2
+
+/* A lifetime in LPD's option that is forwarded: what the next hop finds. */
+enum bb_decrement {
+	BB_DECREMENT_OFF = 0, /* what came */
+	BB_DECREMENT_CLOCK = 1, /* the deadline; without a clock as OFF */
+	BB_DECREMENT_PREDICT = 2, /* less by the wait that is expected here */
+};
 
 #define BB_IFACE_OBSERVE 0x01 /* count what would be dropped, drop nothing */
 
@@ -269,11 +292,19 @@ struct bb_iface {
 	__u64 limit_bytes;
 	__u32 segment_ifindex; /* device that cuts GSO packets which hold the link for long; 0 = none */
 	__u8 plain_share; /* per cent of the rate that what is not media has at least */
-	__u8 pad[3];
+	__u8 decrement; /* enum bb_decrement */
+	__u8 pad[2];
 	/* From here on the data path writes. */
 	struct bb_counters counters; /* mode tc; in mode qdisc see bbq_instances */
 	__u64 link_next; /* mode qdisc: when the link is free again; all transmit queues share it */
 	__u64 link_rate; /* the rate by which that was reckoned; 0 = none was */
+};
+
+/* Whose options of LPD count on an interface, of what it forwards: longest prefix. */
+struct bb_trust_key {
+	__u32 prefix; /* bits: 32 of ifindex, then those of addr */
+	__u32 ifindex; /* where they leave */
+	__u8 addr[16]; /* source */
 };
 
 /* ---- tables: the head of each entry (bb_table.h has the protocol) ---- */
@@ -547,7 +578,27 @@ enum bb_global_counter {
 	BB_G_REFUSED =
 		13, /* the queue took a packet not even to count it: it had no room, or no interface */
 	BB_G_SEGMENTER_LOST = 14, /* a GSO packet did not come back from the segmenting device */
-	BB_GLOBALS = 32,
+	/* LPD's option, not counting where: */
+	BB_G_OPTION_MALFORMED = 15, /* lengths that cannot be */
+	BB_G_OPTION_UNKNOWN = 16, /* a stale-treatment that nothing defines */
+	BB_G_OPTION_FAR = 17, /* a deadline more than 131 s away */
+	BB_G_OPTION_MANY = 18, /* behind more than BB_MAX_OPTIONS other options */
+	BB_G_OPTION_UNTRUSTED = 19, /* of a forwarded packet whose source nobody vouches for */
+	BB_G_OPTION_NO_CLOCK = 20, /* a deadline, while the clock is not synchronised */
+	/* LPD's option in packets that leave: */
+	BB_G_STAMPED = 21,
+	BB_G_STAMP_MTU = 22, /* without: no room below the device's MTU */
+	BB_G_STAMP_PATH_MTU = 23, /* ... below the path's */
+	BB_G_STAMP_GSO = 24, /* segments of a super-packet would not fit */
+	BB_G_STAMP_CHECKSUM = 25, /* a super-packet whose checksum the device does not complete */
+	BB_G_STAMP_FRAGMENT = 26,
+	BB_G_STAMP_SHARED = 27, /* somebody else holds the packet */
+	BB_G_STAMP_AH = 28, /* IPsec protects the header */
+	BB_G_STAMP_OPTIONS = 29, /* it has others, or there is no room for one more */
+	BB_G_STAMP_CLOCK =
+		30, /* longer than a lifetime can say, while the clock is not synchronised */
+	BB_G_DECREMENTED = 31, /* forwarded with less lifetime, or the deadline */
+	BB_GLOBALS = 64,
 };
 
 /* ---- drop notices (ring buffer bb_events) ---- */

@@ -81,6 +81,15 @@ struct {
 } bb_peers SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct bb_trust_key);
+	__type(value, __u32);
+	__uint(max_entries, BB_MAX_TRUST);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} bb_trust SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);

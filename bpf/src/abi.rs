@@ -1,7 +1,7 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
-pub const BB_ABI_VERSION: u32 = 5;
+pub const BB_ABI_VERSION: u32 = 6;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -23,6 +23,8 @@ pub const BB_CB_ADU_LAST: u32 = 4;
 pub const BB_CB_SOCK: u32 = 8;
 pub const BB_CB_REPAIR: u32 = 16;
 pub const BB_CB_TCP: u32 = 32;
+pub const BB_CB_PAIRED: u32 = 64;
+pub const BB_CB_TWIN: u32 = 128;
 pub const BB_RTP: u32 = 128;
 pub const BB_PAYLOAD_TYPES: u32 = 256;
 pub const BB_MAX_RULES: u32 = 16384;
@@ -37,9 +39,12 @@ pub const BB_FLOW_WAYS: u32 = 4;
 pub const BB_MAX_FLOWS: u32 = 32768;
 pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
+pub const BB_MAX_TRUST: u32 = 4096;
 pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
 pub const BB_CONFIG_RTP_RULES: u32 = 2;
 pub const BB_RULE_NO_FRAMES: u32 = 1;
+pub const BB_RULE_STAMP: u32 = 2;
+pub const BB_RULE_RTO: u32 = 4;
 pub const BB_RULE_RTX: u32 = 4;
 pub const BB_MODE_NONE: u32 = 0;
 pub const BB_MODE_QDISC: u32 = 1;
@@ -194,10 +199,11 @@ pub struct bb_counters {
     pub dropped: [__u64; 5usize],
     pub sent_stale: __u64,
     pub would_drop: [__u64; 5usize],
+    pub truncated: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 128usize];
+    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 136usize];
     ["Alignment of bb_counters"][::std::mem::align_of::<bb_counters>() - 8usize];
     ["Offset of field: bb_counters::packets_in"]
         [::std::mem::offset_of!(bb_counters, packets_in) - 0usize];
@@ -214,6 +220,8 @@ const _: () = {
         [::std::mem::offset_of!(bb_counters, sent_stale) - 80usize];
     ["Offset of field: bb_counters::would_drop"]
         [::std::mem::offset_of!(bb_counters, would_drop) - 88usize];
+    ["Offset of field: bb_counters::truncated"]
+        [::std::mem::offset_of!(bb_counters, truncated) - 128usize];
 };
 #[repr(C)]
 #[derive(
@@ -239,13 +247,18 @@ pub struct bb_config {
     pub rtt_max_age_ns: __u64,
     pub seed: __u64,
     pub flags: __u32,
-    pub pad: __u32,
+    pub tai_s: __u32,
+    pub clock_until_ns: __u64,
+    pub option4: __u8,
+    pub option6_deadline: __u8,
+    pub option6_lifetime: __u8,
+    pub pad: [__u8; 5usize],
     pub prio_table: [__u8; 16usize],
     pub dscp_table: [__u8; 64usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_config"][::std::mem::size_of::<bb_config>() - 136usize];
+    ["Size of bb_config"][::std::mem::size_of::<bb_config>() - 152usize];
     ["Alignment of bb_config"][::std::mem::align_of::<bb_config>() - 8usize];
     ["Offset of field: bb_config::abi_version"]
         [::std::mem::offset_of!(bb_config, abi_version) - 0usize];
@@ -264,11 +277,19 @@ const _: () = {
         [::std::mem::offset_of!(bb_config, rtt_max_age_ns) - 32usize];
     ["Offset of field: bb_config::seed"][::std::mem::offset_of!(bb_config, seed) - 40usize];
     ["Offset of field: bb_config::flags"][::std::mem::offset_of!(bb_config, flags) - 48usize];
-    ["Offset of field: bb_config::pad"][::std::mem::offset_of!(bb_config, pad) - 52usize];
+    ["Offset of field: bb_config::tai_s"][::std::mem::offset_of!(bb_config, tai_s) - 52usize];
+    ["Offset of field: bb_config::clock_until_ns"]
+        [::std::mem::offset_of!(bb_config, clock_until_ns) - 56usize];
+    ["Offset of field: bb_config::option4"][::std::mem::offset_of!(bb_config, option4) - 64usize];
+    ["Offset of field: bb_config::option6_deadline"]
+        [::std::mem::offset_of!(bb_config, option6_deadline) - 65usize];
+    ["Offset of field: bb_config::option6_lifetime"]
+        [::std::mem::offset_of!(bb_config, option6_lifetime) - 66usize];
+    ["Offset of field: bb_config::pad"][::std::mem::offset_of!(bb_config, pad) - 67usize];
     ["Offset of field: bb_config::prio_table"]
-        [::std::mem::offset_of!(bb_config, prio_table) - 56usize];
+        [::std::mem::offset_of!(bb_config, prio_table) - 72usize];
     ["Offset of field: bb_config::dscp_table"]
-        [::std::mem::offset_of!(bb_config, dscp_table) - 72usize];
+        [::std::mem::offset_of!(bb_config, dscp_table) - 88usize];
 };
 impl Default for bb_config {
     fn default() -> Self {
@@ -444,6 +465,10 @@ const _: () = {
     ["Offset of field: bb_rule::rtx"][::std::mem::offset_of!(bb_rule, rtx) - 20usize];
     ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 28usize];
 };
+pub const BB_DECREMENT_OFF: bb_decrement = 0;
+pub const BB_DECREMENT_CLOCK: bb_decrement = 1;
+pub const BB_DECREMENT_PREDICT: bb_decrement = 2;
+pub type bb_decrement = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(
     Debug,
@@ -473,14 +498,15 @@ pub struct bb_iface {
     pub limit_bytes: __u64,
     pub segment_ifindex: __u32,
     pub plain_share: __u8,
-    pub pad: [__u8; 3usize],
+    pub decrement: __u8,
+    pub pad: [__u8; 2usize],
     pub counters: bb_counters,
     pub link_next: __u64,
     pub link_rate: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 192usize];
+    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 200usize];
     ["Alignment of bb_iface"][::std::mem::align_of::<bb_iface>() - 8usize];
     ["Offset of field: bb_iface::ifindex"][::std::mem::offset_of!(bb_iface, ifindex) - 0usize];
     ["Offset of field: bb_iface::mode"][::std::mem::offset_of!(bb_iface, mode) - 4usize];
@@ -502,12 +528,41 @@ const _: () = {
         [::std::mem::offset_of!(bb_iface, segment_ifindex) - 40usize];
     ["Offset of field: bb_iface::plain_share"]
         [::std::mem::offset_of!(bb_iface, plain_share) - 44usize];
-    ["Offset of field: bb_iface::pad"][::std::mem::offset_of!(bb_iface, pad) - 45usize];
+    ["Offset of field: bb_iface::decrement"][::std::mem::offset_of!(bb_iface, decrement) - 45usize];
+    ["Offset of field: bb_iface::pad"][::std::mem::offset_of!(bb_iface, pad) - 46usize];
     ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 48usize];
     ["Offset of field: bb_iface::link_next"]
-        [::std::mem::offset_of!(bb_iface, link_next) - 176usize];
+        [::std::mem::offset_of!(bb_iface, link_next) - 184usize];
     ["Offset of field: bb_iface::link_rate"]
-        [::std::mem::offset_of!(bb_iface, link_rate) - 184usize];
+        [::std::mem::offset_of!(bb_iface, link_rate) - 192usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_trust_key {
+    pub prefix: __u32,
+    pub ifindex: __u32,
+    pub addr: [__u8; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_trust_key"][::std::mem::size_of::<bb_trust_key>() - 24usize];
+    ["Alignment of bb_trust_key"][::std::mem::align_of::<bb_trust_key>() - 4usize];
+    ["Offset of field: bb_trust_key::prefix"]
+        [::std::mem::offset_of!(bb_trust_key, prefix) - 0usize];
+    ["Offset of field: bb_trust_key::ifindex"]
+        [::std::mem::offset_of!(bb_trust_key, ifindex) - 4usize];
+    ["Offset of field: bb_trust_key::addr"][::std::mem::offset_of!(bb_trust_key, addr) - 8usize];
 };
 #[repr(C)]
 #[derive(
@@ -659,7 +714,7 @@ pub struct bb_session {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 240usize];
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 248usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
     ["Offset of field: bb_session::way"][::std::mem::offset_of!(bb_session, way) - 0usize];
     ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 16usize];
@@ -1092,7 +1147,7 @@ pub struct bb_sock {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 288usize];
+    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 304usize];
     ["Alignment of bb_sock"][::std::mem::align_of::<bb_sock>() - 8usize];
     ["Offset of field: bb_sock::lifetime_ns"]
         [::std::mem::offset_of!(bb_sock, lifetime_ns) - 0usize];
@@ -1101,11 +1156,11 @@ const _: () = {
     ["Offset of field: bb_sock::answered_made"]
         [::std::mem::offset_of!(bb_sock, answered_made) - 20usize];
     ["Offset of field: bb_sock::base"][::std::mem::offset_of!(bb_sock, base) - 24usize];
-    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 152usize];
-    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 280usize];
-    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 281usize];
-    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 282usize];
-    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 283usize];
+    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 160usize];
+    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 296usize];
+    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 297usize];
+    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 298usize];
+    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 299usize];
 };
 #[repr(C)]
 #[derive(
@@ -1189,7 +1244,24 @@ pub const BB_G_USERS_FULL: bb_global_counter = 11;
 pub const BB_G_FORWARDED_MARK: bb_global_counter = 12;
 pub const BB_G_REFUSED: bb_global_counter = 13;
 pub const BB_G_SEGMENTER_LOST: bb_global_counter = 14;
-pub const BB_GLOBALS: bb_global_counter = 32;
+pub const BB_G_OPTION_MALFORMED: bb_global_counter = 15;
+pub const BB_G_OPTION_UNKNOWN: bb_global_counter = 16;
+pub const BB_G_OPTION_FAR: bb_global_counter = 17;
+pub const BB_G_OPTION_MANY: bb_global_counter = 18;
+pub const BB_G_OPTION_UNTRUSTED: bb_global_counter = 19;
+pub const BB_G_OPTION_NO_CLOCK: bb_global_counter = 20;
+pub const BB_G_STAMPED: bb_global_counter = 21;
+pub const BB_G_STAMP_MTU: bb_global_counter = 22;
+pub const BB_G_STAMP_PATH_MTU: bb_global_counter = 23;
+pub const BB_G_STAMP_GSO: bb_global_counter = 24;
+pub const BB_G_STAMP_CHECKSUM: bb_global_counter = 25;
+pub const BB_G_STAMP_FRAGMENT: bb_global_counter = 26;
+pub const BB_G_STAMP_SHARED: bb_global_counter = 27;
+pub const BB_G_STAMP_AH: bb_global_counter = 28;
+pub const BB_G_STAMP_OPTIONS: bb_global_counter = 29;
+pub const BB_G_STAMP_CLOCK: bb_global_counter = 30;
+pub const BB_G_DECREMENTED: bb_global_counter = 31;
+pub const BB_GLOBALS: bb_global_counter = 64;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(

@@ -386,7 +386,8 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 			walk->slack = BBQ_SLACK_MAX_NS;
 			walk->steps = 0;
 		}
-		if (in->work <= 0) {
+		/* Each step may end with an ADU dropped. */
+		if (in->work < BBQ_WORK_EVICT) {
 			q->unplanned = 1;
 			break;
 		}

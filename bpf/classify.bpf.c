@@ -184,7 +184,7 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		w->rtx_n = rule->rtx_n;
 	}
 	if (rule && !meta->flags) {
-		/* Neither mark nor SO_TXTIME nor socket said anything. */
+		/* Neither mark nor SO_TXTIME nor socket nor option said anything. */
 		meta->lifetime = rule->lifetime_ns;
 		meta->priority = rule->priority;
 		meta->treatment = rule->treatment;
@@ -317,7 +317,9 @@ parsed:
 
 	if (skb->sk)
 		bb_read_socket(skb, &w->meta);
-	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET)))
+	if (w->packet.option)
+		bb_read_option(skb, &w->packet, &w->meta, w->now);
+	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET | BB_M_OPTION)))
 		goto plain;
 	bb_complete(skb, w, config);
 

@@ -69,6 +69,66 @@ bb_inline __u64 bb_mark_deadline(__u32 mark, __u64 now_ns)
 	return deadline ? deadline : 1;
 }
 
+/* ---- LPD's option (bb_option.bpf.h) ---- */
+
+#define BB_OPTION_LENGTH 8
+#define BB_OPTION4_NUMBER 0x1F /* of an IPv4 type: the rest is copied bit and class */
+
+/* The flags, most significant bit first: */
+#define BB_OPTION_TOLERATES 0x80 /* a corrupted payload is better than none */
+#define BB_OPTION_CORRUPTED 0x40 /* a link knows that the payload is */
+#define BB_OPTION_TREATMENT_SHIFT 4 /* 2 bits: 00 forward, 01 discard, 10 truncate */
+#define BB_OPTION_SLOW 0x08 /* of a flow that is slow to respond */
+
+/* Lifetimes up to this are relative; above, ms since midnight UT and this. */
+#define BB_OPTION_RELATIVE_MS 65535U
+#define BB_DAY_MS 86400000U
+#define BB_NSEC_PER_MSEC 1000000ULL
+
+/* A treatment of 11, which nothing defines, is BB_TREAT_DEFAULT. */
+bb_inline __u8 bb_option_treatment(__u8 flags)
+{
+	__u8 bits = (flags >> BB_OPTION_TREATMENT_SHIFT) & 3;
+
+	return bits == 3 ? BB_TREAT_DEFAULT : BB_TREAT_FORWARD + bits;
+}
+
+/* The bits of a treatment; what says nothing is discarded (docs/metadata.md). */
+bb_inline __u8 bb_option_bits(__u8 treatment)
+{
+	if (treatment == BB_TREAT_DEFAULT)
+		treatment = BB_TREAT_DISCARD;
+	return (treatment - BB_TREAT_FORWARD) << BB_OPTION_TREATMENT_SHIFT;
+}
+
+/* Is it an absolute deadline that a day has? */
+bb_inline int bb_option_is_time(__u32 lifetime)
+{
+	return lifetime > BB_OPTION_RELATIVE_MS && lifetime < BB_OPTION_RELATIVE_MS + BB_DAY_MS;
+}
+
+/* ns from now until an absolute deadline, the one nearest to now: half a day away at most. */
+bb_inline __s64 bb_option_until(__u32 lifetime, __u64 utc_ns)
+{
+	__u32 since = utc_ns / BB_NSEC_PER_MSEC % BB_DAY_MS, half = BB_DAY_MS / 2;
+	__u32 until = lifetime - BB_OPTION_RELATIVE_MS;
+	__s64 ahead = (__s64)until - since;
+
+	if (until >= since + half)
+		ahead -= BB_DAY_MS;
+	else if (since > until + half)
+		ahead += BB_DAY_MS;
+	return ahead * (__s64)BB_NSEC_PER_MSEC - (__s64)(utc_ns % BB_NSEC_PER_MSEC);
+}
+
+/* The absolute deadline that is this time; midnight, which would be a lifetime, is 1 ms later. */
+bb_inline __u32 bb_option_time(__u64 utc_ns)
+{
+	__u32 since = utc_ns / BB_NSEC_PER_MSEC % BB_DAY_MS;
+
+	return BB_OPTION_RELATIVE_MS + (since ? since : 1);
+}
+
 /* ---- staleness ---- */
 
 /* now + owd > deadline, without overflow for any owd. */

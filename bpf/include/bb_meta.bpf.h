@@ -7,9 +7,10 @@
  *   2. SO_TXTIME in deadline mode (never for TCP, whose tstamp is its earliest
  *      departure time), with the priority of SO_PRIORITY or DSCP;
  *   3. bestby's socket options;
- *   4. the flow rule (bb_rules.bpf.h).
+ *   4. LPD's option, if its sender is trusted;
+ *   5. the flow rule (bb_rules.bpf.h).
  *
- * A mark whose time is 0 says "no deadline": the defaults of 3 and 4 then add
+ * A mark whose time is 0 says "no deadline": the defaults of 3 to 5 then add
  * none; a deadline the same packet brings by SCM_TXTIME still counts.
  *
  * Then the ADU (bb_stream.bpf.h): relative lifetimes start at the first packet of
@@ -27,6 +28,7 @@
 #define BB_M_SOCKET 0x04 /* bestby socket options are set */
 #define BB_M_COUNTED BB_CB_SOCK /* ... and bb_sock_stats has an entry for the socket */
 #define BB_M_REPAIR BB_CB_REPAIR /* it repeats a packet */
+#define BB_M_OPTION 0x20 /* LPD's option counts */
 #define BB_M_IN_CB (BB_M_COUNTED | BB_M_REPAIR)
 
 struct bb_meta {
@@ -168,6 +170,95 @@ __noinline int bb_read_socket(struct __sk_buff *skb, struct bb_meta *meta)
 	}
 	meta->cookie = cookie;
 	meta->flags |= BB_M_COUNTED;
+	return 1;
+}
+
+/* ---- 4. LPD's option ---- */
+
+/*
+ * Anybody may have put the option into a packet that this host forwards: whose counts
+ * the operator says. A socket of this host's needs a capability for it.
+ */
+static __always_inline int bb_option_counts(struct __sk_buff *skb, const struct bb_packet *packet)
+{
+	struct bb_trust_key source = { .prefix = 32 + 128, .ifindex = packet->key.ifindex };
+
+	if (bb_is_own(skb))
+		return 1;
+	bb_copy_address(source.addr, packet->key.src);
+	return bpf_map_lookup_elem(&bb_trust, &source) != 0;
+}
+
+/* UTC, ns; 0 while the clock is not synchronised. */
+static __always_inline __u64 bb_utc(const struct bb_config *config, __u64 now)
+{
+	if (now >= config->clock_until_ns)
+		return 0;
+	return bpf_ktime_get_tai_ns() - config->tai_s * BB_NSEC_PER_SEC;
+}
+
+/*
+ * What is malformed or says what cannot be is ignored and counted. A lifetime of 0 is
+ * over; in a packet of this host it is a place that the stamp fills.
+ */
+__noinline int bb_read_option(struct __sk_buff *skb, const struct bb_packet *packet,
+			      struct bb_meta *meta, __u64 now)
+{
+	struct bb_config *config;
+	__u32 lifetime, zero = 0;
+	__u64 utc;
+	__u8 treatment;
+	__s64 ahead;
+
+	if (!packet || !meta)
+		return 0;
+	config = bpf_map_lookup_elem(&bb_config, &zero);
+	if (!config)
+		return 0;
+	if (packet->option != BB_OPTION_READ) {
+		bb_global_inc(packet->option == BB_OPTION_MANY ? BB_G_OPTION_MANY :
+								 BB_G_OPTION_MALFORMED);
+		return 0;
+	}
+	lifetime = packet->option_lifetime;
+	treatment = bb_option_treatment(packet->option_flags);
+	if (!treatment) {
+		bb_global_inc(BB_G_OPTION_UNKNOWN);
+		return 0;
+	}
+	if (lifetime > BB_OPTION_RELATIVE_MS && !bb_option_is_time(lifetime)) {
+		bb_global_inc(BB_G_OPTION_MALFORMED);
+		return 0;
+	}
+	if (!bb_option_counts(skb, packet)) {
+		bb_global_inc(BB_G_OPTION_UNTRUSTED);
+		return 0;
+	}
+	if (lifetime > BB_OPTION_RELATIVE_MS) {
+		utc = bb_utc(config, now);
+		if (!utc) {
+			bb_global_inc(BB_G_OPTION_NO_CLOCK);
+			return 0;
+		}
+		ahead = bb_option_until(lifetime, utc);
+		if (ahead > (__s64)BB_LIFETIME_MAX_NS || ahead < -(__s64)BB_LIFETIME_MAX_NS) {
+			bb_global_inc(BB_G_OPTION_FAR);
+			return 0;
+		}
+	} else {
+		ahead = lifetime * BB_NSEC_PER_MSEC;
+		if (!ahead && bb_is_own(skb))
+			return 0;
+	}
+	meta->flags |= BB_M_OPTION;
+	if (!meta->treatment)
+		meta->treatment = treatment;
+	if (meta->deadline || meta->lifetime || meta->flags & BB_M_NO_DEADLINE)
+		return 1;
+	if (lifetime && lifetime <= BB_OPTION_RELATIVE_MS)
+		meta->lifetime = ahead;
+	else
+		meta->deadline = (__s64)now + ahead > 1 ? now + ahead - !lifetime : 1;
 	return 1;
 }
 

@@ -7,139 +7,12 @@
  * A header that ends early, an impossible length or a chain of more than
  * BB_MAX_EXT_HEADERS extension headers makes the packet BB_P_MALFORMED: it has
  * no metadata and is sent as plain traffic.
- *
- * Headers are read in place. Where they are not in the linear part of the skb
- * the caller pulls them there and parses again.
  */
 #ifndef BB_PARSE_BPF_H
 #define BB_PARSE_BPF_H
 
-#include <linux/bpf.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-#include "bb_core.h"
-
-#define BB_ETH_P_IP 0x0800
-#define BB_ETH_P_ARP 0x0806
-#define BB_ETH_P_8021Q 0x8100
-#define BB_ETH_P_IPV6 0x86DD
-#define BB_ETH_P_8021AD 0x88A8
-
-#define BB_PROTO_HOPOPTS 0
-#define BB_PROTO_ICMP 1
-#define BB_PROTO_IGMP 2
-#define BB_PROTO_TCP 6
-#define BB_PROTO_UDP 17
-#define BB_PROTO_DCCP 33
-#define BB_PROTO_ROUTING 43
-#define BB_PROTO_FRAGMENT 44
-#define BB_PROTO_AH 51
-#define BB_PROTO_ICMPV6 58
-#define BB_PROTO_DSTOPTS 60
-#define BB_PROTO_SCTP 132
-#define BB_PROTO_MOBILITY 135
-#define BB_PROTO_UDPLITE 136
-#define BB_PROTO_HIP 139
-#define BB_PROTO_SHIM6 140
-
-#define BB_MAX_EXT_HEADERS 8
-#define BB_MAX_VLAN_TAGS 2
-/* No header of interest starts later: 8 extension headers of the largest size we follow. */
-#define BB_MAX_HEADER_OFFSET 2304
-
-/* struct bb_packet.flags */
-#define BB_P_IP 0x0001 /* key holds addresses */
-#define BB_P_MALFORMED 0x0002
-#define BB_P_CONTROL 0x0004 /* ARP, ND, IGMP, MLD, RTCP, STUN, DTLS handshake */
-#define BB_P_RTP 0x0008
-#define BB_P_MARKER 0x0010 /* RTP marker bit */
-#define BB_P_FRAG_FIRST 0x0020
-#define BB_P_FRAG_LATER 0x0040 /* no ports of its own */
-#define BB_P_PADDED 0x0080 /* RTP with the padding bit */
-
-/* What bb_parse wants. */
-#define BB_PARSED 0
-#define BB_PULL 1 /* make packet->pull bytes linear and parse again */
-
-struct bb_packet {
-	struct bb_flow_key key; /* the mark is the caller's */
-	__u32 flags;
-	__u32 ssrc; /* host order, as rtp_time */
-	__u32 rtp_time;
-	__u16 seq;
-	__u16 payload; /* where the datagram's payload starts; with BB_P_RTP */
-	__u16 payload_bytes;
-	__u8 rtp; /* BB_RTP | payload type; 0 = not RTP */
-	__u8 pad;
-	__u32 frag_id;
-	__u32 pull;
-	/*
-	 * Where the next header starts, where the IP packet ends. In memory so
-	 * that the verifier forgets how they came about: it would follow every
-	 * combination of extension headers otherwise.
-	 */
-	__u32 end;
-	__u16 cursor;
-	__u8 frag_proto; /* as in the fragment header, the same for all fragments */
-	__u8 pad2;
-};
-
-/*
- * Bytes [offset, offset + size) of the packet, or NULL: then either the packet
- * ends there (malformed) or the bytes are not linear (packet->pull is set).
- */
-static __always_inline void *bb_at(struct __sk_buff *skb, struct bb_packet *packet, __u32 offset,
-				   __u32 size)
-{
-	void *data, *end;
-
-	if (offset > BB_MAX_HEADER_OFFSET)
-		return 0;
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	data += offset;
-	if (data + size > end) {
-		if (offset + size <= skb->len)
-			packet->pull = offset + size;
-		return 0;
-	}
-	return data;
-}
-
-/* Early end of a header: pull when that may help, else malformed. */
-static __always_inline int bb_short(struct bb_packet *packet)
-{
-	if (packet->pull)
-		return BB_PULL;
-	packet->flags |= BB_P_MALFORMED;
-	return BB_PARSED;
-}
-
-/* The cursor, read back from memory: see there. */
-static __always_inline __u32 bb_cursor(struct bb_packet *packet)
-{
-	return *(volatile __u16 *)&packet->cursor;
-}
-
-/*
- * Whole words instead of bytes: clang would not, as it knows no alignment. The
- * verifier allows it wherever the CPU does, and IP headers are aligned anyway.
- */
-static __always_inline __u32 bb_be32(const __u8 *bytes)
-{
-	return bpf_ntohl(*(const __u32 *)bytes);
-}
-
-static __always_inline __u16 bb_be16(const __u8 *bytes)
-{
-	return bpf_ntohs(*(const __u16 *)bytes);
-}
-
-static __always_inline void bb_copy_words(__u8 *to, const __u8 *from, __u32 words)
-{
-	for (__u32 i = 0; i < words; i++)
-		((__u32 *)to)[i] = ((const __u32 *)from)[i];
-}
+#include "bb_option.bpf.h"
+#include "bb_packet.bpf.h"
 
 /*
  * A DTLS record that sets up, keeps or ends a connection: change_cipher_spec,
@@ -373,6 +246,16 @@ static __always_inline int bb_parse_ipv4(struct __sk_buff *skb, struct bb_packet
 	if (fragment & 0x3FFF) {
 		packet->frag_id = bb_be16(p + 4);
 		packet->frag_proto = p[9];
+	}
+	if (header > 20) {
+		packet->ip_at = offset;
+		packet->cursor = offset + 20;
+		if (bb_read_options(skb, packet, offset + header, 0) == BB_PULL) {
+			packet->pull = offset + header;
+			return BB_PULL;
+		}
+	}
+	if (fragment & 0x3FFF) {
 		if (fragment & 0x1FFF) {
 			packet->flags |= BB_P_FRAG_LATER;
 			return BB_PARSED;
@@ -444,7 +327,17 @@ static __always_inline int bb_parse_ipv6(struct __sk_buff *skb, struct bb_packet
 		} else if (next == BB_PROTO_AH) {
 			offset += ((__u32)p[1] + 2) * 4;
 		} else {
-			offset += ((__u32)p[1] + 1) * 8;
+			__u32 behind = offset + ((__u32)p[1] + 1) * 8;
+
+			if (next == BB_PROTO_HOPOPTS && i == 0) {
+				packet->ip_at = offset - 40;
+				packet->cursor = offset + 2;
+				if (bb_read_options(skb, packet, behind, 1) == BB_PULL) {
+					packet->pull = behind;
+					return BB_PULL;
+				}
+			}
+			offset = behind;
 		}
 		packet->cursor = offset; /* at most 18 + 40 + 8 * 2048: fits */
 	}
@@ -523,6 +416,7 @@ static __always_inline int bb_parse_usual(struct __sk_buff *skb, struct bb_packe
 	packet->key.pad = 0;
 	packet->flags = BB_P_IP;
 	packet->rtp = 0;
+	packet->option = BB_OPTION_NONE;
 	bb_key_of_ipv4(packet, ip);
 	packet->key.sport = bb_be16(ip + 20);
 	packet->key.dport = bb_be16(ip + 22);

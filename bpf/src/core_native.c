@@ -24,6 +24,31 @@ __u8 bbn_mark_adu(__u32 mark)
 	return bb_mark_adu(mark);
 }
 
+__s64 bbn_option_until(__u32 lifetime, __u64 utc_ns)
+{
+	return bb_option_until(lifetime, utc_ns);
+}
+
+__u32 bbn_option_time(__u64 utc_ns)
+{
+	return bb_option_time(utc_ns);
+}
+
+int bbn_option_is_time(__u32 lifetime)
+{
+	return bb_option_is_time(lifetime);
+}
+
+__u8 bbn_option_treatment(__u8 flags)
+{
+	return bb_option_treatment(flags);
+}
+
+__u8 bbn_option_bits(__u8 treatment)
+{
+	return bb_option_bits(treatment);
+}
+
 int bbn_stale(__u64 now_ns, __u64 owd_ns, __u64 deadline_ns)
 {
 	return bb_stale(now_ns, owd_ns, deadline_ns);

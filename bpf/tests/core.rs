@@ -13,6 +13,11 @@ unsafe extern "C" {
     safe fn bbn_mark_priority(mark: u32) -> u8;
     safe fn bbn_mark_treatment(mark: u32) -> u8;
     safe fn bbn_mark_adu(mark: u32) -> u8;
+    safe fn bbn_option_until(lifetime: u32, utc_ns: u64) -> i64;
+    safe fn bbn_option_time(utc_ns: u64) -> u32;
+    safe fn bbn_option_is_time(lifetime: u32) -> i32;
+    safe fn bbn_option_treatment(flags: u8) -> u8;
+    safe fn bbn_option_bits(treatment: u8) -> u8;
     safe fn bbn_stale(now_ns: u64, owd_ns: u64, deadline_ns: u64) -> i32;
     safe fn bbn_latest_departure(owd_ns: u64, deadline_ns: u64) -> u64;
     safe fn bbn_tx_time(bytes: u64, rate: u64) -> u64;
@@ -269,4 +274,80 @@ fn overwritten_control_block_is_not_sealed() {
             assert!(other.as_bytes() == cb.as_bytes() || !bestby_bpf::sealed(&other));
         }
     }
+}
+
+const MS: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+
+/// Times of day just beside midnight, and any other, of the years 2000 to 2100.
+fn utc() -> impl Strategy<Value = u64> {
+    (
+        10_957..47_482u64,
+        prop_oneof![0..DAY, 0..5 * MS, DAY - 5 * MS..DAY],
+    )
+        .prop_map(|(day, time)| day * DAY + time)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// A deadline within half a day comes back to the millisecond below; of midnight it is the one after.
+    #[test]
+    fn option_deadline_within_half_a_day_is_read_to_the_millisecond(
+        now in utc(),
+        ahead in prop_oneof![-5_000_000..5_000_000_i64, -(DAY as i64) / 2 + 2_000_000..DAY as i64 / 2 - 2_000_000],
+    ) {
+        let deadline = now.checked_add_signed(ahead).expect("in range");
+        let lifetime = bbn_option_time(deadline);
+        prop_assert!(bbn_option_is_time(lifetime) != 0);
+        let read = now.checked_add_signed(bbn_option_until(lifetime, now)).expect("in range");
+        let midnight = deadline % DAY < MS;
+        prop_assert_eq!(read, deadline / MS * MS + if midnight { MS } else { 0 });
+    }
+
+    /// Whatever a packet says, the deadline is at most half a day and a millisecond away.
+    #[test]
+    fn option_deadline_is_at_most_half_a_day_away(lifetime in 65_536..65_535 + 86_400_000_u32, now in utc()) {
+        let until = bbn_option_until(lifetime, now);
+        prop_assert!(until.unsigned_abs() <= DAY / 2 + MS, "{}", until);
+        let at = now.checked_add_signed(until).expect("in range");
+        prop_assert_eq!(at % DAY / MS, u64::from(lifetime - 65_535));
+        prop_assert_eq!(at % MS, 0);
+    }
+}
+
+#[test]
+fn option_value_is_a_time_of_day_above_65535_and_below_a_day_more() {
+    for (lifetime, is) in [
+        (0, false),
+        (65_535, false),
+        (65_536, true),
+        (65_535 + 86_399_999, true),
+        (65_535 + 86_400_000, false),
+        (u32::MAX, false),
+    ] {
+        assert_eq!(bbn_option_is_time(lifetime) != 0, is, "{lifetime}");
+    }
+}
+
+#[test]
+fn option_treatment_bits_are_the_papers() {
+    for (bits, treatment) in [
+        (0b00, BB_TREAT_FORWARD),
+        (0b01, BB_TREAT_DISCARD),
+        (0b10, BB_TREAT_TRUNCATE),
+        (0b11, BB_TREAT_DEFAULT),
+    ] {
+        // The other flags say nothing of it.
+        for others in [0, 0b1100_1111_u8] {
+            assert_eq!(
+                u32::from(bbn_option_treatment(bits << 4 | others)),
+                treatment
+            );
+        }
+        if bits != 0b11 {
+            assert_eq!(bbn_option_bits(treatment as u8), bits << 4);
+        }
+    }
+    assert_eq!(bbn_option_bits(BB_TREAT_DEFAULT as u8), 0b01 << 4);
 }

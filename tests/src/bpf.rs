@@ -46,6 +46,9 @@ pub fn default_config() -> bb_config {
         rtt_max_age_ns: 10 * SECOND,
         prio_table: [255; 16],
         dscp_table: [255; 64],
+        option4: 0x9e,
+        option6_deadline: 0x1e,
+        option6_lifetime: 0x3e,
         ..Default::default()
     }
 }

@@ -20,6 +20,7 @@ mod devices;
 mod lab;
 mod metadata;
 mod mishaps;
+mod option;
 mod race;
 mod rtt;
 mod rules;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bestby_api::{AttachRequest, DevName, Method, Mode, PlainShare, Rate, SessionKey};
+use bestby_api::{AttachRequest, Decrement, DevName, Method, Mode, PlainShare, Rate, SessionKey};
 use bestby_bpf::abi;
 use serde::{Deserialize, Serialize};
 
@@ -152,7 +152,11 @@ impl Attached {
             rate,
             limit: self.limit(),
             plain_share: plain_share.get(),
-            decrement: abi::BB_DECREMENT_OFF as u8,
+            decrement: match self.request.decrement {
+                Decrement::Off => abi::BB_DECREMENT_OFF,
+                Decrement::Clock => abi::BB_DECREMENT_CLOCK,
+                Decrement::Predict => abi::BB_DECREMENT_PREDICT,
+            } as u8,
             session_limit: self.limit(),
             // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
             limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),

@@ -12,6 +12,7 @@ use bestby_bpf::abi;
 use crate::attach::{self, IfaceTable};
 use crate::attached::Attached;
 use crate::book::{Book, Kept, Merge};
+use crate::clock::Clock;
 use crate::config::ConfigFile;
 use crate::error::{Error, Result, Tried as _};
 use crate::hooks::{self, Classifier};
@@ -73,6 +74,8 @@ pub struct Datapath {
     pub(crate) ruleset: RuleSet,
     /// What the rules were compiled with.
     pub(crate) rtp_profile: RtpProfile,
+    /// The time of day, as it was looked at last.
+    pub(crate) clock: Clock,
     /// Per cent of each link for what is not media.
     pub(crate) plain_share: PlainShare,
     /// The host's names as they were when the rules were compiled.
@@ -219,6 +222,7 @@ impl Datapath {
             kept_rules,
             ruleset,
             rtp_profile: config.rtp_profile,
+            clock: Clock::read(),
             plain_share: config.agent.plain_share,
             names,
             cgroups: HashMap::new(),
@@ -231,7 +235,9 @@ impl Datapath {
             _lock: lock,
         };
         datapath.configure(&config)?;
+        datapath.keep_time()?;
         datapath.adopt_interfaces(&links);
+        datapath.trust()?;
         let list = datapath.book.merged(&config.flows, Merge::Adopt);
         datapath.put_rules(list)?;
         datapath.set_peers(&config.peers)?;
@@ -265,6 +271,11 @@ impl Datapath {
         if agent.forwarded_marks {
             kernel.flags |= abi::BB_CONFIG_FORWARDED_MARKS;
         }
+        [
+            kernel.option4,
+            kernel.option6_deadline,
+            kernel.option6_lifetime,
+        ] = agent.ip_option.get();
         kernel.events_per_s = agent.events_per_s;
         kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
         kernel.prio_table = agent.so_priority.to_bytes();
@@ -407,6 +418,9 @@ impl Datapath {
 
     /// Follows the host: devices that went or came, cgroups that rules name.
     pub(crate) fn housekeeping(&mut self) {
+        if let Err(e) = self.keep_time() {
+            tracing::error!("{e}");
+        }
         let Ok(links) = self.tc.links() else { return };
         self.follow(&links);
         self.watch_segmenters(&links);

@@ -96,6 +96,24 @@ impl Datapath {
                 )
             },
         );
+        checks.push(match self.clock.trouble() {
+            None => check(
+                "clock",
+                CheckStatus::Ok,
+                format!(
+                    "exact to {:.1} ms, TAI - UTC is {} s",
+                    self.clock.error_ns as f64 / 1e6,
+                    self.clock.tai_s
+                ),
+                "",
+            ),
+            Some(why) => check(
+                "clock",
+                CheckStatus::Warn,
+                format!("{why}: deadlines in IP options (LPD) are ignored, lifetimes count"),
+                "run an NTP client, such as chrony or systemd-timesyncd",
+            ),
+        });
         let missing = missing_capabilities();
         checks.push(if missing.is_empty() {
             check(

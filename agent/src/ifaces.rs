@@ -48,7 +48,7 @@ impl Datapath {
         self.kept_ifaces.set(slot, &attached)?;
         self.attached.insert(slot, attached);
         self.generation += 1;
-        Ok(())
+        self.trust()
     }
 
     /// Attaches an interface, or changes one that is attached.
@@ -396,6 +396,7 @@ impl Datapath {
         let _ = self.kept_ifaces.remove(slot);
         let _ = std::fs::remove_dir_all(self.pins(attached.ifindex));
         self.attached.remove(&slot);
+        let _ = self.trust();
         let _ = ruleset::forget_flows(&self.shared);
         self.forget_sessions(attached.ifindex);
         self.generation += 1;
@@ -520,6 +521,11 @@ impl Datapath {
                     before.join(", ")
                 ));
             }
+            if let (false, Some(why)) = (a.request.trust.is_empty(), self.clock.trouble()) {
+                notes.push(format!(
+                    "{why}: deadlines in IP options are ignored, lifetimes count"
+                ));
+            }
             let kernel = a.kernel(self.plain_share);
             all.push(InterfaceInfo {
                 dev: a.dev.clone(),
@@ -532,6 +538,8 @@ impl Datapath {
                 limit: kernel.limit,
                 overhead: kernel.overhead,
                 observe: a.request.observe,
+                trust: a.request.trust.clone(),
+                decrement: a.request.decrement,
                 cuts: kernel.segment_ifindex != 0,
                 instances: a.instances,
                 restores: a.earlier.as_ref().map(|q| q.kind.clone()),

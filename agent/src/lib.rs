@@ -8,6 +8,7 @@ pub mod attach;
 pub mod attached;
 pub mod book;
 pub mod btf;
+pub mod clock;
 pub mod config;
 pub mod control;
 pub mod datapath;
@@ -34,6 +35,7 @@ pub mod segment;
 pub mod store;
 pub mod takeover;
 pub mod tc;
+pub mod trust;
 
 /// Fingerprint (FNV-1a) of an object: tells an upgrade from a restart.
 fn fingerprint(bytes: &[u8]) -> String {

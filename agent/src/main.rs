@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use bestby_agent::clock;
 use bestby_agent::config::ConfigFile;
 use bestby_agent::control::{self, Api};
 use bestby_agent::datapath::{Datapath, Handle, Paths};
@@ -112,6 +113,7 @@ fn run(args: Args) -> Result<()> {
         loop {
             tokio::select! {
                 _ = refresh.tick() => drop(api.ask(|_| Ok(())).await),
+                () = clock::stepped() => drop(api.ask(Datapath::keep_time).await),
                 _ = hangup.recv() => match api.ask(Datapath::reload).await {
                     Ok(()) => tracing::info!("configuration read again"),
                     Err(e) => tracing::error!("configuration not read again: {e}"),

@@ -235,6 +235,7 @@ pub struct Shared {
     pub peers: ByAddress<abi::bb_peer>,
     pub sock_peers: Map<abi::bb_sock_peer_key, abi::bb_peer>,
     pub rtts: ByAddress<abi::bb_rtt>,
+    pub trust: Map<abi::bb_trust_key, u32>,
     pub global: Map<u32, u64>,
     pub events: MapHandle,
     /// Bytes of kernel memory of all shared maps.
@@ -324,6 +325,7 @@ impl Shared {
             peers: ByAddress::open(dir, "bb_peers")?,
             sock_peers: Map::open(&path("bb_sock_peers"))?,
             rtts: ByAddress::open(dir, "bb_rtts")?,
+            trust: Map::open(&path("bb_trust"))?,
             global: Map::open(&path("bb_global"))?,
             events: MapHandle::from_pinned_path(path("bb_events"))
                 .tried(|| "opening bb_events".into())?,

@@ -101,6 +101,12 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         forwarded_mark: get(abi::BB_G_FORWARDED_MARK)?,
         refused: get(abi::BB_G_REFUSED)?,
         segmenter_lost: get(abi::BB_G_SEGMENTER_LOST)?,
+        option_malformed: get(abi::BB_G_OPTION_MALFORMED)?,
+        option_unknown: get(abi::BB_G_OPTION_UNKNOWN)?,
+        option_far: get(abi::BB_G_OPTION_FAR)?,
+        option_many: get(abi::BB_G_OPTION_MANY)?,
+        option_untrusted: get(abi::BB_G_OPTION_UNTRUSTED)?,
+        option_no_clock: get(abi::BB_G_OPTION_NO_CLOCK)?,
     })
 }
 

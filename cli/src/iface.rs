@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use bestby_api::{
-    AttachRequest, DevName, Done, InterfaceInfo, Limit, Method, Mode, Overhead, Rate, SessionKey,
-    path,
+    AttachRequest, Decrement, DevName, Done, InterfaceInfo, Limit, Method, Mode, Overhead, Prefix,
+    Prefixes, Rate, SessionKey, path,
 };
 use clap::{Args, Subcommand};
 
@@ -61,6 +61,12 @@ pub(crate) struct Attach {
     /// Count what would be dropped, drop nothing
     #[arg(long)]
     observe: bool,
+    /// Sources whose IP options of LPD count on packets forwarded here; may be given more than once
+    #[arg(long, value_name = "PREFIX", value_parser = value::<Prefix>)]
+    trust: Vec<Prefix>,
+    /// Lifetime in such an option: left (the last hop needs no more), made a deadline, or less the expected wait
+    #[arg(long, default_value = "off", value_name = "off|clock|predict", value_parser = value::<Decrement>)]
+    decrement: Decrement,
     /// Take the place of a root qdisc that somebody configured; detach restores its kind
     #[arg(long)]
     replace: bool,
@@ -78,6 +84,10 @@ pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
                 limit: a.limit,
                 overhead: a.overhead,
                 observe: a.observe,
+                trust: Prefixes::new(a.trust).ok_or_else(|| {
+                    Failure::Usage(format!("--trust: more than {} prefixes", Prefixes::MOST))
+                })?,
+                decrement: a.decrement,
                 replace: a.replace,
             };
             let done: Done = client
@@ -129,6 +139,14 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
         }
         if i.observe {
             remarks.push("drops nothing (--observe)");
+        }
+        let trusted = format!("trusts options of {}", i.trust);
+        if !i.trust.is_empty() {
+            remarks.push(trusted.as_str());
+        }
+        let passed = format!("decrements by {}", i.decrement);
+        if i.decrement != Decrement::Off {
+            remarks.push(passed.as_str());
         }
         if i.cuts {
             remarks.push("cuts super-packets");

@@ -2,10 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, DevName, Limit, Method, Mode, Overhead, Rate, SessionKey};
+use crate::{
+    Counters, Decrement, DevName, Limit, Method, Mode, Overhead, Prefixes, Rate, SessionKey,
+};
 
 const fn auto() -> Mode {
     Mode::Auto
+}
+
+const fn off() -> Decrement {
+    Decrement::Off
+}
+
+fn is_off(v: &Decrement) -> bool {
+    *v == Decrement::Off
 }
 
 const fn is_false(v: &bool) -> bool {
@@ -39,6 +49,12 @@ pub struct AttachRequest {
     /// Count what would be dropped, drop nothing.
     #[serde(default, skip_serializing_if = "is_false")]
     pub observe: bool,
+    /// Sources whose options of LPD count on packets that are forwarded here; none unless said.
+    #[serde(default, skip_serializing_if = "Prefixes::is_empty")]
+    pub trust: Prefixes,
+    /// What becomes of the lifetime in such an option; default `off`.
+    #[serde(default = "off", skip_serializing_if = "is_off")]
+    pub decrement: Decrement,
     /// Take the place of a root qdisc that is not the kernel's default one (it is restored at detach).
     #[serde(default, skip_serializing_if = "is_false")]
     pub replace: bool,
@@ -56,6 +72,8 @@ impl AttachRequest {
             limit: None,
             overhead: None,
             observe: false,
+            trust: Prefixes::NONE,
+            decrement: Decrement::Off,
             replace: false,
         }
     }
@@ -86,6 +104,12 @@ pub struct InterfaceInfo {
     pub overhead: u32,
     /// True: nothing is dropped, `would_drop` counts.
     pub observe: bool,
+    /// Sources whose options of LPD count on packets that are forwarded here.
+    #[serde(default, skip_serializing_if = "Prefixes::is_empty")]
+    pub trust: Prefixes,
+    /// What becomes of the lifetime in such an option.
+    #[serde(default = "off")]
+    pub decrement: Decrement,
     /// Super-packets (UDP GSO, TSO) that would hold the link for more than a millisecond are cut.
     #[serde(default)]
     pub cuts: bool,

@@ -31,14 +31,14 @@ mod words;
 
 pub use config::{
     AgentConfig, Config, ConfigError, Document, DscpTable, MAX_COMBINATIONS, MAX_KEYS, MarkMagic,
-    PeerConfig, SoPriorityTable,
+    OptionTypes, PeerConfig, SoPriorityTable,
 };
 pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version};
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
 pub use http::{Done, ErrorBody, ErrorDetail, path};
 pub use iface::{AttachRequest, InterfaceInfo};
-pub use net::{Dscp, MarkMask, PortRange, Prefix, Proto};
+pub use net::{Dscp, MarkMask, PortRange, Prefix, Prefixes, Proto};
 pub use packet::PacketDescription;
 pub use rate::Rate;
 pub use rtp::{Frames, MAX_RTX, PayloadTypes, Retransmissions, RtpKind, RtpProfile, Ssrc};
@@ -47,8 +47,8 @@ pub use stats::{Counters, Drops, Event, GlobalCounters, Reason, Stats};
 pub use time::{Lifetime, Owd, Span};
 pub use value::ValueError;
 pub use words::{
-    CgroupPath, DevName, FlowName, Limit, Method, Mode, Overhead, PlainShare, Priority, SessionKey,
-    Treatment,
+    CgroupPath, Decrement, DevName, FlowName, Limit, Method, Mode, Overhead, PlainShare, Priority,
+    SessionKey, Treatment,
 };
 
 /// Where `bestbyd` listens and `bestby` connects unless told otherwise.

@@ -132,6 +132,69 @@ impl fmt::Display for Prefix {
 
 string_value!(Prefix, "a prefix such as \"10.1.0.0/16\"");
 
+const PREFIXES_ALLOWED: &str =
+    "at most 32 prefixes, separated by commas, for example 10.1.0.0/16,2001:db8::/32";
+
+/// A set of networks, in order, none in another of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Prefixes(Vec<Prefix>);
+
+impl Prefixes {
+    /// No network.
+    pub const NONE: Self = Self(Vec::new());
+    /// Most networks of a set.
+    pub const MOST: usize = 32;
+
+    /// What these cover; `None` if that takes more than [`Self::MOST`] networks.
+    pub fn new(of: impl IntoIterator<Item = Prefix>) -> Option<Self> {
+        let mut all: Vec<Prefix> = of.into_iter().collect();
+        // A network comes before those inside it.
+        all.sort_unstable_by_key(|p| (p.addr, p.len));
+        let mut kept: Vec<Prefix> = Vec::new();
+        for prefix in all {
+            if kept.last().is_none_or(|last| !last.contains(prefix.addr)) {
+                kept.push(prefix);
+            }
+        }
+        (kept.len() <= Self::MOST).then_some(Self(kept))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = Prefix> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// The one that has this address.
+    pub fn of(&self, addr: IpAddr) -> Option<Prefix> {
+        self.iter().find(|p| p.contains(addr))
+    }
+}
+
+impl FromStr for Prefixes {
+    type Err = ValueError;
+
+    fn from_str(s: &str) -> Result<Self, ValueError> {
+        let items = s.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let all: Vec<Prefix> = items.map(str::parse).collect::<Result<_, _>>()?;
+        Self::new(all)
+            .ok_or_else(|| ValueError::new("prefixes", s, "are too many", PREFIXES_ALLOWED))
+    }
+}
+
+impl fmt::Display for Prefixes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.iter().map(|p| p.to_string()).collect();
+        f.pad(&all.join(","))
+    }
+}
+
+string_value!(Prefixes, "prefixes such as \"10.1.0.0/16,2001:db8::/32\"");
+
 const PORT_ALLOWED: &str =
     "a port from 1 to 65535 or a range of them, for example 5004 or 5004-5010";
 

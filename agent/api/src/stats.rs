@@ -112,11 +112,23 @@ pub struct GlobalCounters {
     pub refused: u64,
     /// GSO packets that did not come back from the segmenting device.
     pub segmenter_lost: u64,
+    /// Packets with IP options that end where they cannot: ignored.
+    pub option_malformed: u64,
+    /// LPD's options with a stale-treatment that nothing defines: ignored.
+    pub option_unknown: u64,
+    /// LPD's options with a deadline more than 131 s away: ignored.
+    pub option_far: u64,
+    /// Packets with more IP options than are looked at.
+    pub option_many: u64,
+    /// LPD's options of forwarded packets whose source is not trusted: ignored.
+    pub option_untrusted: u64,
+    /// LPD's options with a deadline, while the clock was not synchronised: ignored.
+    pub option_no_clock: u64,
 }
 
 impl GlobalCounters {
     /// Name, value and meaning of each counter.
-    pub const fn named(&self) -> [(&'static str, u64, &'static str); 14] {
+    pub const fn named(&self) -> [(&'static str, u64, &'static str); 20] {
         [
             (
                 "no metadata",
@@ -187,6 +199,36 @@ impl GlobalCounters {
                 "segmenter lost",
                 self.segmenter_lost,
                 "large packets lost in the segmenting device",
+            ),
+            (
+                "option malformed",
+                self.option_malformed,
+                "packets with IP options that end where they cannot: ignored",
+            ),
+            (
+                "option unknown",
+                self.option_unknown,
+                "IP options (LPD) with a treatment that nothing defines: ignored",
+            ),
+            (
+                "option far",
+                self.option_far,
+                "IP options (LPD) with a deadline more than 131 s away: ignored",
+            ),
+            (
+                "option many",
+                self.option_many,
+                "packets with more IP options than the eight that are looked at",
+            ),
+            (
+                "option untrusted",
+                self.option_untrusted,
+                "IP options (LPD) of forwarded packets whose source is not trusted: ignored",
+            ),
+            (
+                "option no clock",
+                self.option_no_clock,
+                "IP options (LPD) with a deadline while the clock was not synchronised: ignored",
             ),
         ]
     }

@@ -79,6 +79,18 @@ words!(
     }
 );
 
+words!(
+    /// What becomes of the lifetime in LPD's option of a forwarded packet.
+    Decrement, "decrement", "off, clock or predict", {
+        /// It is left as it came: right at the last hop.
+        Off = "off",
+        /// It becomes an absolute deadline, while this host's clock is synchronised.
+        Clock = "clock",
+        /// The wait that is expected here is taken off: a prediction.
+        Predict = "predict",
+    }
+);
+
 const SESSION_ALLOWED: &str = "dst, flow, interface or prefix/N with N from 1 to 128 (at most 32 counts for IPv4), for example prefix/24";
 
 /// Which packets share one bottleneck, and so one queue.

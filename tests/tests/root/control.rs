@@ -368,3 +368,79 @@ fn metrics_are_served_as_openmetrics() {
         );
     });
 }
+
+#[test]
+fn trusted_prefixes_are_in_force_until_changed_or_detached() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        let table = || {
+            let map = libbpf_rs::MapHandle::from_pinned_path(lab.bpffs.join("bb_trust")).unwrap();
+            let mut keys: Vec<(u32, Vec<u8>)> = libbpf_rs::MapCore::keys(&map)
+                .map(|k| {
+                    (
+                        u32::from_ne_bytes(*k.first_chunk().unwrap()),
+                        k[8..].to_vec(),
+                    )
+                })
+                .collect();
+            keys.sort();
+            keys
+        };
+        let mapped = |a: [u8; 4]| bestby_tests::bpf::mapped(a).to_vec();
+        agent.attach(
+            json!({"dev": "v0", "mode": "tc", "trust": "10.1.0.0/16,10.1.2.0/24,192.0.2.7"}),
+        );
+        let both = [
+            (32 + 96 + 16, mapped([10, 1, 0, 0])),
+            (32 + 96 + 32, mapped([192, 0, 2, 7])),
+        ];
+        assert_eq!(table(), both);
+        let iface = agent.ok("GET", "/v1/interfaces", None);
+        assert_eq!(iface[0]["trust"], "10.1.0.0/16,192.0.2.7");
+        // Refused whole: what was trusted still is.
+        for bad in ["10.1.2.3/16", "example.org", "10.0.0.0/33"] {
+            let request = json!({"dev": "v0", "mode": "tc", "trust": bad});
+            assert_eq!(
+                agent.refused("POST", "/v1/interfaces", Some(request)).0,
+                400
+            );
+        }
+        assert_eq!(table(), both);
+        // Adopted by the next agent, changed, and gone with the interface.
+        agent.kill();
+        let agent = Agent::start(lab, &[]);
+        assert_eq!(table(), both);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "trust": "192.0.2.7"}));
+        assert_eq!(table(), both[1..]);
+        agent.detach("v0");
+        assert!(table().is_empty());
+    });
+}
+
+/// This host's clock is what it is: what the agent tells the kernel side must be the same.
+#[test]
+fn clock_of_the_host_is_told_to_the_data_path_and_the_operator() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        // SAFETY: plain numbers; with modes 0 nothing is changed.
+        let (state, timex) = unsafe {
+            let mut timex: libc::timex = std::mem::zeroed();
+            (libc::adjtimex(&raw mut timex), timex)
+        };
+        let exact = state != libc::TIME_ERROR
+            && timex.status & libc::STA_UNSYNC == 0
+            && timex.maxerror < 100_000;
+        let map = libbpf_rs::MapHandle::from_pinned_path(lab.bpffs.join("bb_config")).unwrap();
+        let until = || {
+            let bytes = libbpf_rs::MapCore::lookup(&map, &[0; 4], libbpf_rs::MapFlags::ANY);
+            let at = std::mem::offset_of!(bestby_bpf::abi::bb_config, clock_until_ns);
+            u64::from_ne_bytes(*bytes.unwrap().unwrap()[at..].first_chunk().unwrap())
+        };
+        let now = bestby_tests::clock::now_ns();
+        assert_eq!(until() > now, exact);
+        assert_eq!(agent.complaints("clock").is_empty(), exact);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "trust": "10.0.0.0/8"}));
+        let notes = agent.ok("GET", "/v1/interfaces", None)[0]["notes"].to_string();
+        assert_eq!(notes.contains("clock"), !exact, "{notes}");
+    });
+}

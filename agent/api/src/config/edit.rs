@@ -3,7 +3,7 @@
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{AgentConfig, Config, ConfigError, PriorityTable, SoPriority};
-use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority, RtpProfile};
+use crate::{AttachRequest, Decrement, Dscp, FlowName, FlowRule, Priority, RtpProfile};
 
 /// A configuration file that is being changed.
 #[derive(Debug, Clone)]
@@ -246,6 +246,11 @@ fn agent(agent: &AgentConfig) -> Table {
         default.mark_magic.to_string(),
     );
     put(
+        "ip_option",
+        agent.ip_option.to_string(),
+        default.ip_option.to_string(),
+    );
+    put(
         "rtt_max_age",
         agent.rtt_max_age.to_string(),
         default.rtt_max_age.to_string(),
@@ -304,6 +309,14 @@ fn interface(iface: &AttachRequest) -> Table {
         ("session", Some(iface.session.to_string())),
         ("limit", iface.limit.map(|v| v.to_string())),
         ("overhead", iface.overhead.map(|v| v.to_string())),
+        (
+            "trust",
+            (!iface.trust.is_empty()).then(|| iface.trust.to_string()),
+        ),
+        (
+            "decrement",
+            (iface.decrement != Decrement::Off).then(|| iface.decrement.to_string()),
+        ),
     ];
     for (key, text) in fields {
         if let Some(text) = text {

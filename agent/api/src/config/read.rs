@@ -150,6 +150,9 @@ impl<'t> Reader<'t> {
         if let Some(share) = t.value("plain_share") {
             agent.plain_share = share;
         }
+        if let Some(types) = t.list("ip_option") {
+            agent.ip_option = types;
+        }
         if let Some(age) = t.value("rtt_max_age") {
             agent.rtt_max_age = age;
         }
@@ -185,6 +188,8 @@ impl<'t> Reader<'t> {
         iface.limit = t.value("limit");
         iface.overhead = t.value("overhead");
         iface.observe = t.boolean("observe");
+        iface.trust = t.list("trust").unwrap_or_default();
+        iface.decrement = t.value("decrement").unwrap_or(iface.decrement);
         iface.replace = t.boolean("replace");
         t.finish();
         dev.map(|_| iface)

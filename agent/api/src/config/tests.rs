@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange, Prefix, Proto, RtpKind,
-    SessionKey, Ssrc, Treatment,
+    Decrement, FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange, Prefix, Proto,
+    RtpKind, SessionKey, Ssrc, Treatment,
 };
 
 const GOOD: &str = r#"
@@ -15,6 +15,7 @@ mark_magic = "0xa0000000/0xf0000000"
 events_per_s = 50
 forwarded_marks = true
 plain_share = 35
+ip_option = "0x88,0x10,0x30"
 
 [agent.dscp]
 ef = 1
@@ -27,6 +28,8 @@ method = "triage"
 session = "prefix/24"
 limit = 500
 observe = true
+trust = ["10.1.0.0/16", "10.1.2.0/24", "2001:db8::/32"]
+decrement = "clock"
 
 [[flow]]
 name = "audio"
@@ -450,4 +453,37 @@ fn first_rule_beyond_the_combinations_is_refused() {
         "[[flow]]\nname = \"w\"\nsport = \"1-65534\"\ndport = \"1-65534\"\nlifetime = \"1s\"\n";
     let errors = Config::parse(wide, "f").unwrap_err();
     assert!(errors[0].message.contains("combinations"), "{}", errors[0]);
+}
+
+#[test]
+fn option_types_and_trusted_prefixes_are_read_and_wrong_ones_refused() {
+    let config = Config::parse(GOOD, "bestby.toml").unwrap();
+    assert_eq!(config.agent.ip_option.get(), [0x88, 0x10, 0x30]);
+    let iface = &config.interfaces[0];
+    // One prefix lies in another.
+    assert_eq!(iface.trust.to_string(), "10.1.0.0/16,2001:db8::/32");
+    assert_eq!(iface.decrement, Decrement::Clock);
+    assert!(iface.trust.of("10.1.2.3".parse().unwrap()).is_some());
+    assert!(iface.trust.of("10.2.0.1".parse().unwrap()).is_none());
+    assert_eq!(
+        AgentConfig::default().ip_option.to_string(),
+        "0x9e,0x1e,0x3e"
+    );
+    for (types, reason) in [
+        ("0x9e,0x1e", "three"),
+        ("0x9e,0x1e,0x3e,0", "three"),
+        ("256,0x1e,0x3e", "three"),
+        ("1,0x1e,0x3e", "padding"),
+        ("0x81,0x1e,0x3e", "padding"),
+        ("0x9e,1,0x3e", "padding"),
+        ("0x9e,0x5e,0x3e", "skip"),
+        ("0x9e,0x1e,0x1e", "change"),
+    ] {
+        let text = format!("[agent]\nip_option = \"{types}\"\n");
+        let (line, message) = errors(&text).remove(0);
+        assert!(line == 2 && message.contains(reason), "{types}: {message}");
+    }
+    let many: Vec<String> = (0..33).map(|n| format!("\"10.{n}.0.0/16\"")).collect();
+    let text = format!("[[interface]]\ndev = \"x\"\ntrust = [{}]\n", many.join(","));
+    assert!(errors(&text)[0].1.contains("many"));
 }

@@ -203,6 +203,20 @@ impl Drop for Agent {
     }
 }
 
+/// Runs cases of one test one after the other, with one agent that each passes on. Each is named before it runs: the
+/// last name is that of the case that failed.
+#[macro_export]
+macro_rules! in_turn {
+    ($lab:expr, $peer:expr, $agent:expr; $($case:ident),+ $(,)?) => {{
+        let mut agent = $agent;
+        $(
+            println!("case {}", stringify!($case));
+            agent = $case($lab, $peer, agent);
+        )+
+        agent
+    }};
+}
+
 /// Drops of a flow, session or interface; `which` is `dropped` or `would_drop`.
 pub fn drops(counters: &Value, which: &str) -> u64 {
     let reasons = counters[which].as_object().unwrap();

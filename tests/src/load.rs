@@ -228,24 +228,28 @@ impl Load {
     }
 }
 
-/// Numbers that arrived in order: all of `sent`, but for those that the queues below mode tc dropped, as fq_codel does
-/// with what waits for long.
-///
-/// # Panics
-/// If others are missing, or came in another order.
+/// What the queues below mode tc dropped until now, as fq_codel does with what waits for long.
 #[track_caller]
-pub fn assert_nothing_else_lost(netns: &Netns, dev: &str, seen: &[u64], sent: u64) {
-    assert!(seen.is_sorted(), "out of order: {seen:?}");
+pub fn dropped_below(netns: &Netns, dev: &str) -> u64 {
     let shown = netns.run(&format!("tc -s -json qdisc show dev {dev}"));
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     // HTB counts what its leaves drop once more; bestby's own queue may drop nothing here.
-    let dropped: u64 = shown
+    shown
         .as_array()
         .unwrap()
         .iter()
         .filter(|q| q["kind"] == "fq_codel" || q["kind"] == "bfifo")
         .map(|q| q["drops"].as_u64().unwrap_or(0))
-        .sum();
+        .sum()
+}
+
+/// Numbers that arrived in order: all of `sent`, but for so many that the queues below mode tc dropped.
+///
+/// # Panics
+/// If others are missing, or came in another order.
+#[track_caller]
+pub fn assert_nothing_else_lost(seen: &[u64], sent: u64, dropped: u64) {
+    assert!(seen.is_sorted(), "out of order: {seen:?}");
     let arrived = seen.len() as u64;
     assert_eq!(arrived + dropped, sent, "{dropped} were dropped: {seen:?}");
 }

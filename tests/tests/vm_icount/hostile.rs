@@ -250,7 +250,7 @@ const ATTACKS: [(&str, Attack); 12] = [
 fn audio(peer: &Netns) -> u64 {
     let far = peer.enter(|| UdpSocket::bind(("10.9.0.2", PORT)).unwrap());
     force_buffer(&far, libc::SO_RCVBUFFORCE, 1 << 20);
-    far.set_read_timeout(Some(Duration::from_millis(400)))
+    far.set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
     let socket = udp();
     force_buffer(&socket, libc::SO_SNDBUFFORCE, 1 << 20);
@@ -258,7 +258,7 @@ fn audio(peer: &Netns) -> u64 {
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let (mut buffer, mut in_time) = ([0; 2048], 0);
-            while now_ns() < start + PACKETS * GAP + SECOND {
+            while now_ns() < start + PACKETS * GAP + 2 * LIFETIME {
                 let Ok(length) = far.recv(&mut buffer) else {
                     continue;
                 };

@@ -21,7 +21,7 @@ load = {load}
 owd = 40
 [traffic]
 model = "gop"
-rate_kbit = 1000
+rate_kbit = 500
 "#
     )
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bestby_api::DEFAULT_SOCKET;
 use clap::{Parser, Subcommand};
 
-use crate::{config, explain, flow, iface, session};
+use crate::{config, explain, flow, iface, probe, session};
 
 /// Best-before dates for packets: what would arrive too late never leaves the host, what matters most leaves first.
 #[derive(Debug, Parser)]
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Doctor,
     /// Which rule and which source decide for a packet
     Explain(explain::What),
+    /// Whether the path to a receiver carries the option of Lifetime Packet Discard, and a hop acts on it
+    Probe(probe::What),
     /// The configuration file: check
     #[command(subcommand)]
     Config(config::Verb),

@@ -12,6 +12,7 @@ mod flow;
 mod format;
 mod iface;
 mod output;
+mod probe;
 mod session;
 mod setting;
 mod stats;
@@ -29,7 +30,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
+/// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own); a probe has more.
 fn main() -> ExitCode {
     let args = Args::parse();
     let output = Output::new(args.json);
@@ -57,6 +58,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Events => events::run(&client, output).await,
             Command::Doctor => doctor::run(&client, output).await,
             Command::Explain(what) => explain::run(what, &client, output).await,
+            Command::Probe(what) => probe::run(what, output).await,
             Command::Config(verb) => config::run(&verb, output),
         }
     })

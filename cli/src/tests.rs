@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser as _};
 use insta::assert_snapshot;
 
 use crate::args::{Args, Command};
-use crate::{config, doctor, events, explain, flow, iface, session, stats};
+use crate::{config, doctor, events, explain, flow, iface, probe, session, stats};
 
 fn parse(line: &str) -> Result<Args, clap::Error> {
     // Words in quotes do not occur in these tests.
@@ -53,6 +53,8 @@ fn command_of_each_form_is_parsed() {
         "bestby doctor",
         "bestby explain eth0 udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef mark 0xb0000000",
         "bestby explain eth0 udp 10.0.0.1:5004 -> 10.0.0.2:6000",
+        "bestby probe 10.0.0.2",
+        "bestby probe receiver.example --family 6 --port 5004 --count 20 --json",
         "bestby config check /etc/bestby/bestby.toml",
     ] {
         if let Err(e) = parse(line) {
@@ -102,6 +104,10 @@ fn wrong_usage_exits_with_2_and_names_what_is_allowed() {
         ("bestby iface attach eth0 --session prefix/0", "prefix/24"),
         ("bestby iface attach eth0 --limit 0", "65535"),
         ("bestby iface attach eth0 --mode xdp", "qdisc"),
+        ("bestby probe", "<DST>"),
+        ("bestby probe a --family 5", "6"),
+        ("bestby probe a --port 0", "1"),
+        ("bestby probe a --count 4", "5..=100"),
         ("bestby flow add audio", "--lifetime"),
         ("bestby flow add - --lifetime 1s", "rule"),
         ("bestby flow add a --lifetime 0ms", "short"),
@@ -421,5 +427,34 @@ fn config_check_prints_errors_and_warnings() {
     );
     for (line, says) in [(0, "warning"), (1, "2 flows")] {
         assert!(text.lines().nth(line).unwrap().contains(says), "{text}");
+    }
+}
+
+fn probed(destination: &str, answered: [u32; 4]) -> probe::Probe {
+    use probe::Kind;
+    let kinds = [Kind::Plain, Kind::Valid, Kind::Lifetime, Kind::Deadline];
+    let trains = std::array::from_fn(|i| probe::Train {
+        sent: 10,
+        answered: answered[i],
+        ..probe::Train::new(kinds[i])
+    });
+    probe::Probe::of(destination.parse().unwrap(), None, trains)
+}
+
+#[test]
+fn probe_prints_its_trains_and_what_to_do() {
+    assert_snapshot!(plain(&probe::render(&probed("10.0.0.2", [10, 9, 0, 10]))));
+    assert_snapshot!(serde_json::to_string_pretty(&probed("10.0.0.2", [8, 8, 0, 3])).unwrap());
+    for (destination, answered, says) in [
+        ("10.0.0.2", [10, 10, 0, 0], "discards"),
+        ("10.0.0.2", [10, 10, 10, 10], "trusts"),
+        ("10.0.0.2", [8, 8, 3, 3], "--count"),
+        ("10.0.0.2", [10, 0, 0, 0], "drops"),
+        ("2001:db8::7", [10, 0, 0, 0], "max_hbh_opts_number"),
+        ("10.0.0.2", [3, 0, 0, 0], "too few"),
+        ("10.0.0.2", [0, 0, 0, 0], "--port"),
+    ] {
+        let text = plain(&probe::render(&probed(destination, answered)));
+        assert!(text.contains(says), "{answered:?}: {text}");
     }
 }

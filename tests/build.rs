@@ -1,4 +1,4 @@
-//! Compiles the test classifier (`bpf/stamp.bpf.c`).
+//! Compiles the test classifiers (`bpf/*.bpf.c`).
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -10,22 +10,24 @@ fn main() {
     println!("cargo:rerun-if-env-changed=BESTBY_CLANG");
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=../bpf/include");
-    let done = Command::new(&clang)
-        .args([
-            "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror",
-        ])
-        .arg("-I")
-        .arg(dir.join("../bpf/include"))
-        .arg("-isystem")
-        .arg(&libbpf)
-        .args(["-isystem", "/usr/include/x86_64-linux-gnu", "-c"])
-        .arg(dir.join("bpf/stamp.bpf.c"))
-        .arg("-o")
-        .arg(out.join("stamp.bpf.o"))
-        .status();
-    match done {
-        Ok(status) if status.success() => {}
-        Ok(status) => panic!("stamp.bpf.c does not compile: {status}"),
-        Err(error) => panic!("running {}: {error}", clang.display()),
+    for name in ["hop", "stamp"] {
+        let done = Command::new(&clang)
+            .args([
+                "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror",
+            ])
+            .arg("-I")
+            .arg(dir.join("../bpf/include"))
+            .arg("-isystem")
+            .arg(&libbpf)
+            .args(["-isystem", "/usr/include/x86_64-linux-gnu", "-c"])
+            .arg(dir.join(format!("bpf/{name}.bpf.c")))
+            .arg("-o")
+            .arg(out.join(format!("{name}.bpf.o")))
+            .status();
+        match done {
+            Ok(status) if status.success() => {}
+            Ok(status) => panic!("{name}.bpf.c does not compile: {status}"),
+            Err(error) => panic!("running {}: {error}", clang.display()),
+        }
     }
 }

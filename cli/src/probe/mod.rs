@@ -30,8 +30,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::Table;
 
-/// Between two packets. A Linux receiver sends one error a second for a port where nobody listens, after six at once;
-/// all trains together get through enough of those.
+/// Between two packets: short enough for a person who waits, long enough that one burst of losses costs each train
+/// one packet.
 const GAP: Duration = Duration::from_millis(75);
 /// After the last packet, for its answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -57,7 +57,8 @@ pub(crate) struct What {
     /// Which of a name's addresses to take: 4 or 6
     #[arg(long)]
     family: Option<Family>,
-    /// Send datagrams to this UDP port instead of echo requests. Whatever comes back counts, also that nobody listens
+    /// Send datagrams to this UDP port instead of echo requests. Whatever comes back counts, also that nobody listens: but
+    /// that is said about once a second, so take a port that answers, or a large --count
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Packets of each train

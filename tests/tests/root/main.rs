@@ -21,6 +21,7 @@ mod lab;
 mod metadata;
 mod mishaps;
 mod option;
+mod probe;
 mod race;
 mod rtt;
 mod rules;

@@ -5,9 +5,9 @@
 //!   guard or on Ctrl-C, commands in them, waiting for them, exact clocks;
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
 //! - [`topology`], [`queue`], [`bestby`],
-//!   [`slip`], [`sniff`], [`srt`]: the path and what is tried on it;
-//! - [`tfrc`], [`dccp`], [`competing`]: the congestion control that SFDPS worked on, the
-//!   kernel's own, and the TCP flows beside it;
+//!   [`slip`], [`line`], [`sniff`], [`srt`]: the path and what is tried on it;
+//! - [`tfrc`], [`dccp`], [`competing`], [`download`]: the congestion control that SFDPS worked
+//!   on, the kernel's own, the TCP flows beside it, and TCP by itself;
 //! - [`bound`], [`simulator`]: what no queue can beat, and queues without a kernel;
 //! - [`measure`], [`records`], [`columns`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs, for `bench/report` to judge;
@@ -25,6 +25,8 @@ pub mod core;
 pub mod dccp;
 mod decoder;
 pub mod demo;
+pub mod download;
+pub mod line;
 pub mod measure;
 mod provenance;
 pub mod queue;

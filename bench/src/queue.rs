@@ -195,8 +195,8 @@ impl fmt::Display for Queue {
 /// What a queue is told about the path.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
-    /// Rate that it shapes the device to, bit/s.
-    pub rate: u64,
+    /// Rate that it shapes the device to, bit/s; `None` where the device pushes back by itself.
+    pub rate: Option<u64>,
     /// Estimate of each session's rate, bit/s; bestby alone can be told one.
     pub session_rate: Option<u64>,
     /// One-way delay to the receivers, ns; bestby alone asks for it (ETF's sender uses
@@ -247,7 +247,6 @@ impl<'a> Installed<'a> {
         told: &Told<'_>,
         agent: &mut Option<Rc<bestby::Agent>>,
     ) -> Result<Self> {
-        let rate = told.rate;
         let leaf = match queue {
             Queue::Bestby { method, limit } => {
                 let limit = limit.map_or(String::new(), |packets| format!(" --limit {packets}"));
@@ -255,8 +254,8 @@ impl<'a> Installed<'a> {
                 return Self::bestby(ns, device, &mode, told, agent);
             }
             Queue::BestbyTc => return Self::bestby(ns, device, "tc", told, agent),
-            Queue::CakeBesteffort => format!("cake bandwidth {rate}bit besteffort"),
-            Queue::CakeDiffserv4 => format!("cake bandwidth {rate}bit diffserv4"),
+            Queue::CakeBesteffort => "cake besteffort".into(),
+            Queue::CakeDiffserv4 => "cake diffserv4".into(),
             Queue::Pfifo(limit) => format!("pfifo limit {limit}"),
             Queue::FqCodel | Queue::Fq | Queue::Prio => queue.name(),
             Queue::EtfDeadline => "etf clockid CLOCK_TAI delta 0 deadline_mode".into(),
@@ -270,10 +269,17 @@ impl<'a> Installed<'a> {
             agent: None,
         };
         let root = format!("qdisc replace dev {device} root handle 1:");
-        if leaf.starts_with("cake") {
-            ns.sh("tc", &format!("{root} {leaf}"))?;
-            return Ok(installed);
-        }
+        let rate = match told.rate {
+            None => {
+                ns.sh("tc", &format!("{root} {leaf}"))?;
+                return Ok(installed);
+            }
+            Some(rate) if leaf.starts_with("cake") => {
+                ns.sh("tc", &format!("{root} {leaf} bandwidth {rate}bit"))?;
+                return Ok(installed);
+            }
+            Some(rate) => rate,
+        };
         let burst = htb_burst(rate);
         let (class, below) = ("classid 1:1 htb", format!("dev {device} parent"));
         for words in [
@@ -300,10 +306,10 @@ impl<'a> Installed<'a> {
             Some(agent) => agent,
             None => running.insert(Rc::new(bestby::Agent::start(ns, "lab")?)),
         };
-        let rate = told.rate;
-        agent.bestby(&format!(
-            "iface attach {device} --mode {mode} --rate {rate}bit"
-        ))?;
+        let rate = told
+            .rate
+            .map_or(String::new(), |rate| format!(" --rate {rate}bit"));
+        agent.bestby(&format!("iface attach {device} --mode {mode}{rate}"))?;
         let installed = Self {
             ns,
             device: device.into(),

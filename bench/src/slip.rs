@@ -78,6 +78,11 @@ impl Slip {
         &self.name
     }
 
+    /// The far end of its line, which never blocks.
+    pub fn line(&self) -> &File {
+        &self.far
+    }
+
     /// Reads (and discards) what arrives at the far end until `stop`; not while
     /// `stalled`, so that the line fills and the device stops.
     pub fn carry(&self, stalled: &AtomicBool, stop: &AtomicBool) -> Result<()> {

@@ -60,9 +60,17 @@ impl Sniffer {
     /// The next of the lab's packets that left and has not been taken yet, if there is
     /// one. `offset` is [`sys::realtime_offset`].
     pub fn take(&self, offset: i64) -> Result<Option<Arrival>> {
+        self.take_with(offset, &mut record)
+    }
+
+    fn take_with(
+        &self,
+        offset: i64,
+        read: &mut impl FnMut(&[u8]) -> Option<Record>,
+    ) -> Result<Option<Arrival>> {
         let mut buffer = [0; 2048];
         while let Some((length, stamp)) = sys::receive(self.fd(), &mut buffer)? {
-            if let (Some(record), Some(stamp)) = (record(&buffer[..length]), stamp) {
+            if let (Some(record), Some(stamp)) = (read(&buffer[..length]), stamp) {
                 let at = stamp.saturating_add_signed(-offset);
                 return Ok(Some(Arrival { record, at }));
             }
@@ -72,11 +80,20 @@ impl Sniffer {
 
     /// The lab's packets that left until `stop`, in order; `at` is when they left.
     pub fn watch(&self, stop: &AtomicBool) -> Result<Vec<Arrival>> {
+        self.watch_with(stop, record)
+    }
+
+    /// The same of the packets in which `read` finds a record.
+    pub fn watch_with(
+        &self,
+        stop: &AtomicBool,
+        mut read: impl FnMut(&[u8]) -> Option<Record>,
+    ) -> Result<Vec<Arrival>> {
         let offset = sys::realtime_offset();
         let mut departures = Vec::new();
         while !stop.load(Ordering::Acquire) {
             sys::wait_readable(&[self.fd()], 20)?;
-            while let Some(departure) = self.take(offset)? {
+            while let Some(departure) = self.take_with(offset, &mut read)? {
                 departures.push(departure);
             }
         }

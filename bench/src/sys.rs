@@ -192,6 +192,36 @@ pub fn send(fd: RawFd, payload: &[u8], meta: Meta, to: Option<SocketAddrV4>) -> 
     Ok(())
 }
 
+/// Bytes of LPD's option in an IPv4 header.
+pub const LPD_OPTION: usize = 8;
+
+/// LPD's option in all packets that the socket sends from now on: discard when stale, of use for
+/// `ms` (needs CAP_NET_RAW).
+pub fn set_lpd_option(fd: RawFd, ms: u32) -> io::Result<()> {
+    // Type with the copied bit, length, reorder depth of TCP, flags with stale-treatment 01.
+    let [a, b, c, d] = ms.min(65_535).to_be_bytes();
+    let option: [u8; LPD_OPTION] = [0x9e, LPD_OPTION as u8, 3, 0x10, a, b, c, d];
+    set_option(fd, libc::IPPROTO_IP, libc::IP_OPTIONS, option)
+}
+
+/// After how long a TCP socket would send again what is not acknowledged, ns.
+pub fn retransmission_timeout(fd: RawFd) -> io::Result<u64> {
+    // SAFETY: an all-zero tcp_info is a valid one to fill in.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut size = mem::size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` is live, `size` is its size, and the kernel writes no more.
+    check(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            ptr::from_mut(&mut info).cast(),
+            &mut size,
+        )
+    })?;
+    Ok(u64::from(info.tcpi_rto) * 1000)
+}
+
 /// Asks for receive timestamps (SO_TIMESTAMPNS), read by [`receive`].
 pub fn timestamp_arrivals(fd: RawFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1 as libc::c_int)

@@ -10,9 +10,15 @@
 //! sender ns     router ns         middle ns        receiver ns
 //! s0 ──────── x0 → forward → x1 ──────── m0 → forward → m1 ──────── r0
 //! queue       its rate and FIFO       netem delay (both ways)
+//!
+//! the same with a line as the last hop:
+//!
+//! sender ns     middle ns                router ns            receiver ns
+//! s0 ──────── m0 → forward → m1 ──────── x0 → forward → sl ═════════════ sl
+//!          netem delay (both ways)       queue under test    crate::line
 //! ```
 //!
-//! The only queue is the one on `s0`: veth has none, and netem holds every packet
+//! But for the line, the only queue is the one on `s0`: veth has none, and netem holds every packet
 //! for exactly the delay (its limit is far above what the path can carry).
 //! A kernel without netem gets a path without delay, and the same delay is added
 //! to every arrival by arithmetic: with the queue at the sender and UDP alone the
@@ -28,6 +34,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
+    line::{Line, Trace},
     netns::{self, Netns},
     run,
     sys::{self, MILLI},
@@ -48,6 +55,8 @@ const PORT: u16 = 5004;
 const ROUTER_DEVICE: &str = "x1";
 /// What its bucket holds, bytes; just above TCP's packet of 1514.
 pub const ROUTER_BURST: u32 = 1600;
+/// The last hop's end of the line.
+pub const LAST_HOP: &str = "10.77.2.1";
 /// Where the clients of a relay are.
 const CLIENTS: &str = "10.78.0.0/16";
 
@@ -58,7 +67,7 @@ pub fn clients(count: usize) -> Vec<Ipv4Addr> {
 }
 
 /// What a path is like.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     /// One way, ns. With a router also on the way back.
     pub delay: u64,
@@ -67,6 +76,8 @@ pub struct Shape {
     /// Whether a router with a rate and a FIFO of its own stands between sender and
     /// middle, see [`Path::set_router`].
     pub router: bool,
+    /// What the line to the receiver carries, where the router is the last hop.
+    pub line: Option<Trace>,
 }
 
 /// The namespaces, connected.
@@ -76,6 +87,7 @@ pub struct Path {
     middle: Netns,
     receiver: Netns,
     router: Option<Netns>,
+    line: Option<Line>,
     /// Added to every arrival by arithmetic, ns: 0 when netem delays.
     pub extra_delay: u64,
     /// One-way delay of the idle path in ns, measured (95 % of packets are no
@@ -85,7 +97,10 @@ pub struct Path {
 
 impl Path {
     /// Builds a path of this shape and measures its delay.
-    pub fn build(shape: Shape) -> Result<Self> {
+    pub fn build(shape: &Shape) -> Result<Self> {
+        if let Some(trace) = &shape.line {
+            return Self::to_the_last_hop(shape, trace);
+        }
         let (sender, middle, receiver) = (Netns::new("s")?, Netns::new("m")?, Netns::new("r")?);
         let router = shape.router.then(|| Netns::new("x")).transpose()?;
         for ns in [&sender, &middle, &receiver].into_iter().chain(&router) {
@@ -113,12 +128,13 @@ impl Path {
         middle.sh("ip", &format!("route add {CLIENTS} via 10.77.2.2"))?;
         receiver.sh("ip", &format!("route add local {CLIENTS} dev lo"))?;
 
-        let extra_delay = impair(&middle, &shape)?;
+        let extra_delay = impair(&middle, shape)?;
         let mut path = Self {
             sender,
             middle,
             receiver,
             router,
+            line: None,
             extra_delay,
             owd: shape.delay,
         };
@@ -131,6 +147,43 @@ impl Path {
                 .context("a loss of packets needs netem: use --vm")?;
         }
         Ok(path)
+    }
+
+    /// The path with a line behind its router. Its delay is not measured, for that takes more than
+    /// such a line can spare.
+    fn to_the_last_hop(shape: &Shape, trace: &Trace) -> Result<Self> {
+        let [sender, middle, router, receiver] = ["s", "m", "x", "r"].map(Netns::new);
+        let (sender, middle, router, receiver) = (sender?, middle?, router?, receiver?);
+        for ns in [&sender, &middle, &router, &receiver] {
+            prepare(ns)?;
+        }
+        let m0 = (&middle, "m0", "10.77.1.2/24");
+        netns::veth((&sender, DEVICE, "10.77.1.1/24"), m0)?;
+        let m1 = (&middle, "m1", "10.77.3.2/24");
+        netns::veth((&router, "x0", "10.77.3.1/24"), m1)?;
+        let ends = ((&router, LAST_HOP), (&receiver, &*RECEIVER.to_string()));
+        let line = Line::new(ends.0, ends.1, trace.clone())?;
+        // Its own default is 10 packets, which acknowledgements might fill.
+        let longer = format!("link set {} txqueuelen 1000", line.far_device());
+        receiver.sh("ip", &longer)?;
+        for (ns, gateway) in [
+            (&sender, "10.77.1.2"),
+            (&middle, "10.77.3.1"),
+            (&router, "10.77.3.2"),
+            (&receiver, LAST_HOP),
+        ] {
+            ns.sh("ip", &format!("route add default via {gateway}"))?;
+        }
+        impair(&middle, shape)?;
+        Ok(Self {
+            sender,
+            middle,
+            receiver,
+            router: Some(router),
+            line: Some(line),
+            extra_delay: 0,
+            owd: shape.delay,
+        })
     }
 
     /// Makes the router's link one of `rate` bit/s with a FIFO of `packets`.
@@ -157,6 +210,17 @@ impl Path {
     /// The router's namespace, if the path has one.
     pub fn router(&self) -> Option<&Netns> {
         self.router.as_ref()
+    }
+
+    /// The line behind the last hop, if the path has one.
+    pub fn line(&self) -> Option<&Line> {
+        self.line.as_ref()
+    }
+
+    /// How long it may carry nothing, ns.
+    pub fn longest_gap(&self) -> u64 {
+        let line = self.line.as_ref();
+        line.map_or(0, |line| line.trace().longest_gap())
     }
 
     /// The namespace where packets arrive.
@@ -190,7 +254,7 @@ impl Path {
     }
 
     fn send(&self, schedule: &Schedule, sender: Sender) -> Result<(Sent, Vec<Arrival>)> {
-        let receiver = Receiver::new(&self.receiver, PORT)?;
+        let receiver = Receiver::new(&self.receiver, PORT)?.patient(self.longest_gap());
         let ended = AtomicU64::new(0);
         thread::scope(|scope| {
             let receiving = scope.spawn(|| {
@@ -270,10 +334,10 @@ fn netem(verb: &str, device: &str, delay: u64) -> String {
 fn impair(middle: &Netns, shape: &Shape) -> Result<u64> {
     let delay = |device: &str| middle.sh("tc", &netem("add", device, shape.delay));
     match delay("m1") {
-        Ok(_) if shape.router => delay("m0").map(|_| 0),
+        Ok(_) if shape.router || shape.line.is_some() => delay("m0").map(|_| 0),
         Ok(_) => Ok(0),
         Err(error) if run::sh("modprobe sch_netem").is_ok() => Err(error),
-        Err(error) if shape.router => Err(error
+        Err(error) if shape.router || shape.line.is_some() => Err(error
             .context("a router's feedback needs the delay on both ways, and so netem: use --vm")),
         Err(_) => Ok(shape.delay),
     }

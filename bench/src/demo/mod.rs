@@ -229,10 +229,9 @@ impl Demo {
         let schedule = Model::Media(self.parameters()).schedule(self.seconds, SEED)?;
         let shape = Shape {
             delay: DELAY,
-            loss: 0.0,
-            router: false,
+            ..Shape::default()
         };
-        let path = Path::build(shape).context("building the path")?;
+        let path = Path::build(&shape).context("building the path")?;
         let runs = Queue::ALL
             .into_iter()
             .map(|queue| self.run(queue, &path, &schedule))
@@ -279,7 +278,7 @@ impl Demo {
         let (mut mode, mut counters) = (None, None);
         let (sent, arrivals) = if queue == Queue::Fifo {
             let told = Told {
-                rate: RATE,
+                rate: Some(RATE),
                 session_rate: None,
                 owd: path.owd,
                 receivers: &[RECEIVER],

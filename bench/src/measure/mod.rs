@@ -38,6 +38,15 @@ pub struct Tfrc {
     pub rests: Rests,
 }
 
+/// Packets that arrived stale behind a last hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LastHop {
+    /// They left its queue when they were stale already.
+    pub left_stale: u64,
+    /// They left it in time, and were on the line when that stood still.
+    pub on_line: u64,
+}
+
 /// The measures of one run, of the packets that were judged: those of ADUs that began
 /// after the part of the run that is discarded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,7 +82,8 @@ pub struct Measures {
     pub useful_bytes: u64,
     /// Packets that never arrived.
     pub dropped: u64,
-    /// Packets that arrived more than once: 0 unless something is broken.
+    /// Packets that arrived more than once: 0 unless something is broken, or TCP sent again what was
+    /// not lost.
     pub duplicates: u64,
     /// Longest time in ms by which a stale packet missed its deadline.
     pub latest_ms: f64,
@@ -97,6 +107,10 @@ pub struct Measures {
     pub srt: Option<srt::Counters>,
     /// What the lab's TFRC saw, with `control = "tfrc"` only.
     pub tfrc: Option<Tfrc>,
+    /// What the line of a last hop carried too late; of such a path only.
+    pub last_hop: Option<LastHop>,
+    /// How long a download took, s.
+    pub download_s: Option<f64>,
     /// What a decoder made of it; of real media only.
     pub picture: Option<Picture>,
     /// Part of the bytes on the wire delivered that was TCP's, where TCP flows competed.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
 use crate::{
+    line::Trace,
     tfrc::Restart,
     traffic::{Model, Schedule},
 };
@@ -22,6 +23,9 @@ pub enum Bottleneck {
     /// Behind the sender: a router with a FIFO of its own shapes, as congestion-controlled
     /// senders find it.
     Router,
+    /// At the last hop: a line carries what a trace allows, and the queue under test is the one in
+    /// front of it, on a router.
+    Line,
 }
 
 /// What decides when packets leave the sending application's hands, and how fast.
@@ -37,6 +41,30 @@ pub enum Control {
     /// The kernel's own DCCP CCID3, up to Linux 6.15, see [`dccp`](crate::dccp). `pfifo N` is
     /// its queue.
     Dccp,
+    /// The kernel's TCP, of a `download`.
+    Tcp,
+}
+
+/// Who says to the last hop how long packets are of use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Says {
+    /// A rule there.
+    #[default]
+    Rule,
+    /// The sender, in LPD's option.
+    Option,
+}
+
+/// What a TCP sender undoes of a timeout that was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Undo {
+    /// Nothing: without F-RTO, timestamps and D-SACK, by which Linux finds out.
+    Nothing,
+    /// All that Linux has.
+    #[default]
+    Linux,
 }
 
 /// What a link's rate is.
@@ -75,6 +103,12 @@ pub struct Point {
     pub control: Control,
     /// How `tfrc` comes back after an idle or data-limited time.
     pub restart: Restart,
+    /// What the line carries, where it is the bottleneck.
+    pub trace: Option<Trace>,
+    /// Who tells the last hop the lifetimes.
+    pub says: Says,
+    /// What a download's TCP undoes.
+    pub undo: Undo,
     /// TCP Reno flows that share the router's FIFO.
     pub tcp: u32,
     /// Lifetimes that replace those of the traffic model.
@@ -158,6 +192,15 @@ pub fn slug(text: &str) -> String {
     }
     // A minus in front is a sign, one at the end is nothing.
     slug.trim_end_matches('-').to_owned()
+}
+
+impl fmt::Display for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing",
+            Self::Linux => "linux",
+        })
+    }
 }
 
 impl fmt::Display for LinkRate {

@@ -6,11 +6,12 @@ use std::{
 };
 
 use serde_json::Value;
+use toml::Spanned;
 
 use super::{
-    cell::{self, Cell, Control, LinkRate, Point, Swept, slug},
+    cell::{self, Cell, Control, LinkRate, Point, Swept, Undo, slug},
     file::{Fault, File, fault},
-    value::{Error, Load, Percent, Sweep, distinct},
+    value::{Error, Load, Percent, Rate, Sweep, distinct},
 };
 use crate::{
     queue::Queue,
@@ -99,6 +100,7 @@ fn axes(file: &File) -> Result<Axes<'_>, Fault> {
         p.tcp = v.0 as u32;
     });
     axes.add("restart", "", file.restart.as_ref(), |p, v| p.restart = v);
+    axes.add("undo", "", file.undo.as_ref(), |p, v| p.undo = v);
     axes.add("lifetime", "ms", file.lifetime.as_ref(), |p, v| {
         p.lifetime = Some(v);
     });
@@ -167,12 +169,18 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
     let topology = file.topology.get_ref();
     let all = axes.multiply(Point {
         bottleneck: topology.bottleneck,
-        link: LinkRate::Load(Load(1.0)),
+        link: match &topology.trace {
+            Some(trace) => LinkRate::Rate(Rate(trace.get_ref().rate())),
+            None => LinkRate::Load(Load(1.0)),
+        },
         owd_ms: topology.owd.values[0],
         loss_percent: Percent(0.0),
         router_queue: file.router().then_some(50),
         control: file.control,
         restart: Restart::default(),
+        trace: topology.trace.clone().map(Spanned::into_inner),
+        says: file.says,
+        undo: Undo::default(),
         tcp: 0,
         lifetime: None,
         traffic: BTreeMap::new(),
@@ -268,6 +276,11 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
             let message = format!("[traffic]{name}: {message}: see docs/traffic.md");
             fault(at, message)
         })?;
+        let download = matches!(model, Model::Download(_));
+        if download != (file.control == Control::Tcp) {
+            let why = "[traffic]: model = \"download\" and control = \"tcp\" go together";
+            return Err(fault(file.traffic.span().start, why));
+        }
         let own = model.classes();
         classes = classes.zip(own).map(|(all, own)| &all | &own);
         if let Some(why) = of_one_receiver(file).filter(|_| model.is_relay()) {
@@ -324,9 +337,9 @@ fn of_one_receiver(file: &File) -> Option<&'static str> {
     let srt = is(|queue| matches!(queue, Queue::Srt { .. }));
     let simulated = is(|queue| matches!(queue, Queue::Simulated(_)));
     let controlled = "`control`: a congestion-controlled sender has one session";
-    let stalls = "[stall]: the line that can stall has one end";
+    let stalls = "a line has one end";
     let reasons = [
-        (file.stall.is_some(), stalls),
+        (file.stall.is_some() || file.line(), stalls),
         (file.control != Control::None, controlled),
         (srt, "`queues`: SRT is of one receiver"),
         (simulated, "`queues`: what is simulated is one session"),

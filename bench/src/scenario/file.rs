@@ -7,13 +7,13 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    cell::{Bottleneck, Control, Stall},
+    cell::{Bottleneck, Control, Says, Stall, Undo},
     value::{
         Discard, Error, FifoPackets, Lifetime, Load, Millis, Percent, Rate, Repetitions, Seconds,
         Seed, Sweep, TcpFlows, distinct,
     },
 };
-use crate::{queue::Queue, tfrc::Restart};
+use crate::{line::Trace, queue::Queue, tfrc::Restart};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +28,9 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) control: Control,
     pub(super) restart: Option<Sweep<Restart>>,
+    #[serde(default)]
+    pub(super) says: Says,
+    pub(super) undo: Option<Sweep<Undo>>,
     pub(super) lifetime: Option<Sweep<Lifetime>>,
     pub(super) queues: Spanned<Vec<Queue>>,
     pub(super) topology: Spanned<Topology>,
@@ -47,6 +50,7 @@ pub(super) struct Topology {
     pub(super) bottleneck: Bottleneck,
     pub(super) rate: Option<Sweep<Rate>>,
     pub(super) load: Option<Sweep<Load>>,
+    pub(super) trace: Option<Spanned<Trace>>,
     pub(super) owd: Sweep<Millis>,
     pub(super) loss: Option<Sweep<Percent>>,
     pub(super) router_queue: Option<Sweep<FifoPackets>>,
@@ -89,6 +93,10 @@ impl File {
         self.topology.get_ref().bottleneck == Bottleneck::Router
     }
 
+    pub(super) fn line(&self) -> bool {
+        self.topology.get_ref().bottleneck == Bottleneck::Line
+    }
+
     /// What no single field can know.
     pub(super) fn check(&self) -> Result<(), Fault> {
         let (title, at) = (self.title.get_ref(), self.title.span().start);
@@ -103,14 +111,21 @@ impl File {
         self.check_topology()?;
         self.check_control()?;
         self.check_queues()?;
+        self.check_line()?;
         self.check_stall()
     }
 
     fn check_topology(&self) -> Result<(), Fault> {
         let (topology, at) = (self.topology.get_ref(), self.topology.span().start);
         let (rate, load) = (topology.rate.is_some(), topology.load.is_some());
-        let why = "[topology]: give either `rate` (bit/s) or `load` (offered rate / link rate)";
-        refuse(rate == load, at, why)?;
+        let why = "[topology]: give either `rate` (bit/s) or `load` (offered rate / link rate); with \
+                   bottleneck = \"line\" neither, but `trace` (a file)";
+        let (line, trace) = (self.line(), topology.trace.is_some());
+        refuse(
+            trace != line || (rate || load) == line || (rate && load),
+            at,
+            why,
+        )?;
         let queue = topology.router_queue.is_some();
         for (name, given) in [("router_queue", queue), ("tcp", topology.tcp.is_some())] {
             let why = format!("[topology]: `{name}` goes with bottleneck = \"router\" only");
@@ -141,13 +156,21 @@ impl File {
         if self.control == Control::None {
             return Ok(());
         }
-        let why = "`control` needs [topology] bottleneck = \"router\": at the sender nothing is lost \
-                   that it could react to";
-        refuse(!self.router(), self.topology.span().start, why)?;
+        let why = "`control` needs [topology] bottleneck = \"router\" (\"tfrc\", \"dccp\") or \"line\" \
+                   (\"tfrc\", \"tcp\"): at the sender nothing is lost that it could react to";
+        let there = match self.control {
+            Control::Tcp => self.line(),
+            Control::Dccp => self.router(),
+            _ => self.router() || self.line(),
+        };
+        refuse(!there, self.topology.span().start, why)?;
         let told = &self.told;
         if let Some(error) = told.rtt_error.as_ref().or(told.rate_error.as_ref()) {
             let why = "[told]: a congestion-controlled sender finds out RTT and rate by itself";
             return Err(fault(error.at, why));
+        }
+        if self.line() {
+            return Ok(());
         }
         let driven = |queue: &&Queue| match queue {
             Queue::Pfifo(_) => true,
@@ -168,7 +191,7 @@ impl File {
         distinct(queues).map_err(|message| fault(at, format!("`queues`: {message}")))?;
         let simulated = |queue: &Queue| matches!(queue, Queue::Simulated(_));
         let lossy = self.topology.get_ref().loss.is_some();
-        let other = self.router() || lossy || self.stall.is_some();
+        let other = self.router() || self.line() || lossy || self.stall.is_some();
         let why = "`queues`: what is simulated is a bottleneck at the sender, which loses nothing and \
                    does not stall";
         refuse(other && queues.iter().any(simulated), at, why)?;
@@ -200,6 +223,30 @@ impl File {
         }
     }
 
+    fn check_line(&self) -> Result<(), Fault> {
+        let tcp = self.control == Control::Tcp;
+        if let Some(undo) = &self.undo {
+            refuse(!tcp, undo.at, "`undo` goes with control = \"tcp\" only")?;
+        }
+        if !self.line() {
+            let why = "`says` goes with [topology] bottleneck = \"line\" only";
+            return refuse(self.says != Says::Rule, self.title.span().start, why);
+        }
+        let (topology, told) = (self.topology.get_ref(), &self.told);
+        let told = told.rtt_error.is_some() || told.rate_error.is_some();
+        let other = topology.loss.is_some() || told || self.stall.is_some();
+        let why = "[topology]: bottleneck = \"line\" has no `loss`, `[told]` and `[stall]`";
+        refuse(other, self.topology.span().start, why)?;
+        let fits = |queue: &Queue| {
+            use Queue::{Bestby, Fq, FqCodel, Pfifo};
+            matches!(queue, Pfifo(_) | FqCodel | Fq | Bestby { .. })
+        };
+        let why =
+            "`queues`: in front of a line are `pfifo N`, `fq_codel`, `fq` and `bestby qdisc ...`";
+        let all = self.queues.get_ref().iter().all(fits);
+        refuse(!all, self.queues.span().start, why)
+    }
+
     fn check_stall(&self) -> Result<(), Fault> {
         let Some(stall) = &self.stall else {
             return Ok(());
@@ -207,7 +254,7 @@ impl File {
         let lossy = self.topology.get_ref().loss.is_some();
         let why = "[stall]: the link that can stall is the sender's (bottleneck = \"sender\") and \
                    loses nothing: leave `loss` out";
-        refuse(self.router() || lossy, stall.at, why)?;
+        refuse(self.router() || self.line() || lossy, stall.at, why)?;
         let mut queues = self.queues.get_ref().iter();
         let srt = queues.any(|queue| matches!(queue, Queue::Srt { .. }));
         let why = "`queues`: SRT needs the way back, which a link that can stall has not";

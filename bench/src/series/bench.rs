@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, rc::Rc, time::Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
-    controlled,
+    controlled, last_hop,
     passage::{Passage, counters},
     run::{Job, Outcome, Run},
     stalled,
@@ -98,6 +98,8 @@ impl Bench {
                 counters: passage.counters,
                 srt: passage.srt,
                 tfrc: passage.tfrc,
+                last_hop: passage.last_hop,
+                download_s: passage.download.map(|ns| ns as f64 / 1e9),
                 tail_drops: passage.tail_drops,
                 tcp_share: tcp.and_then(|tcp| measure::tcp_share(tcp, judged.received_bytes)),
                 ..judged
@@ -116,13 +118,22 @@ impl Bench {
             delay: point.owd_ms.ns(),
             loss: point.loss_percent.0,
             router: point.bottleneck == Bottleneck::Router,
+            line: point.trace.clone(),
         };
         if self.path.as_ref().is_none_or(|(old, _)| *old != shape) {
             // The old one first: both have namespaces of the same names.
             (self.agent, self.competitor, self.path) = (None, None, None);
-            self.path = Some((shape, Path::build(shape).context("building the path")?));
+            let path = Path::build(&shape).context("building the path")?;
+            self.path = Some((shape, path));
         }
         let (_, path) = self.path.as_ref().context("the path is gone")?;
+        if path.line().is_some() {
+            let passage = last_hop::pass(job, path, schedule, &mut self.agent)?;
+            return Ok(Passage {
+                owd: path.owd,
+                ..passage
+            });
+        }
         if let Some(packets) = point.router_queue {
             path.set_router(rate, packets)?;
         }
@@ -170,7 +181,7 @@ fn uncontrolled(
         .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
     let marking = queue.marking(told.owd);
     let (sent, arrivals, srt) = if let Queue::Srt { paced } = queue {
-        let settings = srt::Settings::new(schedule, told.rate, told.owd, *paced)?;
+        let settings = srt::Settings::new(schedule, told.rate.unwrap_or(rate), told.owd, *paced)?;
         let lossy = point.loss_percent.0 > 0.0;
         let (sent, arrivals, counters) = srt::run(path, schedule, &settings, lossy)?;
         (sent, arrivals, Some(counters))

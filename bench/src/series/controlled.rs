@@ -85,7 +85,7 @@ pub(super) fn pass(
         Queue::Pfifo(packets) => (None, Queueing::Fifo(*packets as usize)),
         Queue::Bestby { method, .. } => {
             let told = Told {
-                rate: DEVICE_RATE,
+                rate: Some(DEVICE_RATE),
                 session_rate: None,
                 owd: 0,
                 receivers: &[],
@@ -126,7 +126,7 @@ pub(super) fn pass(
 }
 
 /// What TFRC saw of a run.
-fn seen(outcome: &Outcome, schedule: &Schedule, discard: u64) -> Tfrc {
+pub(super) fn seen(outcome: &Outcome, schedule: &Schedule, discard: u64) -> Tfrc {
     let left = outcome.departures.len() as u64;
     let judged = |sequence: u32| {
         let packet = schedule.packets.get(sequence as usize);

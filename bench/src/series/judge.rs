@@ -95,15 +95,15 @@ fn are_of(seen: &[Seen], schedule: &Schedule) -> bool {
     sent.eq(seen.iter().map(|p| (p.created, p.wire_bytes)))
 }
 
-/// The link of a run while it is up. Beside TCP, and where a congestion control sets the rate, nobody knows
-/// what the media could have had.
+/// The link of a run while it is up. Beside TCP, where a congestion control sets the rate, and behind a
+/// line that a trace opens, nobody knows what the media could have had.
 fn link(point: &Point, run: &Run) -> Option<Link> {
-    if point.tcp > 0 || point.control != Control::None {
+    if point.tcp > 0 || point.control != Control::None || point.trace.is_some() {
         return None;
     }
     let owd = (run.owd_ms * 1e6).round() as u64;
     Some(match point.bottleneck {
-        Bottleneck::Sender => Link::of_path(run.rate, owd),
+        Bottleneck::Sender | Bottleneck::Line => Link::of_path(run.rate, owd),
         Bottleneck::Router => Link::of_bucket(run.rate, owd, topology::ROUTER_BURST.into()),
     })
 }

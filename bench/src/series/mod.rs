@@ -8,6 +8,7 @@ mod bench;
 mod controlled;
 mod guests;
 mod judge;
+mod last_hop;
 mod options;
 mod passage;
 mod progress;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::{
-    measure::{QueueCounters, Tfrc},
+    measure::{LastHop, QueueCounters, Tfrc},
     queue::{Installed, Told},
     scenario::cell::{Bottleneck, Point},
     srt,
@@ -26,6 +26,10 @@ pub(super) struct Passage {
     pub(super) srt: Option<srt::Counters>,
     /// Of TFRC, where it set the rate.
     pub(super) tfrc: Option<Tfrc>,
+    /// Of a line, where it was the last hop.
+    pub(super) last_hop: Option<LastHop>,
+    /// How long a download took, ns.
+    pub(super) download: Option<u64>,
     /// Packets that a queue in user space had no room for; absent of any other.
     pub(super) tail_drops: Option<u64>,
     /// Bytes on the wire of the competing TCP flows; absent without any.
@@ -39,7 +43,7 @@ impl<'a> Told<'a> {
         let (error, shapes) = (point.rate_error.0, point.bottleneck == Bottleneck::Sender);
         let wrong = |receivers| (rate as f64 * (1.0 + error) / receivers as f64).round() as u64;
         Self {
-            rate: if shapes { rate } else { wrong(1) },
+            rate: Some(if shapes { rate } else { wrong(1) }),
             session_rate: (shapes && error != 0.0).then(|| wrong(receivers.len())),
             owd: (owd as f64 * (1.0 + point.rtt_error.0)).round() as u64,
             receivers,

@@ -77,20 +77,21 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Opens the sockets inside `ns`, data on `port` and the two after it.
-    pub fn new(ns: &Netns, port: u16) -> Result<Self> {
+    /// Opens the sockets inside `ns`, data on `port` and the two after it, on a path that may carry
+    /// nothing for `gap` ns.
+    pub fn new(ns: &Netns, port: u16, gap: u64) -> Result<Self> {
         let control = ns.enter(|| {
             UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("binding the control port")
         })?;
         control.set_nonblocking(true)?;
         Ok(Self {
-            data: Receiver::new(ns, port)?,
+            data: Receiver::new(ns, port)?.patient(gap),
             control,
         })
     }
 
     /// Receives and reports until the sender has stored the time of its end in `ended`
-    /// (ns of CLOCK_MONOTONIC; 0 = still sending) and nothing came for 1.5 s.
+    /// (ns of CLOCK_MONOTONIC; 0 = still sending) and nothing came for as long as a [`Receiver`] waits.
     pub fn run(&self, ended: &AtomicU64) -> Result<Vec<Arrival>> {
         let mut sender: Option<SocketAddr> = None;
         let mut buffer = [0u8; 2048];

@@ -139,7 +139,7 @@ pub fn run(
     queueing: Queueing,
     restart: Restart,
 ) -> Result<Outcome> {
-    let reporter = Reporter::new(path.receiver(), PORT)?;
+    let reporter = Reporter::new(path.receiver(), PORT, path.longest_gap())?;
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
     let source = match queueing {
         Queueing::Bestby(marking) => Source::Bestby(Sender::new(path.sender(), to, marking)?),

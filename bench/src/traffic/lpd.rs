@@ -1,4 +1,4 @@
-//! The flows of Lifetime Packet Discard (LPD), both unresponsive to congestion.
+//! The flows of Lifetime Packet Discard (LPD). The first two are unresponsive to congestion.
 //!
 //! - [`Cbr`]: packets of 500 bytes at a constant rate (§I: 30 kbit/s over a cellular
 //!   link; §V.A, figure 9: 25 kbit/s).
@@ -7,6 +7,7 @@
 //!   A new object makes the old one worthless, so all packets of an object share the
 //!   deadline of its first. The paper prints neither size nor rate of an object;
 //!   the defaults (half of the time on, at the 30 kbit/s of §I) are ours.
+//! - [`Download`]: a file by TCP, in segments of 1000 bytes (§V).
 //!
 //! With several streams each has its own phase, drawn from the seed.
 
@@ -16,7 +17,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Schedule,
+    Class, MAC, Schedule,
     build::{
         self, Adu, RngCore as _, Traffic, check_lifetime, check_packet_bytes, check_rate, random,
         within,
@@ -176,6 +177,59 @@ impl Traffic for Cbr {
 
     fn is_relay(&self) -> bool {
         self.objects().is_relay()
+    }
+}
+
+/// A file that TCP carries. A packet of the schedule is a segment, and all are there at the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Download {
+    /// Segments of the file.
+    pub segments: u32,
+    /// Payload of a segment, bytes.
+    pub segment_bytes: u32,
+    /// How long the last hop may hold a segment, ms, if not for less.
+    pub lifetime_ms: u64,
+    /// It begins at a time below this one, ms, that the seed draws.
+    pub begins_ms: u64,
+}
+
+/// MAC, IPv4 and TCP headers, with timestamps.
+pub const TCP_HEADERS: u32 = MAC + 20 + 32;
+
+impl Default for Download {
+    fn default() -> Self {
+        Self {
+            segments: 500,
+            segment_bytes: 1000,
+            lifetime_ms: 60_000,
+            begins_ms: 5000,
+        }
+    }
+}
+
+impl Traffic for Download {
+    fn check(&self) -> Result<()> {
+        within("segments", self.segments, 1..=100_000)?;
+        // As much as fits behind LPD's option, too.
+        within("segment_bytes", self.segment_bytes, 500..=1440)?;
+        check_lifetime("lifetime_ms", self.lifetime_ms)?;
+        within("begins_ms", self.begins_ms, 1..=10_000)
+    }
+
+    fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
+        self.check()?;
+        let at = random(seed).next_u64() % (self.begins_ms * MILLI);
+        let bytes = [self.segment_bytes + TCP_HEADERS];
+        let segment = |_| Adu::bunch(Class::Data, at, self.lifetime_ms, bytes);
+        Ok(build::schedule(
+            (0..self.segments).map(segment).collect(),
+            seconds,
+        ))
+    }
+
+    fn classes(&self) -> Option<BTreeSet<Class>> {
+        Some([Class::Data].into())
     }
 }
 

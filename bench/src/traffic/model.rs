@@ -26,6 +26,8 @@ pub enum Model {
     Cbr(lpd::Cbr),
     /// LPD's data objects.
     Onoff(lpd::OnOff),
+    /// LPD's TCP.
+    Download(lpd::Download),
     /// Replay of a captured file.
     Pcap(pcap::Parameters),
     /// Real media of ffmpeg.
@@ -62,6 +64,7 @@ impl Model {
             Self::Sfu(parameters) => ("sfu", parameters),
             Self::Cbr(cbr) => ("cbr", cbr),
             Self::Onoff(on_off) => ("onoff", on_off),
+            Self::Download(download) => ("download", download),
             Self::Pcap(parameters) => ("pcap", parameters),
             Self::Media(parameters) => ("media", parameters),
             Self::Mix(mix) => ("mix", mix),

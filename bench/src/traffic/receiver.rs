@@ -57,6 +57,7 @@ pub struct Receiver {
     sockets: Vec<OwnedFd>,
     /// Where no bytes are the end; a datagram of UDP may have none.
     is_connection: bool,
+    quiet: u64,
 }
 
 /// After the last packet, this long without another ends a run, ns: longer than any
@@ -80,6 +81,7 @@ impl Receiver {
         Ok(Self {
             sockets,
             is_connection: false,
+            quiet: QUIET,
         })
     }
 
@@ -88,12 +90,19 @@ impl Receiver {
         Self {
             sockets: vec![connection],
             is_connection: true,
+            quiet: QUIET,
         }
     }
 
+    /// The same on a path that may carry nothing for `gap` ns.
+    pub fn patient(mut self, gap: u64) -> Self {
+        self.quiet += gap;
+        self
+    }
+
     /// Receives until the sender has stored the time of its end in `ended` (ns of
-    /// CLOCK_MONOTONIC; 0 = still sending) and nothing came for [`QUIET`], or until a
-    /// connection ends.
+    /// CLOCK_MONOTONIC; 0 = still sending) and nothing came for [`QUIET`] and what
+    /// [`patient`](Self::patient) adds, or until a connection ends.
     pub fn run(&self, ended: &AtomicU64) -> Result<Vec<Arrival>> {
         self.run_with(ended, None, |_, _| Ok(()))
     }
@@ -131,7 +140,7 @@ impl Receiver {
             arrivals[old..].sort_by_key(|arrival| arrival.at);
             each(&arrivals, old)?;
             let end = ended.load(Ordering::Acquire);
-            if end != 0 && sys::now() > end.max(last) + QUIET {
+            if end != 0 && sys::now() > end.max(last) + self.quiet {
                 return Ok(arrivals);
             }
             ensure!(
@@ -187,6 +196,7 @@ mod tests {
         let receiver = Receiver {
             sockets: vec![socket.into()],
             is_connection: false,
+            quiet: QUIET,
         };
         let arrivals = receiver.run(&AtomicU64::new(sys::now())).expect("received");
         assert_eq!(arrivals.first().map(|arrival| arrival.record), Some(record));

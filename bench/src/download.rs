@@ -1,0 +1,218 @@
+//! A file that the kernel's TCP carries over a [`Path`] with a last hop (LPD §V.B): segments that
+//! arrive are seen at the receiver's device, so that those that arrive twice are.
+//!
+//! The sender is as the paper has it: Reno, SACK, and a window of 50 segments at the receiver.
+//! Everything else is Linux's, but for what [`Undo::Nothing`] switches off.
+
+use std::{
+    ffi::OsString,
+    io::{ErrorKind, Read as _, Write as _},
+    net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
+    os::fd::{AsRawFd as _, RawFd},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, setsockopt, sockopt};
+
+use crate::{
+    netns::Netns,
+    scenario::cell::{Says, Undo},
+    sniff::Sniffer,
+    sys::{self, MILLI},
+    topology::{LAST_HOP, Path, RECEIVER},
+    traffic::{Schedule, lpd::TCP_HEADERS, receiver::Arrival, sender::Sent, wire::Record},
+};
+
+const PORT: u16 = 5202;
+/// The receiver's window, segments (§V).
+const WINDOW: u32 = 50;
+/// TCP's timestamps in each segment, bytes.
+const TIMESTAMPS: u32 = 12;
+const SYN: u8 = 2;
+/// How often the sender's retransmission timeout is looked at.
+const OFTEN: u64 = 50 * MILLI;
+
+/// Downloads `schedule`, whose packets are segments, from the time of its first on; 0 is `start`.
+pub fn run(
+    path: &Path,
+    schedule: &Schedule,
+    start: u64,
+    undo: Undo,
+    says: Says,
+) -> Result<(Sent, Vec<Arrival>)> {
+    let line = path.line().context("a download needs a path with a line")?;
+    let first = schedule.packets.first().context("nothing to download")?;
+    let segment = first.wire_bytes - TCP_HEADERS;
+    let (sender, receiver) = (path.sender(), path.receiver());
+    prepare(path, undo, segment + said_by_option(says))?;
+    let listener = receiver.enter(|| listen(segment))?;
+    let sniffer = Sniffer::new(receiver, line.far_device())?;
+    let (stop, begin) = (AtomicBool::new(false), start + first.at);
+    let bytes = schedule.packets.len() * segment as usize;
+    // Whatever is not over then is given up.
+    let limit = Duration::from_nanos(schedule.duration);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| sniffer.watch_with(&stop, segments(segment)));
+        let receiving = scope.spawn(move || receive(&listener, limit));
+        let sending = || -> Result<()> {
+            sys::sleep_until(begin);
+            let stream = sender.enter(|| connect(bytes))?;
+            let lifetime = (says == Says::Option).then_some(first.lifetime);
+            send(stream, bytes, lifetime, || receiving.is_finished())
+        };
+        let sent = sending();
+        let received = receiving.join();
+        stop.store(true, Ordering::Release);
+        let panicked = |_| anyhow!("a thread of the download panicked");
+        let arrivals = watching.join().map_err(panicked)??;
+        sent?;
+        let received = received.map_err(panicked)??;
+        ensure!(
+            received == bytes,
+            "of {bytes} bytes {received} arrived in {limit:?}: give it more `seconds`"
+        );
+        let sent = Sent {
+            created: vec![begin; schedule.packets.len()],
+            ..Sent::default()
+        };
+        Ok((sent, arrivals))
+    })
+}
+
+/// Bytes that LPD's option takes from a segment.
+fn said_by_option(says: Says) -> u32 {
+    match says {
+        Says::Rule => 0,
+        Says::Option => sys::LPD_OPTION as u32,
+    }
+}
+
+/// Makes the sender's segments `segment` bytes long, and its TCP as `undo` says.
+fn prepare(path: &Path, undo: Undo, mut segment: u32) -> Result<()> {
+    if undo == Undo::Linux {
+        segment += TIMESTAMPS;
+    }
+    let route = format!("route replace default via {LAST_HOP} advmss {segment}");
+    path.receiver().sh("ip", &route)?;
+    for ns in [path.sender(), path.receiver()] {
+        for (name, of_linux) in [("tcp_frto", 2), ("tcp_timestamps", 1), ("tcp_dsack", 1)] {
+            let value = if undo == Undo::Linux { of_linux } else { 0 };
+            set(ns, name, value)?;
+        }
+        // Nothing that an earlier run found out about the path.
+        set(ns, "tcp_no_metrics_save", 1)?;
+    }
+    Ok(())
+}
+
+fn set(ns: &Netns, name: &str, value: u32) -> Result<()> {
+    let file = format!("/proc/sys/net/ipv4/{name}");
+    ns.enter(|| std::fs::write(&file, value.to_string()).with_context(|| format!("writing {file}")))
+}
+
+fn listen(segment: u32) -> Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))
+        .with_context(|| format!("listening on TCP port {PORT}"))?;
+    let window = (WINDOW * segment) as libc::c_int;
+    sys::set_option(
+        listener.as_raw_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_WINDOW_CLAMP,
+        window,
+    )
+    .context("TCP_WINDOW_CLAMP")?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Bytes that arrive until the connection ends, `limit` after now at the latest.
+fn receive(listener: &TcpListener, limit: Duration) -> Result<usize> {
+    let until = sys::now() + limit.as_nanos() as u64;
+    sys::wait_readable_until(&[listener.as_raw_fd()], until)?;
+    let (mut stream, _) = listener.accept().context("accepting the download")?;
+    stream.set_nonblocking(true)?;
+    let (mut all, mut block) = (0, vec![0; 64 << 10]);
+    while sys::now() < until {
+        sys::wait_readable_until(&[stream.as_raw_fd()], until)?;
+        match stream.read(&mut block) {
+            Ok(0) => break,
+            Ok(length) => all += length,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("receiving the download"),
+        }
+    }
+    Ok(all)
+}
+
+fn connect(bytes: usize) -> Result<TcpStream> {
+    let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
+    let socket =
+        socket::socket(family, SockType::Stream, flags, None).context("opening a TCP socket")?;
+    setsockopt(&socket, sockopt::TcpCongestion, &OsString::from("reno"))
+        .context("TCP_CONGESTION reno")?;
+    // Room for all of it, as each packet takes more there than it has bytes.
+    sys::big_send_buffer(socket.as_raw_fd(), 4 * bytes as libc::c_int).context("SO_SNDBUFFORCE")?;
+    let to = SocketAddrV4::new(RECEIVER, PORT);
+    socket::connect(socket.as_raw_fd(), &SockaddrIn::from(to))
+        .with_context(|| format!("connecting to {to}"))?;
+    Ok(socket.into())
+}
+
+/// Sends the file and stays until it is there. With a `lifetime`, ns, each segment says in LPD's
+/// option how long it is of use: until TCP sends it again, but not for longer than that.
+fn send(
+    mut stream: TcpStream,
+    bytes: usize,
+    lifetime: Option<u64>,
+    is_there: impl Fn() -> bool,
+) -> Result<()> {
+    let mut said = 0;
+    let mut say = |fd: RawFd| -> Result<()> {
+        let Some(lifetime) = lifetime else {
+            return Ok(());
+        };
+        let timeout = sys::retransmission_timeout(fd).context("TCP_INFO")?;
+        let ms = (timeout.min(lifetime) / MILLI) as u32;
+        if ms != std::mem::replace(&mut said, ms) {
+            sys::set_lpd_option(fd, ms).context("IP_OPTIONS")?;
+        }
+        Ok(())
+    };
+    say(stream.as_raw_fd())?;
+    stream.write_all(&vec![0x5a; bytes]).context("sending")?;
+    stream.shutdown(Shutdown::Write)?;
+    while !is_there() {
+        say(stream.as_raw_fd())?;
+        sys::sleep_until(sys::now() + OFTEN);
+    }
+    Ok(())
+}
+
+/// Reads the segments of one connection out of IPv4 packets.
+fn segments(segment: u32) -> impl FnMut(&[u8]) -> Option<Record> {
+    let mut first = None;
+    move |packet| {
+        let header = usize::from(packet.first()? & 15) * 4;
+        if packet[0] >> 4 != 4 || *packet.get(9)? != libc::IPPROTO_TCP as u8 {
+            return None;
+        }
+        let tcp = packet.get(header..)?;
+        let (to, sequence) = (tcp.get(2..4)?, tcp.get(4..)?.first_chunk()?);
+        if to != PORT.to_be_bytes() {
+            return None;
+        }
+        let sequence = u32::from_be_bytes(*sequence);
+        let (offset, flags) = (usize::from(tcp.get(12)? >> 4) * 4, *tcp.get(13)?);
+        if flags & SYN != 0 {
+            first = Some(sequence.wrapping_add(1));
+        }
+        let sequence = sequence.wrapping_sub(first?) / segment;
+        (tcp.len() > offset).then_some(Record {
+            sequence,
+            created: 0,
+        })
+    }
+}

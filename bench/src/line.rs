@@ -11,6 +11,7 @@ use std::{
     fmt, fs,
     io::{ErrorKind, Read as _, Write as _},
     os::fd::AsRawFd as _,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -90,6 +91,13 @@ impl Trace {
     fn from(&self, start: u64) -> impl Iterator<Item = u64> + '_ {
         let laps = (0..).map(move |lap| start + lap * self.period());
         laps.flat_map(|lap| self.opportunities.iter().map(move |at| lap + at * MILLI))
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Path::new(&self.file).file_name();
+        f.write_str(&name.unwrap_or_default().to_string_lossy())
     }
 }
 
@@ -201,15 +209,17 @@ mod tests {
 
     #[test]
     fn trace_of_spikes_is_what_its_rule_makes() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/spikes");
-        let spikes = Trace::try_from(file.to_owned()).expect("a trace");
         // From 10 s of each 30 s on nothing, for 7, 8, 9 and 10 s in turn.
         let carries = |&at: &u64| {
             let (spike, since) = ((at - 1) / 30_000, (at - 1) % 30_000 + 1);
             since <= 10_000 || since > 17_000 + 1000 * spike
         };
-        let all: Vec<u64> = (400..=120_000).step_by(400).filter(carries).collect();
-        assert_eq!(*spikes.opportunities, *all);
-        assert_eq!(spikes.longest_gap(), 10_400 * MILLI);
+        for (kbit, every) in [(30, 400), (120, 100)] {
+            let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/traces");
+            let spikes = Trace::try_from(format!("{traces}/spikes-{kbit}")).expect("a trace");
+            let all = (every..=120_000).step_by(every as usize).filter(carries);
+            assert_eq!(*spikes.opportunities, *all.collect::<Vec<u64>>());
+            assert_eq!(spikes.longest_gap(), (10_000 + every) * MILLI);
+        }
     }
 }

@@ -6,7 +6,6 @@ use std::{
 };
 
 use serde_json::Value;
-use toml::Spanned;
 
 use super::{
     cell::{self, Cell, Control, LinkRate, Point, Swept, Undo, slug},
@@ -92,6 +91,10 @@ fn axes(file: &File) -> Result<Axes<'_>, Fault> {
     axes.add("load", "", topology.load.as_ref(), |p, v| {
         p.link = LinkRate::Load(v);
     });
+    axes.add("trace", "", topology.trace.as_ref(), |p, v| {
+        p.link = LinkRate::Rate(Rate(v.rate()));
+        p.trace = Some(v);
+    });
     let packets = topology.router_queue.as_ref();
     axes.add("router_queue", "packets", packets, |p, v| {
         p.router_queue = Some(v.0 as u32);
@@ -169,16 +172,13 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
     let topology = file.topology.get_ref();
     let all = axes.multiply(Point {
         bottleneck: topology.bottleneck,
-        link: match &topology.trace {
-            Some(trace) => LinkRate::Rate(Rate(trace.get_ref().rate())),
-            None => LinkRate::Load(Load(1.0)),
-        },
+        link: LinkRate::Load(Load(1.0)),
         owd_ms: topology.owd.values[0],
         loss_percent: Percent(0.0),
         router_queue: file.router().then_some(50),
         control: file.control,
         restart: Restart::default(),
-        trace: topology.trace.clone().map(Spanned::into_inner),
+        trace: None,
         says: file.says,
         undo: Undo::default(),
         tcp: 0,

@@ -50,7 +50,7 @@ pub(super) struct Topology {
     pub(super) bottleneck: Bottleneck,
     pub(super) rate: Option<Sweep<Rate>>,
     pub(super) load: Option<Sweep<Load>>,
-    pub(super) trace: Option<Spanned<Trace>>,
+    pub(super) trace: Option<Sweep<Trace>>,
     pub(super) owd: Sweep<Millis>,
     pub(super) loss: Option<Sweep<Percent>>,
     pub(super) router_queue: Option<Sweep<FifoPackets>>,

@@ -103,6 +103,10 @@ fn hear(agent: &Agent, device: &str, says: Says, lifetime: u64) -> Result<()> {
 fn traffic(job: &Job<'_>, path: &Path, schedule: &Schedule, start: u64) -> Result<Passage> {
     let point = &job.cell.point;
     let mut passage = Passage::default();
+    // All packets of a schedule live as long here.
+    let first = schedule.packets.first();
+    let lifetime = first.map(|packet| (packet.lifetime / MILLI) as u32);
+    let option = lifetime.filter(|_| point.says == Says::Option);
     match point.control {
         Control::Tcp => {
             let (undo, says) = (point.undo, point.says);
@@ -113,13 +117,19 @@ fn traffic(job: &Job<'_>, path: &Path, schedule: &Schedule, start: u64) -> Resul
         }
         Control::Tfrc => {
             // One packet waits at the sender, as an application has it that looks before it sends.
-            let outcome = session::run(path, schedule, Queueing::Fifo(1), point.restart)?;
+            let outcome = session::run(path, schedule, Queueing::Fifo(1, option), point.restart)?;
             let discard = job.scenario.discard_ns();
             passage.tfrc = Some(controlled::seen(&outcome, schedule, discard));
             passage.tail_drops = Some(outcome.refused);
             (passage.sent, passage.arrivals) = (outcome.sent, outcome.arrivals);
         }
-        _ => (passage.sent, passage.arrivals) = path.run(schedule, Marking::default())?,
+        _ => {
+            let marking = Marking {
+                option,
+                ..Marking::default()
+            };
+            (passage.sent, passage.arrivals) = path.run(schedule, marking)?;
+        }
     }
     Ok(passage)
 }

@@ -118,7 +118,7 @@ int bb_setsockopt(struct bpf_sockopt *ctx)
 			return bb_refuse(BB_EINVAL);
 		value = *(__u32 *)ctx->optval;
 		if (ctx->optname == BB_SO_PRIORITY ? value >= BB_PRIORITIES :
-						     value > BB_TREAT_DISCARD)
+						     value > BB_TREAT_TRUNCATE)
 			return bb_refuse(BB_EINVAL);
 		break;
 	case BB_SO_PEER:

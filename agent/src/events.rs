@@ -143,6 +143,7 @@ impl Hub {
             adu: event.adu,
             len: event.len,
             observe: event.observe != 0,
+            truncated: event.truncated != 0,
             suppressed: event.suppressed,
         }
     }

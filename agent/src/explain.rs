@@ -47,8 +47,9 @@ fn from_mark(mark: u32, magic_mask: u32, now: u64) -> Given {
         priority: Some((mark >> abi::BB_MARK_PRIORITY_SHIFT & 7) as u8),
         treatment: match mark >> abi::BB_MARK_TREATMENT_SHIFT & 3 {
             abi::BB_TREAT_FORWARD => Some("forward"),
-            abi::BB_TREAT_DEFAULT => None,
-            _ => Some("discard"),
+            abi::BB_TREAT_DISCARD => Some("discard"),
+            abi::BB_TREAT_TRUNCATE => Some("truncate"),
+            _ => None,
         },
     }
 }
@@ -303,6 +304,7 @@ impl Datapath {
                     treatment: match u32::from(kernel.treatment) {
                         abi::BB_TREAT_FORWARD => Some("forward"),
                         abi::BB_TREAT_DISCARD => Some("discard"),
+                        abi::BB_TREAT_TRUNCATE => Some("truncate"),
                         _ => None,
                     },
                 };

@@ -353,6 +353,7 @@ pub fn counters(c: &abi::bb_counters) -> bestby_api::Counters {
         queued: if c.queued > u64::MAX / 2 { 0 } else { c.queued },
         dropped: bestby_api::Drops::from_array(c.dropped),
         sent_stale: c.sent_stale,
+        truncated: c.truncated,
         would_drop: bestby_api::Drops::from_array(c.would_drop),
     }
 }

@@ -23,6 +23,7 @@ struct Object {
     dropped: Counts,
     would_drop: Counts,
     sent_stale: Counts,
+    truncated: Counts,
     queued: Gauges,
 }
 
@@ -47,6 +48,10 @@ impl Object {
                 "Packets that would have been dropped if the interface did not only observe",
             ),
             sent_stale: family("sent_stale_packets", "Packets sent although stale"),
+            truncated: family(
+                "truncated_packets",
+                "Packets of which only the headers were sent",
+            ),
             queued: Gauges::default(),
         };
         registry.register(
@@ -67,6 +72,7 @@ impl Object {
         set(&self.packets_sent, c.packets_sent);
         set(&self.bytes_sent, c.bytes_sent);
         set(&self.sent_stale, c.sent_stale);
+        set(&self.truncated, c.truncated);
         self.queued
             .get_or_create(&labels)
             .set(i64::try_from(c.queued).unwrap_or(i64::MAX));
@@ -144,6 +150,7 @@ mod tests {
         let mut counters = Counters {
             packets_in: 5,
             queued: 2,
+            truncated: 4,
             ..Default::default()
         };
         counters.dropped.adu = 3;
@@ -158,6 +165,10 @@ mod tests {
         );
         assert!(
             text.contains("bestby_flow_dropped_packets_total{flow=\"audio\",reason=\"adu\"} 3"),
+            "{text}"
+        );
+        assert!(
+            text.contains("bestby_flow_truncated_packets_total{flow=\"audio\"} 4"),
             "{text}"
         );
         assert!(

@@ -234,6 +234,7 @@ pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
             (&mut sum.bytes_sent, c.bytes_sent),
             (&mut sum.queued, c.queued),
             (&mut sum.sent_stale, c.sent_stale),
+            (&mut sum.truncated, c.truncated),
         ] {
             *to = to.wrapping_add(from);
         }

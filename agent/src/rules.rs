@@ -164,6 +164,7 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
         None => abi::BB_TREAT_DEFAULT,
         Some(Treatment::Forward) => abi::BB_TREAT_FORWARD,
         Some(Treatment::Discard) => abi::BB_TREAT_DISCARD,
+        Some(Treatment::Truncate) => abi::BB_TREAT_TRUNCATE,
     };
     abi::bb_rule {
         lifetime_ns: rule.lifetime.map_or(0, |l| l.as_ns()),

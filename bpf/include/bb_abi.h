@@ -85,7 +85,7 @@ enum bb_session_kind {
 enum bb_sockopt {
 	BB_SO_LIFETIME = 1, /* __u64 ns; 0 clears; at most BB_LIFETIME_MAX_NS */
 	BB_SO_PRIORITY = 2, /* __u32 0..7 */
-	BB_SO_TREATMENT = 3, /* __u32 enum bb_treatment (forward or discard) */
+	BB_SO_TREATMENT = 3, /* __u32 enum bb_treatment */
 	BB_SO_PEER = 4, /* struct bb_so_peer: what is known of one destination */
 	BB_SO_STATS = 5, /* getsockopt only: struct bb_counters of this socket */
 };
@@ -615,7 +615,7 @@ struct bb_event {
 	__u8 reason; /* enum bb_reason */
 	__u8 priority;
 	__u8 observe; /* 1: would have been dropped */
-	__u8 pad;
+	__u8 truncated; /* 1: its headers were sent, it was not dropped */
 	__u32 suppressed; /* notices left out since the previous one */
 };
 

@@ -119,7 +119,7 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 r
 	e->reason = reason;
 	e->priority = p->priority;
 	e->observe = observe;
-	e->pad = 0;
+	e->truncated = 0;
 	e->suppressed = in->suppressed;
 	in->suppressed = 0;
 	bpf_ringbuf_submit(e, 0);

@@ -1288,7 +1288,7 @@ pub struct bb_event {
     pub reason: __u8,
     pub priority: __u8,
     pub observe: __u8,
-    pub pad: __u8,
+    pub truncated: __u8,
     pub suppressed: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1306,7 +1306,7 @@ const _: () = {
     ["Offset of field: bb_event::reason"][::std::mem::offset_of!(bb_event, reason) - 40usize];
     ["Offset of field: bb_event::priority"][::std::mem::offset_of!(bb_event, priority) - 41usize];
     ["Offset of field: bb_event::observe"][::std::mem::offset_of!(bb_event, observe) - 42usize];
-    ["Offset of field: bb_event::pad"][::std::mem::offset_of!(bb_event, pad) - 43usize];
+    ["Offset of field: bb_event::truncated"][::std::mem::offset_of!(bb_event, truncated) - 43usize];
     ["Offset of field: bb_event::suppressed"]
         [::std::mem::offset_of!(bb_event, suppressed) - 44usize];
 };

@@ -76,10 +76,10 @@ pub(crate) fn render(e: &Event) -> String {
         clock(e.unix_ns),
         e.session,
         e.flow,
-        if e.observe {
-            format!("would drop {}", e.reason)
-        } else {
-            e.reason.to_string()
+        match (e.observe, e.truncated) {
+            (true, _) => format!("would drop {}", e.reason),
+            (_, true) => format!("truncated {}", e.reason),
+            _ => e.reason.to_string(),
         },
         e.priority,
     );

@@ -111,7 +111,7 @@ pub(crate) struct Fields {
     #[arg(long, value_name = "0..7", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Priority>)]
     priority: Option<Setting<Priority>>,
     /// What happens to a stale packet [default: discard]
-    #[arg(long, value_name = "forward|discard", help_heading = "Worth", value_parser = setting::<Treatment>)]
+    #[arg(long, value_name = "forward|discard|truncate", help_heading = "Worth", value_parser = setting::<Treatment>)]
     treatment: Option<Setting<Treatment>>,
     /// One-way delay to reckon with where none was measured or set
     #[arg(long, value_name = "TIME", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Owd>)]
@@ -307,6 +307,9 @@ fn counters(c: &Counters) -> Vec<(&'static str, String)> {
         ("queued", c.queued.to_string()),
         ("dropped", drop_reasons(&c.dropped)),
     ];
+    if c.truncated > 0 {
+        rows.push(("truncated", c.truncated.to_string()));
+    }
     if c.would_drop.total() > 0 {
         rows.push(("would drop", drop_reasons(&c.would_drop)));
     }

@@ -77,6 +77,7 @@ fn table<K: ToString>(heading: &'static str, counters: &BTreeMap<K, Counters>) -
         ">EVICTED",
         ">PREDICTED",
         ">SENT STALE",
+        ">TRUNCATED",
         ">WOULD DROP",
     ]);
     for (name, c) in counters {
@@ -94,11 +95,18 @@ fn table<K: ToString>(heading: &'static str, counters: &BTreeMap<K, Counters>) -
             c.dropped.evicted.into(),
             c.dropped.predicted.into(),
             c.sent_stale.into(),
+            c.truncated.into(),
             c.would_drop.total().into(),
         ]);
     }
     table
-        .without_empty(&["OVERFLOW", "EVICTED", "PREDICTED", "WOULD DROP"])
+        .without_empty(&[
+            "OVERFLOW",
+            "EVICTED",
+            "PREDICTED",
+            "TRUNCATED",
+            "WOULD DROP",
+        ])
         .render()
 }
 

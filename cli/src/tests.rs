@@ -116,8 +116,8 @@ fn wrong_usage_exits_with_2_and_names_what_is_allowed() {
         ("bestby flow add a --lifetime 1s --priority 8", "7"),
         ("bestby flow add a --lifetime 1s --priority=-1", "whole"),
         (
-            "bestby flow add a --lifetime 1s --treatment truncate",
-            "discard",
+            "bestby flow add a --lifetime 1s --treatment cut",
+            "truncate",
         ),
         ("bestby flow add a --lifetime 1s --dport 9-8", "behind"),
         (
@@ -210,6 +210,7 @@ fn counters(scale: u64) -> Counters {
             ..Drops::default()
         },
         sent_stale: 2,
+        truncated: 0,
         would_drop: Drops::default(),
     }
 }

@@ -44,6 +44,7 @@ extern "C" {
 #define BESTBY_TREAT_UNSET 0 /* the socket or the operator decides; else it is discarded */
 #define BESTBY_TREAT_FORWARD 1
 #define BESTBY_TREAT_DISCARD 2
+#define BESTBY_TREAT_TRUNCATE 3 /* only its headers go */
 
 struct bestby_metadata {
 	uint64_t deadline_ns; /* of no use at the receiver after it; 0 = none */
@@ -99,7 +100,7 @@ static inline int bestby_mark_encode(const struct bestby_metadata *metadata, uin
 
 	if (priority == BESTBY_PRIORITY_UNSET)
 		priority = BESTBY_PRIORITY_DEFAULT;
-	if (priority > 7 || metadata->treatment > BESTBY_TREAT_DISCARD || metadata->adu > 7 ||
+	if (priority > 7 || metadata->treatment > BESTBY_TREAT_TRUNCATE || metadata->adu > 7 ||
 	    (magic & ~BESTBY_MAGIC_MASK) || (metadata->deadline_ns && metadata->lifetime_ns)) {
 		errno = EINVAL;
 		return -1;
@@ -165,7 +166,7 @@ static inline uint64_t bestby_mark_deadline(uint32_t mark, uint64_t now_ns)
 #define BESTBY_SOL 0x4242
 #define BESTBY_SO_LIFETIME 1 /* uint64_t ns; 0 clears */
 #define BESTBY_SO_PRIORITY 2 /* uint32_t 0 .. 7 */
-#define BESTBY_SO_TREATMENT 3 /* uint32_t BESTBY_TREAT_FORWARD or _DISCARD */
+#define BESTBY_SO_TREATMENT 3 /* uint32_t BESTBY_TREAT_FORWARD, _DISCARD or _TRUNCATE */
 #define BESTBY_SO_PEER 4 /* struct bestby_peer */
 #define BESTBY_SO_STATS 5 /* getsockopt only: struct bestby_counters */
 
@@ -194,6 +195,7 @@ struct bestby_counters {
 	uint64_t dropped[BESTBY_DROP_REASONS];
 	uint64_t sent_stale;
 	uint64_t would_drop[BESTBY_DROP_REASONS]; /* observe mode */
+	uint64_t truncated; /* of packets_sent: only their headers were */
 };
 
 /*

@@ -25,6 +25,8 @@ pub const MARK_MAGIC: u32 = 0xB;
 pub const TREAT_FORWARD: u32 = 1;
 /// Treatment on the wire: drop it when stale.
 pub const TREAT_DISCARD: u32 = 2;
+/// Treatment on the wire: send only its headers when stale.
+pub const TREAT_TRUNCATE: u32 = 3;
 
 /// Socket option level (caught by bestby's cgroup program, unknown to the kernel).
 pub const SOL_BESTBY: i32 = 0x4242;
@@ -32,11 +34,11 @@ pub const SOL_BESTBY: i32 = 0x4242;
 pub const SO_LIFETIME: i32 = 1;
 /// `u32` 0..=7.
 pub const SO_PRIORITY: i32 = 2;
-/// `u32`, [`TREAT_FORWARD`] or [`TREAT_DISCARD`].
+/// `u32`, [`TREAT_FORWARD`], [`TREAT_DISCARD`] or [`TREAT_TRUNCATE`].
 pub const SO_TREATMENT: i32 = 3;
 /// 16-byte address, `u64` owd in ns, `u64` rate in bytes/s.
 pub const SO_PEER: i32 = 4;
-/// `getsockopt` only: 16 × `u64` counters of this socket.
+/// `getsockopt` only: 17 × `u64` counters of this socket.
 pub const SO_STATS: i32 = 5;
 
 /// Longest lifetime that socket options and relative marks accept, in ns.

@@ -87,6 +87,7 @@ impl Mark {
             None => 0,
             Some(Treatment::Forward) => abi::TREAT_FORWARD,
             Some(Treatment::Discard) => abi::TREAT_DISCARD,
+            Some(Treatment::Truncate) => abi::TREAT_TRUNCATE,
         };
         let adu = metadata.adu.map_or(0, |id| u32::from(id.get()));
         Ok(Self(
@@ -100,7 +101,7 @@ impl Mark {
 
     /// What the data path reads from this mark at `now_ns`; `None` without the magic.
     /// A deadline is the one nearest to `now_ns` (from 65.536 s before to 65.53575 s
-    /// after it). The reserved treatment 3 reads as none.
+    /// after it).
     pub fn decode(self, now_ns: u64, magic: Magic) -> Option<Metadata> {
         if self.0 & magic.mask != magic.value {
             return None;
@@ -121,6 +122,7 @@ impl Mark {
             treatment: match self.0 >> abi::MARK_TREATMENT_SHIFT & 3 {
                 abi::TREAT_FORWARD => Some(Treatment::Forward),
                 abi::TREAT_DISCARD => Some(Treatment::Discard),
+                abi::TREAT_TRUNCATE => Some(Treatment::Truncate),
                 _ => None,
             },
             adu: AduId::new((self.0 >> abi::MARK_ADU_SHIFT & 7) as u8).ok(),

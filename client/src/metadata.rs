@@ -68,6 +68,10 @@ pub enum Treatment {
     Forward,
     /// It never leaves the host, and neither does the rest of its ADU.
     Discard,
+    /// Only its headers are sent (and counted as truncated), so that the receiver learns what it
+    /// missed. Where that is impossible (GSO, fragments, SCTP, IPsec) it is discarded. It costs some
+    /// 4,500 instructions for each packet, stale or not.
+    Truncate,
 }
 
 /// Rolling id (1 to 7) of an application data unit, e.g. of one video frame:

@@ -81,6 +81,7 @@ impl<'fd> SocketOptions<'fd> {
         let value = match treatment {
             Treatment::Forward => abi::TREAT_FORWARD,
             Treatment::Discard => abi::TREAT_DISCARD,
+            Treatment::Truncate => abi::TREAT_TRUNCATE,
         };
         self.set("BB_SO_TREATMENT", abi::SO_TREATMENT, &value.to_ne_bytes())
     }
@@ -178,6 +179,8 @@ pub struct SocketStats {
     pub sent_stale: u64,
     /// What would have been dropped, in observe mode.
     pub would_drop: Drops,
+    /// Packets of which only the headers were sent; they count as sent, too.
+    pub truncated: u64,
 }
 
 /// Packets by reason of their drop; each has exactly one.
@@ -204,7 +207,7 @@ impl Drops {
 }
 
 impl SocketStats {
-    const WORDS: usize = 16;
+    const WORDS: usize = 17;
     const BYTES: usize = 8 * Self::WORDS;
 
     /// `struct bb_counters`.
@@ -229,6 +232,7 @@ impl SocketStats {
             dropped: drops(5),
             sent_stale: words[10],
             would_drop: drops(11),
+            truncated: words[16],
         }
     }
 }
@@ -261,8 +265,12 @@ mod tests {
         );
         assert_eq!((stats.dropped.stale, stats.dropped.predicted), (6, 10));
         assert_eq!(
-            (stats.would_drop.stale, stats.would_drop.predicted),
-            (12, 16)
+            (
+                stats.would_drop.stale,
+                stats.would_drop.predicted,
+                stats.truncated
+            ),
+            (12, 16, 17)
         );
         assert_eq!(stats.dropped.total(), 6 + 7 + 8 + 9 + 10);
     }

@@ -65,6 +65,7 @@ impl Case {
         match self.treatment {
             1 => metadata = metadata.treatment(Treatment::Forward),
             2 => metadata = metadata.treatment(Treatment::Discard),
+            3 => metadata = metadata.treatment(Treatment::Truncate),
             _ => {}
         }
         if self.lifetime > 0 {
@@ -113,7 +114,7 @@ fn cases() -> impl Strategy<Value = Case> {
         lifetime,
         any::<bool>(),
         priority,
-        0..3u8,
+        0..4u8,
         0..9u8,
         magic,
         late,
@@ -205,7 +206,7 @@ fn check(compiler: &str, flags: &[&str]) {
     let mut lines = text.lines();
     assert_eq!(
         lines.next(),
-        Some("32 128"),
+        Some("32 136"),
         "sizes of bestby_peer and bestby_counters"
     );
     assert_eq!(

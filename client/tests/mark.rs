@@ -15,7 +15,8 @@ const SECOND: i64 = 1_000_000_000;
 fn fields() -> impl Strategy<Value = Metadata> {
     let treatment = proptest::option::of(prop_oneof![
         Just(Treatment::Forward),
-        Just(Treatment::Discard)
+        Just(Treatment::Discard),
+        Just(Treatment::Truncate)
     ]);
     (0..8u8, treatment, 0..8u8).prop_map(|(priority, treatment, adu)| {
         let mut metadata = Metadata::new().priority(Priority::new(priority).unwrap());
@@ -109,12 +110,8 @@ proptest! {
                         || deadline.as_monotonic_ns() == 1 => return Ok(()),
                     _ => Mark::encode(&metadata, now, magic).unwrap().get(),
                 };
-                // Left out: the reserved treatment 3; `relative` of a mark without time; a
-                // lifetime above 131 s.
+                // Left out: `relative` of a mark without time; a lifetime above 131 s.
                 let mut kept = bits;
-                if kept >> 23 & 3 == 3 {
-                    kept &= !(3 << 23);
-                }
                 if kept & 0x7ffff == 0 {
                     kept &= !(1 << 19);
                 } else if kept & 1 << 19 != 0 && kept & 0x7ffff > 524_000 {
@@ -157,6 +154,7 @@ fn each_field_of_a_mark_has_its_documented_bits() {
     assert_eq!(encode(base.priority(Priority::LOWEST), 0), 0xB070_0000);
     assert_eq!(encode(first.treatment(Treatment::Forward), 0), 0xB080_0000);
     assert_eq!(encode(first.treatment(Treatment::Discard), 0), 0xB100_0000);
+    assert_eq!(encode(first.treatment(Treatment::Truncate), 0), 0xB180_0000);
     assert_eq!(encode(first.adu(AduId::new(7).unwrap()), 0), 0xBE00_0000);
     let relative = first.lifetime(Lifetime::MAX);
     assert_eq!(encode(relative, 0), 0xB008_0000 | 524_000);

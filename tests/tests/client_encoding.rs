@@ -35,6 +35,7 @@ fn client_constants_equal_those_of_the_header() {
     assert_eq!(client::MARK_MAGIC, abi::BB_MARK_MAGIC);
     assert_eq!(client::TREAT_FORWARD, abi::BB_TREAT_FORWARD);
     assert_eq!(client::TREAT_DISCARD, abi::BB_TREAT_DISCARD);
+    assert_eq!(client::TREAT_TRUNCATE, abi::BB_TREAT_TRUNCATE);
     assert_eq!(client::SOL_BESTBY as u32, abi::SOL_BESTBY);
     assert_eq!(client::SO_LIFETIME as u32, abi::BB_SO_LIFETIME);
     assert_eq!(client::SO_PRIORITY as u32, abi::BB_SO_PRIORITY);
@@ -48,8 +49,8 @@ fn client_constants_equal_those_of_the_header() {
     );
     assert_eq!(
         size_of::<abi::bb_counters>(),
-        16 * 8,
-        "SocketStats reads 16 words"
+        17 * 8,
+        "SocketStats reads 17 words"
     );
     assert_eq!(
         size_of::<abi::bb_so_peer>(),
@@ -82,7 +83,7 @@ proptest! {
         };
         let mark = Mark::encode(&metadata, now, Magic::default()).unwrap();
         prop_assert_eq!(bbn_mark_priority(mark.get()), n % 8);
-        prop_assert_eq!(bbn_mark_treatment(mark.get()), 1 + n % 2);
+        prop_assert_eq!(bbn_mark_treatment(mark.get()), 1 + n % 3);
         prop_assert_eq!(bbn_mark_adu(mark.get()), n % 7 + 1);
         let read = bbn_mark_deadline(mark.get(), now + waited);
         let wanted = if relative { now + waited + lifetime.as_nanos() as u64 } else { deadline };

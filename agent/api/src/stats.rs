@@ -76,6 +76,8 @@ pub struct Counters {
     pub dropped: Drops,
     /// Packets sent although stale (treatment forward, method fifo, sfdps2 or lazy, or observe).
     pub sent_stale: u64,
+    /// Packets of which only the headers were sent (treatment truncate); they count as sent, too.
+    pub truncated: u64,
     /// Packets that would have been dropped, had the interface not been attached with `--observe`.
     pub would_drop: Drops,
 }
@@ -274,6 +276,9 @@ pub struct Event {
     pub late_ns: i64,
     /// Its application data unit; 0 = none.
     pub adu: u32,
+    /// True: its headers were sent all the same (treatment truncate), and it does not count as dropped.
+    #[serde(default)]
+    pub truncated: bool,
     /// Its length, bytes.
     pub len: u32,
     /// True: it would have been dropped, but the interface only observes.
@@ -305,6 +310,7 @@ mod tests {
             "bytes_sent",
             "queued",
             "sent_stale",
+            "truncated",
         ] {
             assert_eq!(flow[key], 0, "{key}");
         }

@@ -39,11 +39,13 @@ impl Default for PlainShare {
 
 words!(
     /// What happens to a stale packet.
-    Treatment, "treatment", "forward or discard", {
+    Treatment, "treatment", "forward, discard or truncate", {
         /// It is sent all the same (and counted as `sent_stale`).
         Forward = "forward",
         /// It is dropped (reason `stale`).
         Discard = "discard",
+        /// Only its headers are sent (and counted as `truncated`), where that is possible; else it is dropped.
+        Truncate = "truncate",
     }
 );
 
@@ -283,7 +285,7 @@ mod tests {
         }
         let error = "codel".parse::<Method>().unwrap_err();
         assert!(error.full().contains("triage"), "{error}");
-        assert!("truncate".parse::<Treatment>().is_err());
+        assert!("cut".parse::<Treatment>().is_err());
     }
 
     #[test]

@@ -20,10 +20,10 @@ const SO_RCVPRIORITY: i32 = 82;
 pub(crate) fn metadata(n: u8) -> Metadata {
     Metadata::new()
         .priority(Priority::new(n % 8).unwrap())
-        .treatment(if n.is_multiple_of(2) {
-            Treatment::Forward
-        } else {
-            Treatment::Discard
+        .treatment(match n % 3 {
+            0 => Treatment::Forward,
+            1 => Treatment::Discard,
+            _ => Treatment::Truncate,
         })
         .adu(AduId::new(n % 7 + 1).unwrap())
 }

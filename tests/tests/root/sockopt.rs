@@ -46,7 +46,7 @@ fn socket_options_are_kept_and_bad_ones_refused() {
                 (libc::EINVAL, set(&s, LEVEL, BB_SO_PRIORITY, &1u8)),
                 (
                     libc::EINVAL,
-                    set(&s, LEVEL, BB_SO_TREATMENT, &BB_TREAT_TRUNCATE),
+                    set(&s, LEVEL, BB_SO_TREATMENT, &(BB_TREAT_TRUNCATE + 1)),
                 ),
                 (libc::EINVAL, set(&s, LEVEL, BB_SO_PEER, &1u64)),
                 (

@@ -322,6 +322,10 @@ fn event_is_printed_as_one_line() {
         "late_ns": 12_300_000, "adu": 195_951_310, "len": 1228, "observe": false, "suppressed": 0,
     }))
     .unwrap();
+    let truncated = Event {
+        truncated: true,
+        ..event.clone()
+    };
     let observed = Event {
         observe: true,
         late_ns: -5_000_000,
@@ -332,8 +336,9 @@ fn event_is_printed_as_one_line() {
         ..event.clone()
     };
     assert_snapshot!(format!(
-        "{}\n{}",
+        "{}\n{}\n{}",
         plain(&events::render(&event)),
+        plain(&events::render(&truncated)),
         plain(&events::render(&observed))
     ));
 }

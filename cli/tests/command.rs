@@ -163,7 +163,7 @@ fn name_in_the_request_path_is_percent_encoded() {
 
 #[test]
 fn events_are_printed_until_the_agent_ends() {
-    let event = r#"{"time_ns":1,"unix_ns":2,"dev":"eth0","flow":"a","session":"eth0/x","reason":"adu","priority":3,"age_ns":0,"late_ns":-5,"adu":0,"len":9,"observe":false,"suppressed":0}"#;
+    let event = r#"{"time_ns":1,"unix_ns":2,"dev":"eth0","flow":"a","session":"eth0/x","reason":"adu","priority":3,"age_ns":0,"late_ns":-5,"adu":0,"len":9,"observe":false,"truncated":false,"suppressed":0}"#;
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let body = format!("\n{event}\n{event}\n");

@@ -276,13 +276,13 @@ pub struct Event {
     pub late_ns: i64,
     /// Its application data unit; 0 = none.
     pub adu: u32,
-    /// True: its headers were sent all the same (treatment truncate), and it does not count as dropped.
-    #[serde(default)]
-    pub truncated: bool,
     /// Its length, bytes.
     pub len: u32,
     /// True: it would have been dropped, but the interface only observes.
     pub observe: bool,
+    /// True: its headers were sent all the same (treatment truncate), and it does not count as dropped.
+    #[serde(default)]
+    pub truncated: bool,
     /// Notices left out since the one before.
     pub suppressed: u32,
 }

@@ -40,6 +40,7 @@
 #include "bb_share.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_tc_verdict.bpf.h"
+#include "bb_truncate.bpf.h"
 #include "bb_work.bpf.h"
 
 /* The most that is made linear to reach a packet's headers. */
@@ -171,7 +172,7 @@ static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work 
 
 /* Rule fields that nothing before gave; the tables and defaults for what is still open. */
 static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w,
-					const struct bb_config *config)
+					const struct bb_config *config, int ethernet)
 {
 	struct bb_meta *meta = &w->meta;
 	struct bb_rule *rule = 0;
@@ -200,11 +201,11 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	if (meta->priority >= BB_PRIORITIES)
 		meta->priority = BB_PRIORITY_DEFAULT;
-	/* Truncation is not offered yet: its stale packets are discarded. */
-	if (meta->treatment != BB_TREAT_FORWARD)
-		meta->treatment = BB_TREAT_DISCARD;
 	if (w->packet.key.proto == BB_PROTO_TCP && skb->sk)
 		meta->treatment = BB_TREAT_FORWARD;
+	else if (!meta->treatment ||
+		 (meta->treatment == BB_TREAT_TRUNCATE && !bb_find_header(skb, w, ethernet)))
+		meta->treatment = BB_TREAT_DISCARD;
 }
 
 SEC("classifier")
@@ -252,13 +253,20 @@ int bb_classify(struct __sk_buff *skb)
 	if (!cpu)
 		return TC_ACT_UNSPEC;
 	w = &cpu->work;
+	if (w->again == ifindex) {
+		int verdict = bb_come_again(skb, w, iface->mode);
+
+		if (verdict != BB_ANOTHER)
+			return verdict;
+	}
+	bb_begin(w);
 	w->now = bpf_ktime_get_ns();
 	w->meta.priority = BB_PRIORITY_NONE;
 	w->stream = BB_STREAM_NONE;
 	w->slot = slot;
-	if (hint & BB_HINT_ETHERNET && bb_parse_usual(skb, &w->packet, ifindex))
-		goto parsed;
 	ethernet = !!(hint & BB_HINT_ETHERNET);
+	if (ethernet && bb_parse_usual(skb, &w->packet, ifindex))
+		goto parsed;
 	if (bb_parse(skb, &w->packet, ethernet) == BB_PULL) {
 		__u32 pull = w->packet.pull;
 
@@ -321,7 +329,7 @@ parsed:
 		bb_read_option(skb, &w->packet, &w->meta, w->now);
 	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET | BB_M_OPTION)))
 		goto plain;
-	bb_complete(skb, w, config);
+	bb_complete(skb, w, config, ethernet);
 
 	if (joined) {
 		bb_join_fragment(&w->packet, &w->meta);

@@ -200,6 +200,9 @@ bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 #define bb_cb_second(deadline_, rtp_) \
 	(((deadline_) & ((1ULL << BB_CB_DEADLINE_BITS) - 1)) | (__u64)(rtp_) << BB_CB_DEADLINE_BITS)
 
+/* What the block of a packet with these words and its twin's have in common. */
+#define bb_cb_pair(second_, adu_) ((__u32)(second_) ^ (__u32)(adu_))
+
 /*
  * What the lowest 16 bits of the first word must be. A multiplication lies between any
  * two words, so that what overwrites some of them fits by chance only: one in 65,536.

@@ -33,26 +33,6 @@ __noinline int bb_tc_decide(__u32 slot, struct bb_tc_request *r)
 
 /* ---- counters and notices ---- */
 
-static __always_inline void bb_tc_count(struct bb_counters *c, __u32 bytes, int reason, int drop,
-					int stale)
-{
-	if (!c)
-		return;
-	bb_add(c->packets_in, 1);
-	bb_add(c->bytes_in, bytes);
-	if (drop) {
-		if (reason >= 0 && reason < BB_REASONS)
-			bb_add(c->dropped[reason], 1);
-		return;
-	}
-	bb_add(c->packets_sent, 1);
-	bb_add(c->bytes_sent, bytes);
-	if (stale)
-		bb_add(c->sent_stale, 1);
-	if (reason >= 0 && reason < BB_REASONS)
-		bb_add(c->would_drop[reason], 1);
-}
-
 struct bb_tc_verdict {
 	__u64 now;
 	__s64 late_ns;
@@ -68,8 +48,38 @@ struct bb_tc_verdict {
 	__u8 drop; /* 0 with a reason: observed only */
 	__u8 stale;
 	__u8 rtp; /* as in struct bb_cb */
-	__u8 pad[4];
+	__u32 sent_bytes; /* of what goes; less than `bytes`: the packet is truncated */
 };
+
+static __always_inline int bb_tc_truncated(const struct bb_tc_verdict *v)
+{
+	return v->sent_bytes != v->bytes;
+}
+
+static __always_inline void bb_tc_count(struct bb_counters *c, const struct bb_tc_verdict *v)
+{
+	int reason = v->reason;
+
+	if (!c)
+		return;
+	bb_add(c->packets_in, 1);
+	bb_add(c->bytes_in, v->bytes);
+	if (v->drop) {
+		if (reason >= 0 && reason < BB_REASONS)
+			bb_add(c->dropped[reason], 1);
+		return;
+	}
+	bb_add(c->packets_sent, 1);
+	bb_add(c->bytes_sent, v->sent_bytes);
+	if (bb_tc_truncated(v)) {
+		bb_add(c->truncated, 1);
+		return;
+	}
+	if (v->stale)
+		bb_add(c->sent_stale, 1);
+	if (reason >= 0 && reason < BB_REASONS)
+		bb_add(c->would_drop[reason], 1);
+}
 
 /* Notices of this second, and those kept back since the last one sent. */
 __u64 bb_notice_second;
@@ -100,7 +110,8 @@ static __always_inline void bb_tc_notice(const struct bb_tc_verdict *v, __u32 pe
 	event->session = v->session;
 	event->reason = v->reason;
 	event->priority = v->priority;
-	event->observe = !v->drop;
+	event->truncated = bb_tc_truncated(v);
+	event->observe = !v->drop && !event->truncated;
 	event->suppressed = __sync_lock_test_and_set(&bb_notices_suppressed, 0);
 	bpf_ringbuf_submit(event, 0);
 	return;
@@ -121,23 +132,20 @@ __noinline int bb_tc_account(const struct bb_tc_verdict *v)
 	if (!v)
 		return 0;
 	key = v->rule;
-	bb_tc_count(bpf_map_lookup_elem(&bb_rule_stats, &key), v->bytes, v->reason, v->drop,
-		    v->stale);
+	bb_tc_count(bpf_map_lookup_elem(&bb_rule_stats, &key), v);
 	key = v->rtp;
-	bb_tc_count(bpf_map_lookup_elem(&bb_rtp_stats, &key), v->bytes, v->reason, v->drop,
-		    v->stale);
+	bb_tc_count(bpf_map_lookup_elem(&bb_rtp_stats, &key), v);
 	key = v->session;
 	session = bpf_map_lookup_elem(&bb_sessions, &key);
 	if (session)
-		bb_tc_count(&session->counters, v->bytes, v->reason, v->drop, v->stale);
+		bb_tc_count(&session->counters, v);
 	key = v->slot;
 	iface = bpf_map_lookup_elem(&bb_ifaces, &key);
 	if (iface)
-		bb_tc_count(&iface->counters, v->bytes, v->reason, v->drop, v->stale);
+		bb_tc_count(&iface->counters, v);
 	cookie = v->cookie;
 	if (cookie)
-		bb_tc_count(bpf_map_lookup_elem(&bb_sock_stats, &cookie), v->bytes, v->reason,
-			    v->drop, v->stale);
+		bb_tc_count(bpf_map_lookup_elem(&bb_sock_stats, &cookie), v);
 	if (v->reason >= 0) {
 		config = bpf_map_lookup_elem(&bb_config, &zero);
 		if (config && config->events_per_s)

@@ -11,6 +11,7 @@
 #include "bb_session.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_tc.bpf.h"
+#include "bb_truncate.bpf.h"
 #include "bb_work.bpf.h"
 
 static __always_inline __u32 bb_wire_length(struct __sk_buff *skb, const struct bb_iface *iface)
@@ -136,9 +137,37 @@ out:
 	return reason;
 }
 
+/* The header that is left of a packet takes its time on the link, too. It is not refused. */
+__noinline int bb_tc_charge(struct __sk_buff *skb, struct bb_work *w, const struct bb_iface *iface)
+{
+	struct bb_tc_request *r;
+	__u32 zero = 0;
+
+	if (!w || !iface)
+		return 0;
+	r = bpf_map_lookup_elem(&bb_tc_requests, &zero);
+	if (!iface->rate || !r)
+		return 0;
+	__builtin_memset(r, 0, sizeof(*r));
+	r->rate = iface->rate;
+	r->now = w->now;
+	r->ifindex = iface->ifindex;
+	r->packet_ns = bb_tx_time(skb->len + iface->overhead, r->rate);
+	r->priority = w->class_ & 7;
+	r->never = 1;
+	r->plain_share = iface->plain_share < 90 ? iface->plain_share : 90;
+	r->leaf = w->leaf;
+	r->cap_ns = bb_tx_time(bb_tc_leaf_bytes(r->leaf, r->rate, iface->limit_bytes), r->rate);
+	r->plain_cap_ns = bb_tx_time(
+		bb_tc_leaf_bytes(BB_TC_LEAF_PLAIN, r->rate, iface->limit_bytes), r->rate);
+	bb_tc_decide(w->slot, r);
+	w->leaf = r->leaf;
+	return 0;
+}
+
 /* Counts the packet and carries the verdict out. */
-__noinline int bb_tc_finish(struct __sk_buff *skb, const struct bb_work *w,
-			    const struct bb_iface *iface, int reason)
+__noinline int bb_tc_finish(struct __sk_buff *skb, struct bb_work *w, const struct bb_iface *iface,
+			    int reason)
 {
 	struct bb_tc_verdict v = {};
 
@@ -150,6 +179,7 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, const struct bb_work *w,
 	v.late_ns = w->meta.deadline ? bb_lateness(w->now, w->owd_ns, w->meta.deadline) : 0;
 	v.cookie = w->meta.flags & BB_M_COUNTED ? w->meta.cookie : 0;
 	v.bytes = skb->len;
+	v.sent_bytes = v.bytes;
 	v.slot = w->slot;
 	v.adu = w->meta.adu;
 	v.ifindex = iface->ifindex;
@@ -158,12 +188,24 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, const struct bb_work *w,
 	v.session = w->session;
 	v.priority = w->class_ & 7;
 	v.stale = w->stale;
+	/* For want of room its header goes no more than itself. */
+	if (v.drop && reason != BB_DROP_OVERFLOW && w->class_ >> 4 == BB_TREAT_TRUNCATE &&
+	    !bb_truncate(skb, w)) {
+		v.drop = 0;
+		v.sent_bytes = skb->len;
+		bb_tc_charge(skb, w, iface);
+	}
 	bb_tc_account(&v);
 	if (v.drop)
 		return TC_ACT_SHOT;
-	if (iface->htb_major)
-		skb->priority = (__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + w->leaf);
-	return TC_ACT_UNSPEC;
+	if (!iface->htb_major)
+		return TC_ACT_UNSPEC;
+	skb->priority = (__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + w->leaf);
+	if (!bb_tc_truncated(&v))
+		return TC_ACT_UNSPEC;
+	/* HTB would charge what the packet's length was when it came to the device. */
+	w->again = iface->ifindex;
+	return bpf_redirect(iface->ifindex, 0);
 }
 
 #endif /* BB_TC_VERDICT_BPF_H */

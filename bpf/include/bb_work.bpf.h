@@ -9,8 +9,24 @@
 #include "bb_meta.bpf.h"
 #include "bb_parse.bpf.h"
 
+/* Transport headers of no more are kept, RTP's included, of packets that are truncated. */
+#define BB_MAX_KEPT 256
+
+/* What stays of a packet that is truncated, and where it is (bb_truncate.bpf.h). */
+struct bb_header {
+	__u16 network;
+	__u16 transport;
+	__u16 length; /* from there on, RTP's header included */
+	__u8 proto;
+	__u8 rtp;
+};
+
 /* Everything the steps hand on, times in ns. */
 struct bb_work {
+	__u8 bytes[BB_MAX_KEPT + 8]; /* of the header that is made */
+	struct bb_header header;
+	/* The ifindex where a packet that is judged already comes once more on this CPU; 0 = none. */
+	__u32 again;
 	/* Each is written before it is read. */
 	struct bb_packet packet;
 	__u64 now;
@@ -20,7 +36,6 @@ struct bb_work {
 	__u32 slot; /* of the interface */
 	__u32 stream; /* of its ADU: index into bb_streams; ~0 = no ADU */
 	__u32 adu_which; /* which of stream->adu */
-	__u32 pad;
 	/* From here on 0 where nothing was found. */
 	struct bb_meta meta;
 	__u64 owd_ns; /* of the destination, where its session has many; else of the session */
@@ -52,16 +67,17 @@ struct {
 	__uint(max_entries, 1);
 } bb_cpus SEC(".maps");
 
-/* Its `work` zeroed, but for what is written first. */
 static __always_inline struct bb_cpu *bb_this_cpu(void)
 {
 	__u32 zero = 0;
-	struct bb_cpu *cpu = bpf_map_lookup_elem(&bb_cpus, &zero);
 
-	if (cpu)
-		__builtin_memset(&cpu->work.meta, 0,
-				 sizeof(cpu->work) - offsetof(struct bb_work, meta));
-	return cpu;
+	return bpf_map_lookup_elem(&bb_cpus, &zero);
+}
+
+/* For the next packet: all that is not written first. */
+static __always_inline void bb_begin(struct bb_work *w)
+{
+	__builtin_memset(&w->meta, 0, sizeof(*w) - offsetof(struct bb_work, meta));
 }
 
 #endif /* BB_WORK_BPF_H */

@@ -21,6 +21,14 @@ typedef struct {
 	__s64 counter;
 } atomic64_t;
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
+
 struct net {
 	__u64 net_cookie;
 };
@@ -70,6 +78,8 @@ struct sk_buff {
 	unsigned int end;
 	__s64 tstamp;
 	__u8 tstamp_type : 2; /* SKB_CLOCK_*, v6.11 */
+	__u8 ip_summed : 2; /* CHECKSUM_* */
+	refcount_t users;
 };
 
 struct skb_shared_info {

@@ -11,4 +11,5 @@ pub mod netns;
 pub mod program;
 pub mod require;
 pub mod socket;
+pub mod truncated;
 pub mod user;

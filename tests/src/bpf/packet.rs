@@ -102,6 +102,19 @@ impl Classifier {
     /// When the kernel refuses frame or context.
     #[must_use]
     pub fn repeat(&self, frame: &[u8], skb: SkBuff, times: u32) -> Outcome {
+        self.execute(frame, skb, times).0
+    }
+
+    /// Classifies one frame; what became of it, and the frame afterwards.
+    ///
+    /// # Panics
+    /// When the kernel refuses frame or context.
+    #[must_use]
+    pub fn change(&self, frame: &[u8], skb: SkBuff) -> (Outcome, Vec<u8>) {
+        self.execute(frame, skb, 1)
+    }
+
+    fn execute(&self, frame: &[u8], skb: SkBuff, times: u32) -> (Outcome, Vec<u8>) {
         let mut after = SkBuff::default();
         let mut out = vec![0u8; frame.len() + 256];
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -129,10 +142,12 @@ impl Classifier {
         let cb = bb_cb::read_from_bytes(after.cb.as_bytes()).unwrap();
         #[allow(clippy::cast_possible_wrap)]
         let verdict = options.retval as i32;
-        Outcome {
+        out.truncate(options.data_size_out as usize);
+        let outcome = Outcome {
             verdict,
             cb,
             skb: after,
-        }
+        };
+        (outcome, out)
     }
 }

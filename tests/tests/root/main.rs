@@ -31,3 +31,4 @@ mod sockopt;
 mod sockopt_lab;
 mod stream;
 mod tc;
+mod truncate;

@@ -192,13 +192,15 @@ fn each_field_comes_from_its_first_source() {
         (out.priority(), out.treatment(), out.cb.rule),
         (0, BB_TREAT_FORWARD, 1)
     );
-    // The mark's treatment wins, too; truncation is not offered, its stale packets are discarded.
-    for (said, done) in [
-        (BB_TREAT_DISCARD, BB_TREAT_DISCARD),
-        (BB_TREAT_TRUNCATE, BB_TREAT_DISCARD),
+    // The mark's treatment wins, too. A packet of nothing but headers cannot be truncated.
+    for (said, payload, done) in [
+        (BB_TREAT_DISCARD, "x", BB_TREAT_DISCARD),
+        (BB_TREAT_TRUNCATE, "x", BB_TREAT_TRUNCATE),
+        (BB_TREAT_TRUNCATE, "", BB_TREAT_DISCARD),
     ] {
+        let packet = udp4(PORT, payload.as_bytes());
         let out = lab.run_marked(&packet, relative(10 * MS) | said << BB_MARK_TREATMENT_SHIFT);
-        assert_eq!(out.treatment(), done);
+        assert_eq!(out.treatment(), done, "{said}");
     }
     // A rule without a priority: the tables, SO_PRIORITY before DSCP, then the default.
     lab.rules(&[Rule::new().dport(PORT).lifetime(300 * MS)]);

@@ -353,6 +353,8 @@ out:
 	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)
 		return bb_tc_finish(skb, w, iface, bb_tc_judge(skb, w, flow, iface));
+	if (w->class_ >> 4 == BB_TREAT_TRUNCATE && !(iface->flags & BB_IFACE_OBSERVE))
+		bb_send_twin(skb, w);
 	return TC_ACT_UNSPEC;
 }
 

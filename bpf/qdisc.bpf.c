@@ -63,6 +63,8 @@ char _license[] SEC("license") = "GPL";
 
 #define NET_XMIT_SUCCESS 0
 #define NET_XMIT_DROP 1
+/* Places that one operation looks at for twins whose packets did not come. */
+#define BBQ_SWEPT 8
 #define TC_H_ROOT 0xFFFFFFFFU
 
 /* Instance of a Qdisc: 0 for the root, else its place below mq. bbq_init refuses what has none. */
@@ -86,12 +88,12 @@ bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __s32 packet
 {
 	if (in->synced != (__u64)sch) {
 		in->synced = (__u64)sch;
-		packets = in->qlen + in->dropped;
+		packets = in->qlen + in->parked + in->dropped;
 		bytes = in->bytes + in->dropped_bytes;
 	}
 	sch->q.qlen += packets;
 	sch->qstats.backlog += bytes;
-	if (in->dropped) {
+	if (in->dropped_bytes) {
 		sch->q.qlen -= in->dropped;
 		sch->qstats.backlog -= in->dropped_bytes;
 		sch->qstats.drops += in->dropped;
@@ -145,6 +147,79 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 	p->rtp = second >> 56;
 }
 
+/* The twin `skb` of the packet at `of`, which comes next, waits for it. */
+bb_inline int bbq_park(__u32 inst, struct bbq_instance *in, struct Qdisc *sch, struct sk_buff *skb,
+		       struct bpf_sk_buff_ptr *to_free, __u64 of, __u32 pair)
+{
+	struct bbq_parked *parked = bbq_parked_at(inst, of);
+
+	if (!parked) {
+		bpf_qdisc_skb_drop(skb, to_free);
+		return NET_XMIT_DROP;
+	}
+	parked->of = of;
+	parked->pair = pair;
+	in->parked_ns = bpf_ktime_get_ns();
+	skb = bpf_kptr_xchg(&parked->skb, skb);
+	if (skb) {
+		bpf_qdisc_skb_drop(skb, to_free); /* its own did not come */
+	} else {
+		in->parked++;
+		bbq_tell(in, sch, 1, 0);
+	}
+	return NET_XMIT_SUCCESS;
+}
+
+/* Packet p, which is `skb`, gets its twin. */
+bb_inline void bbq_pair(__u32 inst, struct bbq_instance *in, struct Qdisc *sch,
+			struct bbq_packet *p, struct sk_buff *skb, struct bpf_sk_buff_ptr *to_free)
+{
+	struct bbq_parked *parked = bbq_parked_at(inst, (__u64)skb);
+	const __u64 *data = (const __u64 *)bbq_skb_cb(skb)->data;
+	struct sk_buff *twin = 0;
+
+	if (parked && parked->of == (__u64)skb &&
+	    parked->pair == bb_cb_pair(data[1], *(const __u32 *)&data[2]))
+		twin = bpf_kptr_xchg(&parked->skb, 0);
+	if (!twin) {
+		p->flags &= ~BBQ_F_PAIRED;
+		return;
+	}
+	in->parked--;
+	in->pairs++;
+	/* Else this operation brings what was inherited. */
+	if (in->synced == (__u64)sch)
+		sch->q.qlen--;
+	twin = bpf_kptr_xchg(&p->twin, twin);
+	if (twin) /* cannot be: an unused entry holds none */
+		bpf_qdisc_skb_drop(twin, to_free);
+}
+
+/* Only twins are here: frees those whose packets did not come, some in each operation. */
+static __noinline int bbq_sweep(__u32 inst, struct bbq_instance *in, struct Qdisc *sch)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (now - in->parked_ns < BBQ_PARKED_NS) {
+		bpf_qdisc_watchdog_schedule(sch, in->parked_ns + BBQ_PARKED_NS, 0);
+		return 0;
+	}
+	for (__u32 n = bb_zero; n < BBQ_SWEPT && bb_can_loop; n++) {
+		__u32 key = inst * BB_MAX_PARKED + (in->swept++ & (BB_MAX_PARKED - 1));
+		struct bbq_parked *parked = bpf_map_lookup_elem(&bbq_parked, &key);
+		struct sk_buff *twin = parked ? bpf_kptr_xchg(&parked->skb, 0) : 0;
+
+		if (!twin)
+			continue;
+		bpf_kfree_skb(twin);
+		in->parked--;
+		bbq_tell(in, sch, -1, 0);
+	}
+	if (in->parked)
+		bpf_qdisc_watchdog_schedule(sch, now, 0);
+	return 0;
+}
+
 /* Packet p is held by its session, which gets its turn, and by the user returned. */
 bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, struct bbq_packet *p,
 				       struct bbq_queue *q, struct bb_session *ses)
@@ -169,14 +244,16 @@ bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface
 			    struct bbq_packet *p, __u32 idx, struct bbq_queue *q, __u64 now)
 {
 	if (bbq_dead(inst, q, p, now)) {
-		if (!(iface->flags & BB_IFACE_OBSERVE))
+		if (iface->flags & BB_IFACE_OBSERVE)
+			bbq_would_drop(inst, idx, BB_DROP_ADU, now);
+		else if (!bbq_truncate(inst, idx, BB_DROP_ADU, now))
 			return BB_DROP_ADU;
-		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
 	if (bbq_full(in, iface, q)) {
 		if (!bbq_make_room(inst, p->session, p->priority, p->len, now))
 			return BB_DROP_OVERFLOW;
-		if (bbq_dead(inst, q, p, now) && !(iface->flags & BB_IFACE_OBSERVE))
+		if (bbq_dead(inst, q, p, now) && !(iface->flags & BB_IFACE_OBSERVE) &&
+		    !bbq_truncate(inst, idx, BB_DROP_ADU, now))
 			return BB_DROP_ADU; /* the room was that of its own ADU */
 	}
 	return BB_REASONS;
@@ -234,10 +311,15 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	struct bbq_queue *q;
 	struct bbq_user *u;
 	struct bbq_packet *p;
+	const __u64 *data;
 	__u64 now, departs;
 
 	if (!in || !iface)
 		goto out;
+	data = (const __u64 *)bbq_skb_cb(skb)->data;
+	if (bbq_is_twin(data[0]) &&
+	    (__u16)data[0] == bb_cb_check(data[0], data[1], *(const __u32 *)&data[2]))
+		return bbq_park(inst, in, sch, skb, to_free, data[1], *(const __u32 *)&data[2]);
 	now = bpf_ktime_get_ns();
 	in->work = BBQ_WORK_ENQUEUE;
 	in->noticed = 0;
@@ -260,10 +342,12 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 
 	len = p->pkt_len;
 	if (p->flags & BBQ_F_SOCK) {
-		c = bbq_sock_counters(skb);
+		c = bbq_sock_counters(bbq_cookie(skb));
 		if (c)
 			bb_count_in(c, len);
 	}
+	if (p->flags & BBQ_F_PAIRED)
+		bbq_pair(inst, in, sch, p, skb, to_free);
 	bb_count_in(&ses->counters, len);
 	in->qlen++;
 	in->bytes += len;
@@ -317,7 +401,7 @@ bb_inline void bbq_wait(struct bbq_instance *in, struct Qdisc *sch, __u64 now)
 
 	if (in->hold_ns && in->hold_ns < wake)
 		wake = in->hold_ns;
-	if (in->more || in->doomed) {
+	if (in->more || in->doomed || in->swapped) {
 		__u64 again = in->hold_ns ? now + BBQ_AGAIN_NS : now;
 
 		if (again < wake)
@@ -335,7 +419,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	struct bbq_pick pick = {};
 	struct bb_iface *iface;
 	struct sk_buff *skb = 0;
-	struct bb_counters *c;
+	struct bb_counters *c = 0;
 	struct bb_session *ses;
 	struct bbq_user *u;
 	struct bbq_queue *q;
@@ -348,8 +432,13 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 		return 0;
 	inst = bbq_instance_of(sch);
 	in = bbq_instance(inst);
-	if (!in || !in->qlen)
+	if (!in)
 		return 0;
+	if (!in->qlen) {
+		if (in->parked)
+			bbq_sweep(inst, in, sch);
+		return 0;
+	}
 	iface = bbq_iface();
 	if (!iface)
 		return 0;
@@ -357,11 +446,13 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	rate = iface->rate;
 	if (rate && rate != iface->link_rate)
 		bbq_rate_changed(&iface->link_next, &iface->link_rate, now, rate);
-	in->work = BBQ_WORK;
+	in->work = in->pairs ? BBQ_WORK - BBQ_WORK_TWIN : BBQ_WORK;
 	in->noticed = 0;
 	in->more = 0;
 	if (in->doomed)
 		bbq_free_doomed(inst, BBQ_WORK / 2, now);
+	if (in->swapped)
+		bbq_put_back(inst);
 	if (rate && iface->link_next > now) {
 		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
 		bbq_tell(in, sch, 0, 0);
@@ -375,6 +466,12 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (!alone && !bbq_next_at_once(inst, in, iface, now, &pick)) {
 		__u64 next = bbq_next(inst, now);
 
+		/* It gave up what was first, whose headers may be. */
+		while (!next && in->swapped && in->work > 0 && bb_can_loop) {
+			in->more = 0;
+			bbq_put_back(inst);
+			next = bbq_next(inst, now);
+		}
 		pick.idx = (__u32)next;
 		pick.session = next >> 32;
 		if (!bbq_look_up(inst, in, &pick)) {
@@ -415,10 +512,12 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	bbq_count_sent(in, p, stale, alone);
 	bb_count_sent(&ses->counters, len, stale);
 	if (skb && p->flags & BBQ_F_SOCK) {
-		c = bbq_sock_counters(skb);
+		c = bbq_sock_counters_of(p, skb);
 		if (c)
 			bb_count_sent(c, len, stale);
 	}
+	if (p->flags & (BBQ_F_PAIRED | BBQ_F_TRUNCATED))
+		bbq_settle(in, p, ses, c);
 	bbq_packet_return(in, p, pick.idx);
 	bbq_tell(in, sch, -1, -len);
 	if (skb)
@@ -472,6 +571,13 @@ __noinline int bbq_clear(__u32 inst)
 		if (p && p->skb)
 			bbq_free(inst, i, BB_DROP_EVICTED, now);
 	}
+	bpf_for(i, inst * BB_MAX_PARKED, (inst + 1) * BB_MAX_PARKED) {
+		struct bbq_parked *parked = bpf_map_lookup_elem(&bbq_parked, &i);
+		struct sk_buff *twin = parked ? bpf_kptr_xchg(&parked->skb, 0) : 0;
+
+		if (twin)
+			bpf_kfree_skb(twin);
+	}
 	bpf_for(i, 0, BB_MAX_SESSIONS) {
 		struct bbq_queue *q = bbq_queue_at(inst, i);
 
@@ -495,6 +601,8 @@ __noinline int bbq_clear(__u32 inst)
 	in->throttled = 0;
 	in->largest = BBQ_NONE;
 	in->doomed = BBQ_NONE;
+	in->swapped = BBQ_NONE;
+	in->parked = 0;
 	in->free = BBQ_NONE;
 	in->fresh = inst * bbq_packets_n + 1;
 	return 0;

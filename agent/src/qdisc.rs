@@ -254,6 +254,7 @@ pub fn memory(pins: &Path) -> u64 {
         "bbq_users",
         "bbq_instances",
         "bbq_wheels",
+        "bbq_parked",
     ]
     .iter()
     .filter_map(|name| MapHandle::from_pinned_path(pins.join(name)).ok())

@@ -163,6 +163,7 @@ struct bb_counters {
 #define BB_MAX_PEERS 16384
 #define BB_MAX_SOCK_PEERS 8192
 #define BB_MAX_TRUST 4096
+#define BB_MAX_PARKED 64 /* power of two: headers whose packets are about to come, per queue */
 
 #define BB_CONFIG_FORWARDED_MARKS 0x01 /* marks count on forwarded packets, too */
 #define BB_CONFIG_RTP_RULES 0x02 /* a rule in force compares payload types or SSRCs */

@@ -222,7 +222,7 @@ __noinline int bb_truncate(struct __sk_buff *skb, struct bb_work *w)
 
 	/* The transport header: its lengths, then its checksum from scratch. */
 	bb_keep_check(length);
-	if (length > BB_MAX_KEPT)
+	if (length < 8 || length > BB_MAX_KEPT)
 		return 1;
 	*(__u32 *)&bytes[length & ~3] = 0;
 	*(__u32 *)&bytes[(length + 3) & ~3] = 0;

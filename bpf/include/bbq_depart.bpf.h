@@ -62,12 +62,13 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 	bbq_unlink(q, p, idx);
 	/* Its ADU may have lost a packet meanwhile. */
 	if (bbq_dead(inst, q, p, now)) {
-		if (!(iface->flags & BB_IFACE_OBSERVE)) {
+		if (iface->flags & BB_IFACE_OBSERVE) {
+			bbq_would_drop(inst, idx, BB_DROP_ADU, now);
+		} else if (!bbq_truncate(inst, idx, BB_DROP_ADU, now)) {
 			in->work -= BBQ_WORK_FREE;
 			bbq_free(inst, idx, BB_DROP_ADU, now);
 			return 0;
 		}
-		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
 	p->arrived_ns = now;
 	bbq_expect(iface, q, p, ses, now);

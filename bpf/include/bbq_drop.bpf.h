@@ -7,22 +7,35 @@
 #define BBQ_DROP_BPF_H
 
 #include "bbq_order.bpf.h"
+#include "bbq_turns.bpf.h"
+#include "bbq_twin.bpf.h"
 
 /* What may be said in a second grows in steps of this. */
 #define BBQ_EVENT_NS 10000000ULL
 /* A notice, in what grows in such a step by one for each that may be sent in a second. */
 #define BBQ_EVENT (BB_NSEC_PER_SEC / BBQ_EVENT_NS)
 
-/* The owner of a cookie may be gone: then nobody can ask for its counters either. */
-bb_inline struct bb_counters *bbq_sock_counters(struct sk_buff *skb)
+/* Of the packet's socket; 0 = it has none. */
+bb_inline __u64 bbq_cookie(struct sk_buff *skb)
 {
 	struct sock *sk = skb->sk;
-	__u64 cookie;
+	__u64 cookie = sk ? sk->__sk_common.skc_cookie.counter : 0;
 
-	if (!sk)
-		return 0;
-	cookie = sk->__sk_common.skc_cookie.counter;
-	return bpf_map_lookup_elem(&bb_sock_stats, &cookie);
+	/* Else clang loads it and bbq_packet.cookie by one instruction, from either address. */
+	asm volatile("" : "+r"(cookie));
+	return cookie;
+}
+
+/* The owner of a cookie may be gone: then nobody can ask for its counters either. */
+bb_inline struct bb_counters *bbq_sock_counters(__u64 cookie)
+{
+	return cookie ? bpf_map_lookup_elem(&bb_sock_stats, &cookie) : 0;
+}
+
+/* The same of packet p, whose skb this is. */
+bb_inline struct bb_counters *bbq_sock_counters_of(struct bbq_packet *p, struct sk_buff *skb)
+{
+	return bbq_sock_counters(p->flags & BBQ_F_TRUNCATED ? p->cookie : bbq_cookie(skb));
 }
 
 /* Of its payload type; 0 = it is not RTP. */
@@ -74,11 +87,45 @@ bb_inline void bbq_count_sent(struct bbq_instance *in, struct bbq_packet *p, int
 }
 
 /*
+ * Packet p leaves, which had a twin: that is freed, or it is what leaves, and is counted as
+ * truncated wherever it is counted as sent.
+ */
+static __noinline int bbq_settle(struct bbq_instance *in, struct bbq_packet *p,
+				 struct bb_session *ses, struct bb_counters *of_socket)
+{
+	struct bb_counters *c;
+	__u32 rule = p->rule;
+
+	if (p->flags & BBQ_F_PAIRED) {
+		bbq_drop_twin(in, p);
+		return 0;
+	}
+	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
+	if (c)
+		bb_add(c->truncated, 1);
+	c = bbq_rtp_counters(p);
+	if (c)
+		bb_add(c->truncated, 1);
+	bb_add(in->counters.truncated, 1);
+	bb_add(ses->counters.truncated, 1);
+	if (of_socket)
+		bb_add(of_socket->truncated, 1);
+	return 0;
+}
+
+/* What a notice tells of. */
+enum bbq_fate {
+	BBQ_DROPPED,
+	BBQ_OBSERVED, /* it would have been dropped */
+	BBQ_TRUNCATED, /* its headers will go */
+};
+
+/*
  * A drop notice, unless this instance sent all that it may: a step's, or one, at once; and
  * one in each operation, as telling takes as long as dropping.
  */
 bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 reason, __u64 now,
-			  __u32 observe)
+			  enum bbq_fate fate)
 {
 	struct bb_config *cfg;
 	struct bb_session *ses;
@@ -118,8 +165,8 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 r
 	e->session = p->session;
 	e->reason = reason;
 	e->priority = p->priority;
-	e->observe = observe;
-	e->truncated = 0;
+	e->observe = fate == BBQ_OBSERVED;
+	e->truncated = fate == BBQ_TRUNCATED;
 	e->suppressed = in->suppressed;
 	in->suppressed = 0;
 	bpf_ringbuf_submit(e, 0);
@@ -149,7 +196,7 @@ __noinline int bbq_would_drop(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	if (ses)
 		bb_count_would_drop(&ses->counters, reason);
 	bb_count_would_drop(&in->counters, reason);
-	bbq_notice(in, p, reason, now, 1);
+	bbq_notice(in, p, reason, now, BBQ_OBSERVED);
 	return 0;
 }
 
@@ -170,7 +217,7 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 
 	if (!in || !p)
 		return 0;
-	bbq_notice(in, p, reason, now, 0);
+	bbq_notice(in, p, reason, now, BBQ_DROPPED);
 	if (idx == in->alone)
 		bbq_count_in(in, p);
 	rule = p->rule;
@@ -197,12 +244,108 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	skb = bpf_kptr_xchg(&p->skb, 0);
 	if (skb) {
 		if (p->flags & BBQ_F_SOCK)
-			sc = bbq_sock_counters(skb);
+			sc = bbq_sock_counters_of(p, skb);
 		if (sc)
 			bb_count_drop(sc, reason);
 		bpf_kfree_skb(skb);
 	}
+	if (p->flags & BBQ_F_PAIRED)
+		bbq_drop_twin(in, p);
 	bbq_packet_return(in, p, idx);
+	return 0;
+}
+
+/*
+ * Swaps packet idx, which is given up for `reason` and is in no list, for its twin. That goes
+ * where its packet would have, is never stale, and its ADU does not concern it. Returns 0 if it
+ * has no twin.
+ */
+__noinline int bbq_truncate(__u32 inst, __u32 idx, __u32 reason, __u64 now)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_packet *p = bbq_packet_at(idx);
+	struct sk_buff *skb, *twin;
+	struct bbq_queue *q;
+	struct bbq_user *u;
+	__u32 len, less;
+
+	if (!in || !p || !(p->flags & BBQ_F_PAIRED))
+		return 0;
+	q = bbq_queue_at(inst, p->session);
+	u = q ? bbq_user_at(in, inst, q->user) : 0;
+	if (!u)
+		return 0;
+	twin = bpf_kptr_xchg(&p->twin, 0);
+	if (!twin)
+		return 0;
+	in->pairs--;
+	in->work -= BBQ_WORK_SWAP;
+	bbq_notice(in, p, reason, now, BBQ_TRUNCATED);
+	len = twin->len;
+	less = p->pkt_len - len;
+	bbq_held_less(in, q, u, p);
+	p->pkt_len = len;
+	p->len -= less;
+	bbq_held_more(in, q, u, p, p->arrived_ns);
+	in->bytes -= less;
+	in->dropped_bytes += less;
+	skb = bpf_kptr_xchg(&p->skb, twin);
+	if (skb) {
+		p->cookie = p->flags & BBQ_F_SOCK ? bbq_cookie(skb) : 0;
+		bpf_kfree_skb(skb);
+	}
+	p->flags = (p->flags & ~BBQ_F_PAIRED) | BBQ_F_TRUNCATED;
+	p->deadline = 0;
+	p->treatment = BB_TREAT_FORWARD;
+	return 1;
+}
+
+/* Packet idx was swapped for its twin, and waits for its place: its list and key are its ADU's. */
+bb_inline void bbq_await_place(struct bbq_instance *in, struct bbq_packet *p, __u32 idx)
+{
+	struct bbq_packet *last = bbq_packet_at(in->swapped_tail);
+
+	p->next = BBQ_NONE;
+	if (in->swapped && last)
+		last->next = idx;
+	else
+		in->swapped = idx;
+	in->swapped_tail = idx;
+}
+
+/*
+ * Gives packets that were swapped their places again, one at least, and while there is work
+ * left. Apart from bbq_truncate, because of the stack: a dequeue drops deep below.
+ */
+__noinline int bbq_put_back(__u32 inst)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+
+	if (!in)
+		return 0;
+	while (bb_can_loop) {
+		__u32 idx = in->swapped, list, first;
+		struct bbq_packet *p = bbq_packet_at(idx);
+		struct bbq_queue *q;
+		struct bbq_user *u;
+
+		if (!p)
+			break;
+		q = bbq_queue_at(inst, p->session);
+		u = q ? bbq_user_at(in, inst, q->user) : 0;
+		if (!u)
+			break;
+		in->swapped = p->next;
+		in->work -= BBQ_WORK_PUT;
+		if (q->m.turn == BBQ_IDLE)
+			bbq_activate(inst, in, q, p->session, u, q->user);
+		p->lanes = 0;
+		list = p->list;
+		first = bbq_insert(inst, in, q, p, idx, list, list == BBQ_DEPART_LIST ? 0 : p->adu);
+		bbq_walk_grown(q, p, idx, first);
+		if (in->swapped && bbq_spent(in, BBQ_WORK_PUT))
+			break;
+	}
 	return 0;
 }
 
@@ -239,7 +382,7 @@ bb_inline int bbq_dead(__u32 inst, struct bbq_queue *q, struct bbq_packet *p, __
 }
 
 /*
- * Frees packets of doomed ADUs, at least one, and until no more than `left` of the
+ * Frees packets of doomed ADUs, or swaps them for their twins, at least one, and until no more than `left` of the
  * operation's work is left. Returns how many.
  */
 bb_inline int bbq_free_some(__u32 inst, struct bbq_instance *in, __s32 left, __u64 now)
@@ -258,13 +401,20 @@ bb_inline int bbq_free_some(__u32 inst, struct bbq_instance *in, __s32 left, __u
 		if (h) {
 			h->next = p->next;
 			h->reason = reason == BB_DROP_STALE ? BB_DROP_ADU : reason;
+			h->list = p->list;
+			h->key = p->key;
 			in->doomed = chain;
 		} else {
 			in->doomed = p->next;
 		}
-		bbq_free(inst, idx, reason, now);
+		if (p->flags & BBQ_F_PAIRED && reason <= BB_DROP_ADU &&
+		    bbq_truncate(inst, idx, reason, now)) {
+			bbq_await_place(in, p, idx);
+		} else {
+			bbq_free(inst, idx, reason, now);
+			in->work -= BBQ_WORK_FREE;
+		}
 		freed++;
-		in->work -= BBQ_WORK_FREE;
 		if (in->work <= left)
 			break;
 	}

@@ -116,6 +116,11 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 			return idx;
 		}
 		bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
+		/* What is left of it may be first. */
+		if (in->swapped) {
+			in->more = 1;
+			break;
+		}
 	}
 	return BBQ_NONE;
 }
@@ -144,6 +149,11 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 			break;
 		idx = q->head[l];
 		p = bbq_packet_at(idx);
+		while (p && p->flags & BBQ_F_TRUNCATED && in->work > left && bb_can_loop) {
+			in->work -= BBQ_WORK_LOOK;
+			idx = p->next;
+			p = bbq_packet_at(idx);
+		}
 		if (p && bb_stale(now, ses->owd_ns, p->deadline) &&
 		    bbq_may_drop(iface, q, p, rate, now))
 			bbq_drop_adu(inst, idx, BB_DROP_STALE, now);

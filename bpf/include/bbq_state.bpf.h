@@ -38,6 +38,9 @@
 #define BBQ_WORK 3000 /* of a dequeue */
 #define BBQ_WORK_ENQUEUE 2600
 #define BBQ_WORK_FREE 760 /* a packet is freed; four of them took 5,062 instructions */
+#define BBQ_WORK_TWIN 500 /* a twin is freed, beside its packet */
+#define BBQ_WORK_SWAP 760 /* a packet is swapped for its twin ... */
+#define BBQ_WORK_PUT 300 /* ... and put back */
 #define BBQ_WORK_DROP 350 /* an ADU is taken out of its list */
 #define BBQ_WORK_EVICT (BBQ_WORK_DROP + BBQ_WORK_FREE)
 #define BBQ_WORK_ROOM (BBQ_WORK_EVICT + 250) /* of an enqueue, kept for one eviction */
@@ -71,9 +74,11 @@ struct bbq_lane {
 
 struct bbq_packet {
 	struct sk_buff __kptr *skb;
+	struct sk_buff __kptr *twin; /* its headers, with BBQ_F_PAIRED (bbq_twin.bpf.h) */
 	__u64 key; /* place in its list: deadline, arrival for fifo, or its time of departure */
 	__u64 deadline; /* 0 = none */
 	__u64 arrived_ns; /* or since when it may depart */
+	__u64 cookie; /* of its socket, with BBQ_F_TRUNCATED: its headers have none */
 	__u32 next; /* next ADU of the list; the next free one while free */
 	__u32 prev;
 	__u32 chain; /* next packet of the same ADU */
@@ -98,11 +103,13 @@ struct bbq_packet {
 
 #define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
 #define BBQ_F_BEGUN 0x02 /* first packet of an ADU only: others of it were sent before */
+#define BBQ_F_TRUNCATED 0x80 /* only its headers are left, in skb */
 /* The others are the control block's. */
 #define BBQ_F_SOCK BB_CB_SOCK /* counts in bb_sock_stats, too */
 #define BBQ_F_REPAIR BB_CB_REPAIR /* a retransmission */
 #define BBQ_F_TCP BB_CB_TCP /* of a TCP socket of this host */
-#define BBQ_F_CB (BBQ_F_SOCK | BBQ_F_REPAIR | BBQ_F_TCP)
+#define BBQ_F_PAIRED BB_CB_PAIRED /* its headers are here, too */
+#define BBQ_F_CB (BBQ_F_SOCK | BBQ_F_REPAIR | BBQ_F_TCP | BBQ_F_PAIRED)
 
 /* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
 enum bbq_turn {
@@ -267,7 +274,21 @@ struct bbq_instance {
 	__s32 work; /* what is left of BBQ_WORK, or BBQ_WORK_ENQUEUE */
 	__u8 noticed; /* this operation has sent a drop notice */
 	__u8 more; /* something was left undone: come back at once */
+	__u32 parked; /* twins whose packets have not come yet */
+	__u32 pairs; /* packets with twins */
+	__u32 swapped; /* packets that were swapped for their twins and have no place yet, in order ... */
+	__u32 swapped_tail; /* ... and the last of them */
+	__u32 swept; /* where bbq_sweep goes on */
+	__u64 parked_ns; /* when a twin came last */
 	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
+};
+
+/* ---- a twin that waits for its packet ---- */
+struct bbq_parked {
+	struct sk_buff __kptr *skb;
+	__u64 of; /* address of the packet */
+	__u32 pair; /* bb_cb_pair */
+	__u32 pad;
 };
 
 /* ---- timing wheel of throttled sessions ---- */
@@ -281,7 +302,7 @@ struct bbq_wheel {
 	__u32 bucket[BBQ_WHEEL_TICKS];
 };
 
-/* max_entries of these five are set by the agent (bestby_bpf::qdisc_sizes). */
+/* max_entries of these six are set by the agent (bestby_bpf::qdisc_sizes). */
 #define BBQ_MAP(name_, value_)                    \
 	struct {                                  \
 		__uint(type, BPF_MAP_TYPE_ARRAY); \
@@ -295,6 +316,7 @@ BBQ_MAP(bbq_queues, struct bbq_queue);
 BBQ_MAP(bbq_users, struct bbq_user);
 BBQ_MAP(bbq_instances, struct bbq_instance);
 BBQ_MAP(bbq_wheels, struct bbq_wheel);
+BBQ_MAP(bbq_parked, struct bbq_parked);
 
 /* Number of the lowest bit set; x is not 0. De Bruijn, as BPF has no such instruction. */
 static const __u8 bbq_bit[64] = {

@@ -403,7 +403,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 		dropped = 1;
 	}
 	walk->end = now + plan->owd + bbq_until(plan, walk->bytes);
-	if (!q->unplanned || (!dropped && walk->steps >= sure))
+	if (!in->swapped && (!q->unplanned || (!dropped && walk->steps >= sure)))
 		return 0;
 	in->more = 1;
 	return 1;

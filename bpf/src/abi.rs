@@ -40,6 +40,7 @@ pub const BB_MAX_FLOWS: u32 = 32768;
 pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_MAX_TRUST: u32 = 4096;
+pub const BB_MAX_PARKED: u32 = 64;
 pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
 pub const BB_CONFIG_RTP_RULES: u32 = 2;
 pub const BB_RULE_NO_FRAMES: u32 = 1;

@@ -1,6 +1,6 @@
 //! How large the maps of one interface's queue must be, and the queues below mode tc.
 
-use crate::abi::{BB_MAX_SESSIONS, BB_MAX_USERS};
+use crate::abi::{BB_MAX_PARKED, BB_MAX_SESSIONS, BB_MAX_USERS};
 
 /// Entries beyond the packet limit: index 0 ("none"), and the arriving packet
 /// that a full queue weighs against those it holds.
@@ -15,7 +15,7 @@ pub const fn packets_per_instance(limit: u32) -> u32 {
 /// `max_entries` of each map of `qdisc.bpf.c` for a queue of `limit` packets on
 /// each of `instances` transmit queues.
 #[must_use]
-pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 5] {
+pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 6] {
     [
         (
             "bbq_packets",
@@ -26,6 +26,7 @@ pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 5] {
         ("bbq_users", (BB_MAX_USERS + 1).saturating_mul(instances)),
         ("bbq_instances", instances),
         ("bbq_wheels", instances),
+        ("bbq_parked", BB_MAX_PARKED.saturating_mul(instances)),
     ]
 }
 

@@ -74,6 +74,7 @@ pub(crate) fn load(
         &mut open.maps.bbq_users,
         &mut open.maps.bbq_instances,
         &mut open.maps.bbq_wheels,
+        &mut open.maps.bbq_parked,
     ]
     .into_iter()
     .zip(sizes)

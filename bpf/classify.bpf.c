@@ -6,6 +6,7 @@
  *   packet -> flow (bb_parse) -> rule, once per flow (bb_rules)
  *          -> deadline, priority (bb_meta), stream and ADU (bb_stream)
  *          -> session, owd, stale? (bb_share)
+ *          -> where the rule says so, LPD's option (bb_stamp)
  *          -> struct bb_cb in skb->cb[0..4], which the qdisc reads;
  *             in mode tc also the verdict (bb_tc_verdict).
  *
@@ -38,6 +39,7 @@
 #include "bb_rules.bpf.h"
 #include "bb_segment.bpf.h"
 #include "bb_share.bpf.h"
+#include "bb_stamp.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_tc_verdict.bpf.h"
 #include "bb_truncate.bpf.h"
@@ -201,6 +203,7 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	if (meta->priority >= BB_PRIORITIES)
 		meta->priority = BB_PRIORITY_DEFAULT;
+	w->asked = meta->treatment;
 	if (w->packet.key.proto == BB_PROTO_TCP && skb->sk)
 		meta->treatment = BB_TREAT_FORWARD;
 	else if (!meta->treatment ||
@@ -218,7 +221,7 @@ int bb_classify(struct __sk_buff *skb)
 	struct bb_flow *flow = 0;
 	__u32 ifindex = skb->ifindex, zero = 0, slot;
 	__u64 hint;
-	int joined = 0, ethernet;
+	int joined = 0, ethernet, reason = BB_TC_ADMIT;
 
 	hint = *bb_iface_hint(ifindex);
 	if ((__u32)hint != ifindex)
@@ -340,6 +343,7 @@ parsed:
 	if (w->packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w->packet, &w->meta);
 
+	w->deadline = w->meta.deadline;
 	bb_judge(skb, w, flow, iface);
 	w->class_ = w->meta.priority | w->meta.treatment << 4;
 	goto out;
@@ -350,9 +354,14 @@ plain:
 	if (w->packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w->packet, &w->meta);
 out:
+	if (iface->mode == BB_MODE_TC)
+		reason = bb_tc_judge(skb, w, flow, iface);
+	if (w->rule_flags & BB_RULE_STAMP &&
+	    (reason == BB_TC_ADMIT || iface->flags & BB_IFACE_OBSERVE))
+		bb_stamp(skb, w);
 	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)
-		return bb_tc_finish(skb, w, iface, bb_tc_judge(skb, w, flow, iface));
+		return bb_tc_finish(skb, w, iface, reason);
 	if (w->class_ >> 4 == BB_TREAT_TRUNCATE && !(iface->flags & BB_IFACE_OBSERVE))
 		bb_send_twin(skb, w);
 	return TC_ACT_UNSPEC;

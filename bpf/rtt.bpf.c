@@ -21,7 +21,6 @@
 #include "bb_rtt.h"
 #include <bpf/bpf_endian.h>
 
-#define BB_AF_INET 2
 #define BB_AF_INET6 10
 
 /* Set by the agent before load: the cookie of its network namespace. */

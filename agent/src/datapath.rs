@@ -271,11 +271,9 @@ impl Datapath {
         if agent.forwarded_marks {
             kernel.flags |= abi::BB_CONFIG_FORWARDED_MARKS;
         }
-        [
-            kernel.option4,
-            kernel.option6_deadline,
-            kernel.option6_lifetime,
-        ] = agent.ip_option.get();
+        kernel.option4 = agent.ip_option.ipv4;
+        kernel.option6_deadline = agent.ip_option.ipv6_deadline;
+        kernel.option6_lifetime = agent.ip_option.ipv6_lifetime;
         kernel.events_per_s = agent.events_per_s;
         kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
         kernel.prio_table = agent.so_priority.to_bytes();

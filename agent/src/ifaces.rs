@@ -160,7 +160,12 @@ impl Datapath {
 
     /// Attaches an interface again as it was before a change that failed; says in the error how that went.
     fn go_back(&mut self, old: &Attached, failed: Error) -> Error {
-        match self.attach(&old.request, old.from_file) {
+        // What a detach left there is the kernel's, or what our queue had replaced.
+        let request = AttachRequest {
+            replace: true,
+            ..old.request.clone()
+        };
+        match self.attach(&request, old.from_file) {
             Ok(_) => Error {
                 message: format!(
                     "{}; interface {} goes on as it was before, without what was queued",

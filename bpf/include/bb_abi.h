@@ -597,8 +597,9 @@ enum bb_global_counter {
 	BB_G_STAMP_AH = 28, /* IPsec protects the header */
 	BB_G_STAMP_OPTIONS = 29, /* it has others, or there is no room for one more */
 	BB_G_STAMP_CLOCK =
-		30, /* longer than a lifetime can say, while the clock is not synchronised */
+		30, /* longer than a lifetime can say, while the clock is not synchronised, or than 131 s */
 	BB_G_DECREMENTED = 31, /* forwarded with less lifetime, or the deadline */
+	BB_G_STAMP_FAILED = 32, /* without: no memory, or a frame that the kernel cannot open */
 	BB_GLOBALS = 64,
 };
 

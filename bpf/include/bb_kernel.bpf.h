@@ -77,4 +77,38 @@ static __always_inline __u32 bb_socket_uid(struct __sk_buff *skb)
 	return sk ? bb_uid_of(sk) : ~0U;
 }
 
+#define BB_AF_INET 2
+#define BB_DST_METADATA 0x0080
+#define BB_RTAX_MTU 2
+
+/*
+ * The MTU that the kernel knows of the packet's path, learnt from ICMP or said by its
+ * route; 0 = none but the device's. An expired one counts until the kernel forgets it.
+ */
+static __always_inline __u32 bb_path_mtu(struct __sk_buff *skb)
+{
+	unsigned long route = 0, metrics = 0;
+	unsigned short flags = 0, family = 0;
+	struct dst_entry *dst;
+	struct dst_ops *ops = 0;
+	__u32 mtu = 0;
+
+	bpf_core_read(&route, sizeof(route), &((struct sk_buff *)bb_untyped(skb))->_skb_refdst);
+	dst = (void *)(route & ~1UL);
+	if (!dst)
+		return 0;
+	bpf_core_read(&flags, sizeof(flags), &dst->flags);
+	if (flags & BB_DST_METADATA)
+		return 0; /* no route: what a tunnel is told */
+	bpf_core_read(&ops, sizeof(ops), &dst->ops);
+	bpf_core_read(&family, sizeof(family), &ops->family);
+	if (family == BB_AF_INET)
+		mtu = BPF_CORE_READ_BITFIELD_PROBED((struct rtable *)dst, rt_pmtu);
+	if (mtu)
+		return mtu;
+	bpf_core_read(&metrics, sizeof(metrics), &dst->_metrics);
+	bpf_probe_read_kernel(&mtu, sizeof(mtu), (__u32 *)(metrics & ~3UL) + BB_RTAX_MTU - 1);
+	return mtu;
+}
+
 #endif /* BB_KERNEL_BPF_H */

@@ -123,7 +123,7 @@ struct bb_segment_cpu {
 	__u64 away; /* 1: a packet was sent there, and no segment came out yet */
 };
 
-/* skb->cb on the way there and back: this, then ifindex and slot of the interface. */
+/* skb->cb on the way there and back: this, ifindex and slot of the interface, the path's MTU. */
 #define BB_SEGMENT_MAGIC 0x5E6BB5E6
 
 BB_MAP(bb_segment_cpus, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct bb_segment_cpu, BB_MAX_IFACES);

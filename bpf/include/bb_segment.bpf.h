@@ -35,6 +35,7 @@
 #include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
 #include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
 
 #define BB_SEGMENT_RETRY_NS 1000000000ULL
 /* A packet stays whole if it holds the link for less than this part of a second. */
@@ -80,6 +81,7 @@ __noinline int bb_segment(struct __sk_buff *skb, const struct bb_iface *iface, _
 	skb->cb[0] = BB_SEGMENT_MAGIC;
 	skb->cb[1] = skb->ifindex;
 	skb->cb[2] = slot;
+	skb->cb[3] = bb_path_mtu(skb);
 	cpu->away = 1;
 	return bpf_redirect(device, 0);
 }

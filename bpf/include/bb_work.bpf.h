@@ -39,6 +39,7 @@ struct bb_work {
 	/* From here on 0 where nothing was found. */
 	struct bb_meta meta;
 	__u64 owd_ns; /* of the destination, where its session has many; else of the session */
+	__u64 deadline; /* at the receiver: what the next hop is told */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;
@@ -50,6 +51,7 @@ struct bb_work {
 	__u8 rtx_n; /* of the rule */
 	__u8 no_stream; /* none was found: it is counted */
 	__u8 kept; /* the flow's session is still its own */
+	__u8 asked; /* treatment before this host makes something of it: what the next hop is told */
 };
 
 /* What a CPU keeps between packets. */

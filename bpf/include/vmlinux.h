@@ -64,13 +64,45 @@ struct tcp_rack {
 	__u32 rtt_us; /* of the segment sent last of those that are acknowledged */
 };
 
+struct inet_connection_sock {
+	__u8 icsk_backoff; /* how often the RTO was doubled */
+};
+
 struct tcp_sock {
+	__u32 srtt_us; /* times 8 */
 	__u32 rttvar_us;
 	struct tcp_rack rack;
 };
 
+struct dst_ops {
+	unsigned short family;
+};
+
+struct dst_entry {
+	struct dst_ops *ops;
+	unsigned long _metrics; /* address of the route's, and two flags */
+	unsigned short flags; /* DST_* */
+};
+
+struct rtable {
+	__u32 rt_pmtu : 31; /* 0 = none was learnt */
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct {
+	atomic_t refs;
+} refcount_t;
+
 struct sk_buff {
 	struct net_device *dev;
+	unsigned long _skb_refdst; /* address of the dst_entry, and a flag */
+	__u8 ip_summed : 2; /* CHECKSUM_* */
+	__u16 network_header; /* from head */
+	refcount_t users;
+	unsigned char *data;
 	char cb[48];
 	struct sock *sk;
 	unsigned int len;
@@ -84,6 +116,7 @@ struct sk_buff {
 
 struct skb_shared_info {
 	unsigned short gso_segs;
+	unsigned int gso_type; /* SKB_GSO_* */
 };
 
 /* net/sch_generic.h: lies in sk_buff.cb while a packet is in a qdisc. */

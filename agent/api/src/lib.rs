@@ -32,7 +32,7 @@ mod words;
 
 pub use config::{
     AgentConfig, Config, ConfigError, Document, DscpTable, MAX_COMBINATIONS, MAX_KEYS, MarkMagic,
-    OptionTypes, PeerConfig, SoPriorityTable,
+    PeerConfig, SoPriorityTable,
 };
 pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version};
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};

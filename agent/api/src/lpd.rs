@@ -8,7 +8,12 @@
 //! since midnight UTC plus 65535. The paper leaves open what 65535 itself is. The classifier reads a lifetime
 //! (`bpf/include/bb_core.h`), so a deadline at midnight is written as 1 ms later.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
+
+use crate::net::parse_u32;
+use crate::value::ValueError;
 
 /// What midnight would be in the packet.
 const MIDNIGHT: u32 = u16::MAX as u32;
@@ -54,6 +59,51 @@ impl LpdTypes {
         ipv6_lifetime: 0x3e,
     };
 }
+
+impl FromStr for LpdTypes {
+    type Err = ValueError;
+
+    fn from_str(s: &str) -> Result<Self, ValueError> {
+        const ALLOWED: &str = "three types: IPv4's, IPv6's with a deadline (0x02 to 0x1f), IPv6's with a lifetime \
+             (0x20 to 0x3f), for example 0x9e,0x1e,0x3e";
+        let refuse = |problem: &str| ValueError::new("ip_option", s, problem, ALLOWED);
+        let types: Option<Vec<u8>> = s
+            .split(',')
+            .map(|t| parse_u32(t.trim()).and_then(|t| u8::try_from(t).ok()))
+            .collect();
+        let Some([ipv4, deadline, lifetime]) = types.as_deref().and_then(|t| t.as_array()).copied()
+        else {
+            return Err(refuse("are not three numbers up to 255"));
+        };
+        // End of list and no operation; Pad1 and PadN.
+        if ipv4 & IPV4_NUMBER < 2 || deadline < 2 {
+            return Err(refuse("has a type that is padding"));
+        }
+        // The topmost bits say that who does not know it skips it; the third that it may change on the way.
+        if deadline > 0x1f || !(0x20..=0x3f).contains(&lifetime) {
+            return Err(refuse(
+                "has a type of IPv6 that others would not skip, or not let change",
+            ));
+        }
+        Ok(Self {
+            ipv4,
+            ipv6_deadline: deadline,
+            ipv6_lifetime: lifetime,
+        })
+    }
+}
+
+impl fmt::Display for LpdTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:#04x},{:#04x},{:#04x}",
+            self.ipv4, self.ipv6_deadline, self.ipv6_lifetime
+        )
+    }
+}
+
+string_value!(LpdTypes, "three types such as 0x9e,0x1e,0x3e");
 
 /// What the sender wants done with the packet once it is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

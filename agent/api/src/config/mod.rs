@@ -42,10 +42,9 @@ use serde::{Deserialize, Serialize};
 pub use budget::{MAX_COMBINATIONS, MAX_KEYS};
 pub use edit::Document;
 
-use crate::net::parse_u32;
 use crate::value::ValueError;
 use crate::{
-    AttachRequest, Dscp, FlowRule, MarkMask, Owd, PlainShare, Priority, Rate, RtpProfile, Span,
+    AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, Owd, PlainShare, Priority, Rate, RtpProfile, Span,
 };
 
 /// Most flow rules (the kernel side numbers them from 1 to 16383).
@@ -104,7 +103,7 @@ pub struct AgentConfig {
     /// Whether marks count on forwarded packets, too: whoever sends through this host can then set them.
     pub forwarded_marks: bool,
     /// Types of LPD's option.
-    pub ip_option: OptionTypes,
+    pub ip_option: LpdTypes,
     /// Per cent of each link that traffic that is not media has at least.
     pub plain_share: PlainShare,
     /// An RTT measured longer ago is not used.
@@ -125,7 +124,7 @@ impl Default for AgentConfig {
             metrics: None,
             mark_magic: MarkMagic::default(),
             forwarded_marks: false,
-            ip_option: OptionTypes::default(),
+            ip_option: LpdTypes::EXPERIMENTAL,
             plain_share: PlainShare::default(),
             rtt_max_age: Span::from_ns(30_000_000_000).unwrap_or(Span::MIN),
             events_per_s: 1000,
@@ -192,74 +191,6 @@ impl fmt::Display for MarkMagic {
 }
 
 string_value!(MarkMagic, "none or VALUE/MASK");
-
-/// Types of LPD's option: of IPv4, and of IPv6's hop-by-hop header with a deadline and with a lifetime.
-/// The default are RFC 4727's for experiments, that of IPv4 with the bit which has it copied into fragments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OptionTypes {
-    ipv4: u8,
-    deadline: u8,
-    lifetime: u8,
-}
-
-impl OptionTypes {
-    /// IPv4's, IPv6's with a deadline, IPv6's with a lifetime.
-    pub const fn get(self) -> [u8; 3] {
-        [self.ipv4, self.deadline, self.lifetime]
-    }
-}
-
-impl Default for OptionTypes {
-    fn default() -> Self {
-        Self {
-            ipv4: 0x9e,
-            deadline: 0x1e,
-            lifetime: 0x3e,
-        }
-    }
-}
-
-impl FromStr for OptionTypes {
-    type Err = ValueError;
-
-    fn from_str(s: &str) -> Result<Self, ValueError> {
-        const ALLOWED: &str = "three types: IPv4's, IPv6's with a deadline (0x02 to 0x1f), IPv6's with a lifetime \
-             (0x20 to 0x3f), for example 0x9e,0x1e,0x3e";
-        let refuse = |problem: &str| ValueError::new("ip_option", s, problem, ALLOWED);
-        let types: Option<Vec<u8>> = s
-            .split(',')
-            .map(|t| parse_u32(t.trim()).and_then(|t| u8::try_from(t).ok()))
-            .collect();
-        let Some([ipv4, deadline, lifetime]) = types.as_deref().and_then(|t| t.as_array()).copied()
-        else {
-            return Err(refuse("are not three numbers up to 255"));
-        };
-        // End of list and no operation; Pad1 and PadN.
-        if ipv4 & 0x1f < 2 || deadline < 2 {
-            return Err(refuse("has a type that is padding"));
-        }
-        // The topmost bits say that who does not know it skips it; the third that it may change on the way.
-        if deadline > 0x1f || !(0x20..=0x3f).contains(&lifetime) {
-            return Err(refuse(
-                "has a type of IPv6 that others would not skip, or not let change",
-            ));
-        }
-        Ok(Self {
-            ipv4,
-            deadline,
-            lifetime,
-        })
-    }
-}
-
-impl fmt::Display for OptionTypes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [ipv4, deadline, lifetime] = self.get();
-        write!(f, "{ipv4:#04x},{deadline:#04x},{lifetime:#04x}")
-    }
-}
-
-string_value!(OptionTypes, "three types such as 0x9e,0x1e,0x3e");
 
 /// Priorities by a small number; a number without an entry says nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -458,7 +458,7 @@ fn first_rule_beyond_the_combinations_is_refused() {
 #[test]
 fn option_types_and_trusted_prefixes_are_read_and_wrong_ones_refused() {
     let config = Config::parse(GOOD, "bestby.toml").unwrap();
-    assert_eq!(config.agent.ip_option.get(), [0x88, 0x10, 0x30]);
+    assert_eq!(config.agent.ip_option.to_string(), "0x88,0x10,0x30");
     let iface = &config.interfaces[0];
     // One prefix lies in another.
     assert_eq!(iface.trust.to_string(), "10.1.0.0/16,2001:db8::/32");

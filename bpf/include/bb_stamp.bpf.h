@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The stamp: LPD's option in what leaves, so that the last hop knows the deadline, too.
+ *
+ * An application knows until when its data are of use, and the router in front of the
+ * slow link drops what is too late. Between them lies a network that may lose packets
+ * for a header it does not expect, and a kernel that has cut and checked the packet
+ * already. So:
+ *
+ * 1. The packet must grow behind its fixed IP header and nowhere else. bpf_skb_adjust_room
+ *    does that: the bytes in front move, the transport header and all that the checksum
+ *    offload knows of it stay. Neither TCP's nor UDP's checksum covers the option.
+ * 2. A packet that would not fit any more goes as it is, and so does each that could be
+ *    harmed: every reason has its counter (BB_G_STAMP_*). No packet is lost.
+ * 3. TCP super-packets get smaller segments. Those of UDP keep their size, which is the
+ *    application's.
+ * 4. The helper knows no VLAN tag within the frame. The outermost is taken off, which
+ *    takes the next one out of band, and put back.
+ * 5. Acknowledgements without data are never of no use.
+ *
+ * IPv4: 8 bytes. IPv6: a hop-by-hop header of 16 bytes, because the option's lifetime
+ * is aligned to 4.
+ */
+#ifndef BB_STAMP_BPF_H
+#define BB_STAMP_BPF_H
+
+#include <linux/if_ether.h>
+#include "bb_count.bpf.h"
+#include "bb_kernel.bpf.h"
+#include "bb_work.bpf.h"
+
+#define BB_IPV4_BYTES 20
+#define BB_IPV6_BYTES 40
+#define BB_STAMP_BYTES4 BB_OPTION_LENGTH
+#define BB_STAMP_BYTES6 16
+#define BB_VLAN_BYTES 4
+#define BB_OPTION6_PADN 1
+
+/* How deep a reordering TCP bears: three duplicate acknowledgements are a loss to it. */
+#define BB_TCP_REORDER 3
+
+/* A segment of TCP must keep some payload: the helper would subtract down to 0. */
+#define BB_STAMP_LEAST_SEGMENT 64
+
+/* The kernel's, of which there is no type to take them from. */
+#define BB_CHECKSUM_PARTIAL 3
+#define BB_SKB_GSO_DODGY (1 << 1)
+#define BB_SKB_GSO_TCP (1 << 0 | 1 << 4) /* over IPv4, over IPv6 */
+#define BB_SKB_GSO_TCP_HOW (1 << 2 | 1 << 3 | 1 << 19) /* ECN, FIXEDID, ACCECN */
+#define BB_SKB_GSO_UDP_L4 (1 << 17)
+
+/* TCP's before it has measured anything, and at most (RFC 6298). */
+#define BB_TCP_FIRST_RTO_NS BB_NSEC_PER_SEC
+#define BB_TCP_MAX_RTO_NS (120 * BB_NSEC_PER_SEC)
+
+/* What is stamped counts as BB_G_STAMPED; this does not count. */
+#define BB_STAMP_NOTHING (-1)
+
+/* ---- what it says ---- */
+
+/*
+ * The retransmission timeout of the packet's TCP socket; 0 = it has none. As
+ * tcp_set_rto() reckons it, without the rounding to ticks: srtt + rttvar, where rttvar_us
+ * is four times the mean deviation and at least tcp_rto_min, doubled with each timeout.
+ */
+static __always_inline __u64 bb_socket_rto(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	__u32 srtt_us = 0, rttvar_us = 0;
+	struct tcp_sock *tcp;
+	__u8 backoff = 0;
+	__u64 rto;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 0;
+	tcp = bb_untyped(sk);
+	bpf_core_read(&srtt_us, sizeof(srtt_us), &tcp->srtt_us);
+	bpf_core_read(&rttvar_us, sizeof(rttvar_us), &tcp->rttvar_us);
+	bpf_core_read(&backoff, sizeof(backoff),
+		      &((struct inet_connection_sock *)tcp)->icsk_backoff);
+	rto = srtt_us ? ((__u64)(srtt_us >> 3) + rttvar_us) * 1000 : BB_TCP_FIRST_RTO_NS;
+	rto <<= backoff & 15;
+	return rto < BB_TCP_MAX_RTO_NS ? rto : BB_TCP_MAX_RTO_NS;
+}
+
+/*
+ * When the packet is of no use any more; 0 = always of use. The last hop drops what its
+ * sender has given up on and sends again.
+ */
+static __always_inline __u64 bb_stamp_deadline(struct __sk_buff *skb, const struct bb_work *w)
+{
+	__u64 deadline = w->deadline, rto;
+
+	if (!(w->rule_flags & BB_RULE_RTO) || w->packet.key.proto != BB_PROTO_TCP)
+		return deadline;
+	rto = bb_socket_rto(skb);
+	if (rto && (!deadline || w->now + rto < deadline))
+		deadline = w->now + rto;
+	return deadline;
+}
+
+/* BB_G_STAMPED, or why the option cannot say it. */
+static __always_inline int bb_write_option(__u8 *option, const struct bb_work *w, __u64 deadline,
+					   const struct bb_config *config, int six)
+{
+	__u64 left = deadline > w->now ? deadline - w->now : 0;
+	__u32 lifetime = left / BB_NSEC_PER_MSEC;
+	__u8 type = six ? config->option6_lifetime : config->option4;
+
+	if (left >= BB_OPTION_RELATIVE_MS * BB_NSEC_PER_MSEC) {
+		/* Nobody believes more than that of a time that comes again every day. */
+		if (w->now >= config->clock_until_ns || left > BB_LIFETIME_MAX_NS)
+			return BB_G_STAMP_CLOCK;
+		lifetime = bb_option_time(bpf_ktime_get_tai_ns() - config->tai_s * BB_NSEC_PER_SEC +
+					  left);
+		if (six)
+			type = config->option6_deadline;
+	}
+	option[0] = type;
+	/* Two bytes of IPv6's do not count themselves. */
+	option[1] = six ? BB_OPTION_LENGTH - 2 : BB_OPTION_LENGTH;
+	option[2] = w->packet.key.proto == BB_PROTO_TCP ? BB_TCP_REORDER : 0;
+	option[3] = bb_option_bits(w->asked);
+	*(__be32 *)(option + 4) = bpf_htonl(lifetime ?: 1);
+	return BB_G_STAMPED;
+}
+
+/* ---- where there is room ---- */
+
+static __always_inline __u32 bb_headroom(struct sk_buff *kernel)
+{
+	unsigned char *head = 0, *data = 0;
+
+	bpf_core_read(&head, sizeof(head), &kernel->head);
+	bpf_core_read(&data, sizeof(data), &kernel->data);
+	return data - head;
+}
+
+/* Where the kernel thinks that the IP header is: the helper opens what lies behind it. */
+static __always_inline __u32 bb_network_at(struct sk_buff *kernel)
+{
+	__u16 network = 0;
+
+	bpf_core_read(&network, sizeof(network), &kernel->network_header);
+	return network - bb_headroom(kernel);
+}
+
+/* What segmentation will make of a super-packet (SKB_GSO_*). */
+static __always_inline __u32 bb_gso_type(struct sk_buff *kernel)
+{
+	unsigned char *head = 0;
+	struct skb_shared_info *info;
+	__u32 end = 0, type = 0;
+
+	bpf_core_read(&head, sizeof(head), &kernel->head);
+	bpf_core_read(&end, sizeof(end), &kernel->end);
+	info = (void *)(head + end);
+	bpf_core_read(&type, sizeof(type), &info->gso_type);
+	return type & ~BB_SKB_GSO_DODGY;
+}
+
+/*
+ * May a packet of `total` bytes grow by `need`? BB_G_STAMPED, or why not. `headers`: those
+ * of a datagram. `*how`: the helper's flags.
+ */
+static __always_inline int bb_has_room(struct __sk_buff *skb, struct sk_buff *kernel, __u8 proto,
+				       __u32 headers, __u32 total, __u32 need, __u64 *how)
+{
+	__u32 gso_size = skb->gso_size, largest = total + need, mtu = 0, path, type;
+	int too_large = gso_size ? BB_G_STAMP_GSO : BB_G_STAMP_MTU;
+
+	/* A length of 0 is one beyond 64 KiB. */
+	if (!total || total + need > 0xFFFF)
+		return too_large;
+	if (gso_size) {
+		/* Only then does csum_start, by which it is cut, follow what moves. */
+		if (BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) != BB_CHECKSUM_PARTIAL)
+			return BB_G_STAMP_CHECKSUM;
+		type = bb_gso_type(kernel);
+		if (proto == BB_PROTO_TCP && type & BB_SKB_GSO_TCP &&
+		    !(type & ~(BB_SKB_GSO_TCP | BB_SKB_GSO_TCP_HOW)) &&
+		    gso_size >= need + BB_STAMP_LEAST_SEGMENT)
+			return BB_G_STAMPED;
+		if (proto != BB_PROTO_UDP || type != BB_SKB_GSO_UDP_L4)
+			return BB_G_STAMP_GSO;
+		*how = BPF_F_ADJ_ROOM_FIXED_GSO;
+		largest = headers + gso_size + need;
+	}
+	bpf_check_mtu(skb, 0, &mtu, 0, 0);
+	if (largest > mtu)
+		return too_large;
+	/* The device that cuts super-packets takes the route off their segments. */
+	path = skb->cb[0] == BB_SEGMENT_MAGIC && skb->cb[1] == skb->ifindex ? skb->cb[3] :
+									      bb_path_mtu(skb);
+	return path && largest > path ? BB_G_STAMP_PATH_MTU : BB_G_STAMPED;
+}
+
+/* ---- growing ---- */
+
+/*
+ * Puts the first `size` bytes of `ip` in place of the header at `at`, which has `need` bytes
+ * less. BB_G_STAMPED, or BB_G_STAMP_FAILED: then the packet is as it was. Only what is
+ * done first may want memory.
+ */
+static __always_inline int bb_grow(struct __sk_buff *skb, struct sk_buff *kernel, __u32 at,
+				   const __u8 *ip, __u32 size, __u32 need, __u64 how)
+{
+	__u32 protocol = skb->protocol, tag_proto = 0, tag_tci = 0, tags = 0;
+	int result = BB_G_STAMP_FAILED;
+
+	if (bpf_skb_pull_data(skb, at + size - need))
+		return result;
+	if (protocol == bpf_htons(BB_ETH_P_8021Q) || protocol == bpf_htons(BB_ETH_P_8021AD)) {
+		__be16 tag[2];
+
+		tags = (at - ETH_HLEN) / BB_VLAN_BYTES + !!skb->vlan_present;
+		if (tags > BB_MAX_VLAN_TAGS || bpf_skb_load_bytes(skb, 2 * ETH_ALEN, tag, 4))
+			return result;
+		tag_proto = skb->vlan_present ? skb->vlan_proto : tag[0];
+		tag_tci = skb->vlan_present ? skb->vlan_tci : bpf_ntohs(tag[1]);
+		if (bpf_skb_vlan_pop(skb))
+			return result;
+		at = ETH_HLEN;
+	}
+	/*
+	 * The inner tag will go back in front. The helper keeps room for it where it makes any;
+	 * else there must be as much beforehand.
+	 */
+	if (tags < 2 || bb_headroom(kernel) - need >= BB_VLAN_BYTES) {
+		if (!bpf_skb_adjust_room(skb, need, BPF_ADJ_ROOM_NET, how)) {
+			bpf_skb_store_bytes(skb, at, ip, size, 0);
+			result = BB_G_STAMPED;
+		}
+	}
+	if (tags)
+		bpf_skb_vlan_push(skb, tag_proto, tag_tci);
+	return result;
+}
+
+static __always_inline __u16 bb_ip_checksum(__u8 *ip, __u32 bytes)
+{
+	__u32 sum = bpf_csum_diff(0, 0, (__be32 *)ip, bytes, 0);
+
+	sum = (sum & 0xFFFF) + (sum >> 16);
+	sum = (sum & 0xFFFF) + (sum >> 16);
+	return ~sum;
+}
+
+/* Is it a TCP segment without data? */
+static __always_inline int bb_only_acknowledges(struct __sk_buff *skb, const struct bb_work *w,
+						__u32 tcp_at, __u32 bytes)
+{
+	__u8 words = 0;
+
+	if (w->packet.key.proto != BB_PROTO_TCP || skb->gso_size)
+		return 0;
+	return bpf_skb_load_bytes(skb, tcp_at + 12, &words, 1) || bytes <= (words >> 4) * 4U;
+}
+
+static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_work *w)
+{
+	__u8 ip[BB_IPV6_BYTES + BB_STAMP_BYTES6] __attribute__((aligned(8))) = {};
+	__u32 at, base, need, total, zero = 0;
+	__u8 proto = w->packet.key.proto;
+	struct sk_buff *kernel = bb_untyped(skb);
+	int six = w->packet.key.family == 6, users = 0, result;
+	__u64 deadline = bb_stamp_deadline(skb, w), how = 0;
+	struct bb_config *config = bpf_map_lookup_elem(&bb_config, &zero);
+
+	if (!deadline || !config)
+		return BB_STAMP_NOTHING;
+	if (w->packet.flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER))
+		return BB_G_STAMP_FRAGMENT;
+	base = six ? BB_IPV6_BYTES : BB_IPV4_BYTES;
+	need = six ? BB_STAMP_BYTES6 : BB_STAMP_BYTES4;
+	at = bb_network_at(kernel);
+	if (at > BB_MAX_HEADER_OFFSET || bpf_skb_load_bytes(skb, at, ip, base))
+		return BB_G_STAMP_FAILED;
+	/* Whose header was that? The kernel may not know of a tag within the frame. */
+	if (six ? !bb_same_words(ip + 8, w->packet.key.src, 4) :
+		  ((__u32 *)ip)[3] != ((__u32 *)w->packet.key.src)[3] ||
+			    ((__u32 *)ip)[4] != ((__u32 *)w->packet.key.dst)[3])
+		return BB_G_STAMP_FAILED;
+	total = six ? bb_be16(ip + 4) : bb_be16(ip + 2);
+	if (bb_only_acknowledges(skb, w, at + base, six ? total : total - base))
+		return BB_STAMP_NOTHING;
+	if (ip[six ? 6 : 9] == BB_PROTO_AH)
+		return BB_G_STAMP_AH;
+	if (six ? ip[6] != proto : ip[0] != 0x45)
+		return BB_G_STAMP_OPTIONS;
+	/* The kernel dies if a packet is moved that somebody else holds (pktgen). */
+	bpf_core_read(&users, sizeof(users), &kernel->users.refs.counter);
+	if (users != 1)
+		return BB_G_STAMP_SHARED;
+	result = bb_has_room(skb, kernel, proto, base + 8, six && total ? total + base : total,
+			     need, &how);
+	if (result != BB_G_STAMPED)
+		return result;
+	result = bb_write_option(ip + (six ? 44 : 20), w, deadline, config, six);
+	if (result != BB_G_STAMPED)
+		return result;
+	if (six) {
+		*(__be16 *)(ip + 4) = bpf_htons(total + need);
+		ip[6] = BB_PROTO_HOPOPTS;
+		ip[40] = proto;
+		ip[41] = BB_STAMP_BYTES6 / 8 - 1;
+		ip[42] = BB_OPTION6_PADN; /* and no byte */
+		ip[52] = BB_OPTION6_PADN;
+		ip[53] = 2; /* and two bytes */
+	} else {
+		ip[0] += need / 4;
+		*(__be16 *)(ip + 2) = bpf_htons(total + need);
+		*(__u16 *)(ip + 10) = 0;
+		*(__u16 *)(ip + 10) = bb_ip_checksum(ip, BB_IPV4_BYTES + BB_STAMP_BYTES4);
+	}
+	return bb_grow(skb, kernel, at, ip, base + need, need, how);
+}
+
+/*
+ * Stamps a packet of a rule with BB_RULE_STAMP, or counts why not. Call it last: skb->data
+ * moves. A global function, called from the program itself, because of the stack.
+ */
+__noinline int bb_stamp(struct __sk_buff *skb, const struct bb_work *w)
+{
+	int result;
+
+	if (!w)
+		return 0;
+	result = bb_try_stamp(skb, w);
+	if (result != BB_STAMP_NOTHING)
+		bb_global_inc(result);
+	return 0;
+}
+
+#endif /* BB_STAMP_BPF_H */

@@ -107,6 +107,9 @@ bb_inline __u32 bbq_segments(struct sk_buff *skb)
 {
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 
+	/* The stamp leaves the count to whoever cuts it. */
+	if (!BPF_CORE_READ(info, gso_segs) && BPF_CORE_READ(info, gso_size))
+		return skb->len / BPF_CORE_READ(info, gso_size) + 1;
 	return BPF_CORE_READ(info, gso_segs);
 }
 
@@ -353,9 +356,10 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	in->bytes += len;
 
 	departs = bbq_departs(skb, now);
-	p->len = len;
+	/* The stamp comes after the kernel reckons pkt_len. */
+	p->len = skb->len > len ? skb->len : len;
 	if (iface->overhead)
-		p->len = bb_wire_bytes(len, bbq_segments(skb), iface->overhead);
+		p->len = bb_wire_bytes(p->len, bbq_segments(skb), iface->overhead);
 	skb = bpf_kptr_xchg(&p->skb, skb);
 	if (skb) /* cannot be: an unused entry holds none */
 		bpf_qdisc_skb_drop(skb, to_free);

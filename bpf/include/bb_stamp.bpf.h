@@ -16,7 +16,7 @@
  *    application's.
  * 4. The helper knows no VLAN tag within the frame. The outermost is taken off, which
  *    takes the next one out of band, and put back.
- * 5. Acknowledgements without data are never of no use.
+ * 5. A TCP segment without data has no deadline: an acknowledgement is always of use.
  *
  * IPv4: 8 bytes. IPv6: a hop-by-hop header of 16 bytes, because the option's lifetime
  * is aligned to 4.
@@ -27,6 +27,7 @@
 #include <linux/if_ether.h>
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
+#include "bb_meta.bpf.h"
 #include "bb_work.bpf.h"
 
 #define BB_IPV4_BYTES 20
@@ -101,29 +102,105 @@ static __always_inline __u64 bb_stamp_deadline(struct __sk_buff *skb, const stru
 	return deadline;
 }
 
-/* BB_G_STAMPED, or why the option cannot say it. */
-static __always_inline int bb_write_option(__u8 *option, const struct bb_work *w, __u64 deadline,
-					   const struct bb_config *config, int six)
+/* The option's lifetime: BB_G_STAMPED, or why it cannot be said. */
+static __always_inline int bb_option_lifetime(const struct bb_config *config,
+					      const struct bb_work *w, __u64 deadline,
+					      __u32 *lifetime)
 {
-	__u64 left = deadline > w->now ? deadline - w->now : 0;
-	__u32 lifetime = left / BB_NSEC_PER_MSEC;
-	__u8 type = six ? config->option6_lifetime : config->option4;
+	__u64 left = deadline > w->now ? deadline - w->now : 0, utc;
 
-	if (left >= BB_OPTION_RELATIVE_MS * BB_NSEC_PER_MSEC) {
-		/* Nobody believes more than that of a time that comes again every day. */
-		if (w->now >= config->clock_until_ns || left > BB_LIFETIME_MAX_NS)
-			return BB_G_STAMP_CLOCK;
-		lifetime = bb_option_time(bpf_ktime_get_tai_ns() - config->tai_s * BB_NSEC_PER_SEC +
-					  left);
-		if (six)
-			type = config->option6_deadline;
+	if (left < BB_OPTION_RELATIVE_MS * BB_NSEC_PER_MSEC) {
+		*lifetime = (__u32)(left / BB_NSEC_PER_MSEC) ?: 1;
+		return BB_G_STAMPED;
 	}
-	option[0] = type;
-	/* Two bytes of IPv6's do not count themselves. */
-	option[1] = six ? BB_OPTION_LENGTH - 2 : BB_OPTION_LENGTH;
-	option[2] = w->packet.key.proto == BB_PROTO_TCP ? BB_TCP_REORDER : 0;
-	option[3] = bb_option_bits(w->asked);
-	*(__be32 *)(option + 4) = bpf_htonl(lifetime ?: 1);
+	utc = bb_utc(config, w->now);
+	/* Nobody believes more than that of a time that comes round every day. */
+	if (!utc || left > BB_LIFETIME_MAX_NS)
+		return BB_G_STAMP_CLOCK;
+	*lifetime = bb_option_time(utc + left);
+	return BB_G_STAMPED;
+}
+
+/* IPv6 has a type for either form. */
+static __always_inline __u8 bb_option6_type(const struct bb_config *config, __u32 lifetime)
+{
+	return lifetime > BB_OPTION_RELATIVE_MS ? config->option6_deadline :
+						  config->option6_lifetime;
+}
+
+/* Is it a TCP segment without data? */
+static __always_inline int bb_only_acknowledges(struct __sk_buff *skb, const struct bb_work *w,
+						__u32 tcp_at, __u32 bytes)
+{
+	__u8 words = 0;
+
+	if (w->packet.key.proto != BB_PROTO_TCP || skb->gso_size)
+		return 0;
+	return bpf_skb_load_bytes(skb, tcp_at + 12, &words, 1) || bytes <= (words >> 4) * 4U;
+}
+
+static __always_inline __u16 bb_fold(__u32 sum)
+{
+	sum = (sum & 0xFFFF) + (sum >> 16);
+	return (sum & 0xFFFF) + (sum >> 16);
+}
+
+/* ---- a place that the application left ---- */
+
+/*
+ * Fills the option that a socket of this host has put into the packet, with a lifetime of
+ * 0: nothing grows, so it is the way for full packets, fragments and super-packets.
+ * Reorder depth and the other flags are the application's.
+ */
+static __always_inline int bb_fill(struct __sk_buff *skb, const struct bb_config *config,
+				   const struct bb_work *w, __u64 deadline)
+{
+	__u8 ip[BB_IPV4_BYTES] __attribute__((aligned(8))), next[2];
+	__u32 at = w->packet.ip_at, option_at = w->packet.option_at, lifetime, sum, words;
+	__u8 was[BB_OPTION_LENGTH] __attribute__((aligned(8)));
+	__u8 is[BB_OPTION_LENGTH] __attribute__((aligned(8)));
+	int six = w->packet.key.family == 6, result;
+
+	if (bpf_skb_load_bytes(skb, at, ip, sizeof(ip)) ||
+	    bpf_skb_load_bytes(skb, option_at, was, sizeof(was)))
+		return BB_G_STAMP_FAILED;
+	if (six) {
+		if (bpf_skb_load_bytes(skb, at + BB_IPV6_BYTES, next, sizeof(next)))
+			return BB_G_STAMP_FAILED;
+		/* What lies behind may be protected with the header. */
+		if (next[0] != w->packet.key.proto && next[0] != BB_PROTO_FRAGMENT)
+			return next[0] == BB_PROTO_AH ? BB_G_STAMP_AH : BB_G_STAMP_OPTIONS;
+		words = (next[1] + 1) * 2;
+		if (bb_only_acknowledges(skb, w, at + BB_IPV6_BYTES + words * 4,
+					 bb_be16(ip + 4) - words * 4))
+			return BB_STAMP_NOTHING;
+	} else {
+		if (ip[9] == BB_PROTO_AH)
+			return BB_G_STAMP_AH;
+		words = ip[0] & 15;
+		if (bb_only_acknowledges(skb, w, at + words * 4, bb_be16(ip + 2) - words * 4))
+			return BB_STAMP_NOTHING;
+	}
+	result = bb_option_lifetime(config, w, deadline, &lifetime);
+	if (result != BB_G_STAMPED)
+		return result;
+	__builtin_memcpy(is, was, sizeof(is));
+	if (six)
+		is[0] = bb_option6_type(config, lifetime);
+	is[3] &= ~bb_option_bits(BB_TREAT_TRUNCATE) & ~bb_option_bits(BB_TREAT_DISCARD);
+	is[3] |= bb_option_bits(w->asked);
+	*(__be32 *)(is + 4) = bpf_htonl(lifetime);
+	/* Writable first: what follows cannot fail half way. */
+	if (bpf_skb_pull_data(skb, option_at + BB_OPTION_LENGTH))
+		return BB_G_STAMP_FAILED;
+	bpf_skb_store_bytes(skb, option_at, is, sizeof(is), 0);
+	if (!six) {
+		sum = bb_fold(
+			bpf_csum_diff((__be32 *)was, sizeof(was), (__be32 *)is, sizeof(is), 0));
+		if ((option_at - at) & 1) /* its bytes are the other halves of the words */
+			sum = (sum >> 8 | sum << 8) & 0xFFFF;
+		bpf_l3_csum_replace(skb, at + 10, 0, sum, 0);
+	}
 	return BB_G_STAMPED;
 }
 
@@ -239,38 +316,25 @@ static __always_inline int bb_grow(struct __sk_buff *skb, struct sk_buff *kernel
 	return result;
 }
 
-static __always_inline __u16 bb_ip_checksum(__u8 *ip, __u32 bytes)
-{
-	__u32 sum = bpf_csum_diff(0, 0, (__be32 *)ip, bytes, 0);
-
-	sum = (sum & 0xFFFF) + (sum >> 16);
-	sum = (sum & 0xFFFF) + (sum >> 16);
-	return ~sum;
-}
-
-/* Is it a TCP segment without data? */
-static __always_inline int bb_only_acknowledges(struct __sk_buff *skb, const struct bb_work *w,
-						__u32 tcp_at, __u32 bytes)
-{
-	__u8 words = 0;
-
-	if (w->packet.key.proto != BB_PROTO_TCP || skb->gso_size)
-		return 0;
-	return bpf_skb_load_bytes(skb, tcp_at + 12, &words, 1) || bytes <= (words >> 4) * 4U;
-}
-
 static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_work *w)
 {
 	__u8 ip[BB_IPV6_BYTES + BB_STAMP_BYTES6] __attribute__((aligned(8))) = {};
-	__u32 at, base, need, total, zero = 0;
-	__u8 proto = w->packet.key.proto;
-	struct sk_buff *kernel = bb_untyped(skb);
 	int six = w->packet.key.family == 6, users = 0, result;
 	__u64 deadline = bb_stamp_deadline(skb, w), how = 0;
-	struct bb_config *config = bpf_map_lookup_elem(&bb_config, &zero);
+	struct sk_buff *kernel = bb_untyped(skb);
+	__u32 at, base, need, total, lifetime, zero = 0;
+	__u8 proto = w->packet.key.proto, *option;
+	struct bb_config *config;
 
+	config = bpf_map_lookup_elem(&bb_config, &zero);
 	if (!deadline || !config)
 		return BB_STAMP_NOTHING;
+	/* The kernel panics if a packet grows that somebody else holds (pktgen). */
+	bpf_core_read(&users, sizeof(users), &kernel->users.refs.counter);
+	if (users != 1)
+		return BB_G_STAMP_SHARED;
+	if (w->packet.option == BB_OPTION_READ && !w->packet.option_lifetime && bb_is_own(skb))
+		return bb_fill(skb, config, w, deadline);
 	if (w->packet.flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER))
 		return BB_G_STAMP_FRAGMENT;
 	base = six ? BB_IPV6_BYTES : BB_IPV4_BYTES;
@@ -278,42 +342,48 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
 	at = bb_network_at(kernel);
 	if (at > BB_MAX_HEADER_OFFSET || bpf_skb_load_bytes(skb, at, ip, base))
 		return BB_G_STAMP_FAILED;
-	/* Whose header was that? The kernel may not know of a tag within the frame. */
+	/* The kernel need not know of every tag within the frame: is that the header? */
 	if (six ? !bb_same_words(ip + 8, w->packet.key.src, 4) :
 		  ((__u32 *)ip)[3] != ((__u32 *)w->packet.key.src)[3] ||
 			    ((__u32 *)ip)[4] != ((__u32 *)w->packet.key.dst)[3])
 		return BB_G_STAMP_FAILED;
-	total = six ? bb_be16(ip + 4) : bb_be16(ip + 2);
-	if (bb_only_acknowledges(skb, w, at + base, six ? total : total - base))
-		return BB_STAMP_NOTHING;
 	if (ip[six ? 6 : 9] == BB_PROTO_AH)
 		return BB_G_STAMP_AH;
 	if (six ? ip[6] != proto : ip[0] != 0x45)
 		return BB_G_STAMP_OPTIONS;
-	/* The kernel dies if a packet is moved that somebody else holds (pktgen). */
-	bpf_core_read(&users, sizeof(users), &kernel->users.refs.counter);
-	if (users != 1)
-		return BB_G_STAMP_SHARED;
-	result = bb_has_room(skb, kernel, proto, base + 8, six && total ? total + base : total,
-			     need, &how);
+	total = six ? bb_be16(ip + 4) : bb_be16(ip + 2);
+	if (bb_only_acknowledges(skb, w, at + base, six ? total : total - base))
+		return BB_STAMP_NOTHING;
+	if (six && total)
+		total += base;
+	result = bb_has_room(skb, kernel, proto, base + 8, total, need, &how);
 	if (result != BB_G_STAMPED)
 		return result;
-	result = bb_write_option(ip + (six ? 44 : 20), w, deadline, config, six);
+	result = bb_option_lifetime(config, w, deadline, &lifetime);
 	if (result != BB_G_STAMPED)
 		return result;
+	total += need;
+	option = six ? ip + BB_IPV6_BYTES + 4 : ip + BB_IPV4_BYTES;
+	option[0] = six ? bb_option6_type(config, lifetime) : config->option4;
+	/* IPv6's do not count their first two bytes. */
+	option[1] = six ? BB_OPTION_LENGTH - 2 : BB_OPTION_LENGTH;
+	option[2] = proto == BB_PROTO_TCP ? BB_TCP_REORDER : 0;
+	option[3] = bb_option_bits(w->asked);
+	*(__be32 *)(option + 4) = bpf_htonl(lifetime);
 	if (six) {
-		*(__be16 *)(ip + 4) = bpf_htons(total + need);
+		*(__be16 *)(ip + 4) = bpf_htons(total - base);
 		ip[6] = BB_PROTO_HOPOPTS;
 		ip[40] = proto;
 		ip[41] = BB_STAMP_BYTES6 / 8 - 1;
-		ip[42] = BB_OPTION6_PADN; /* and no byte */
+		ip[42] = BB_OPTION6_PADN; /* and no byte more */
 		ip[52] = BB_OPTION6_PADN;
-		ip[53] = 2; /* and two bytes */
+		ip[53] = 2; /* bytes more */
 	} else {
 		ip[0] += need / 4;
-		*(__be16 *)(ip + 2) = bpf_htons(total + need);
+		*(__be16 *)(ip + 2) = bpf_htons(total);
 		*(__u16 *)(ip + 10) = 0;
-		*(__u16 *)(ip + 10) = bb_ip_checksum(ip, BB_IPV4_BYTES + BB_STAMP_BYTES4);
+		*(__u16 *)(ip + 10) = ~bb_fold(
+			bpf_csum_diff(0, 0, (__be32 *)ip, BB_IPV4_BYTES + BB_STAMP_BYTES4, 0));
 	}
 	return bb_grow(skb, kernel, at, ip, base + need, need, how);
 }

@@ -115,6 +115,7 @@ struct sk_buff {
 };
 
 struct skb_shared_info {
+	unsigned short gso_size;
 	unsigned short gso_segs;
 	unsigned int gso_type; /* SKB_GSO_* */
 };

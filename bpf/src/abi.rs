@@ -1262,6 +1262,7 @@ pub const BB_G_STAMP_AH: bb_global_counter = 28;
 pub const BB_G_STAMP_OPTIONS: bb_global_counter = 29;
 pub const BB_G_STAMP_CLOCK: bb_global_counter = 30;
 pub const BB_G_DECREMENTED: bb_global_counter = 31;
+pub const BB_G_STAMP_FAILED: bb_global_counter = 32;
 pub const BB_GLOBALS: bb_global_counter = 64;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]

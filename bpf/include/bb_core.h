@@ -129,6 +129,15 @@ bb_inline __u32 bb_option_time(__u64 utc_ns)
 	return BB_OPTION_RELATIVE_MS + (since ? since : 1);
 }
 
+/* The Internet checksum's sum (RFC 1071) in 16 bits, not complemented. */
+bb_inline __u16 bb_fold(__u64 sum)
+{
+	sum = (sum & 0xFFFFFFFF) + (sum >> 32);
+	sum = (sum & 0xFFFF) + (sum >> 16);
+	sum = (sum & 0xFFFF) + (sum >> 16);
+	return (sum & 0xFFFF) + (sum >> 16);
+}
+
 /* ---- staleness ---- */
 
 /* now + owd > deadline, without overflow for any owd. */

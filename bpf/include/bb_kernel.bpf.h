@@ -33,6 +33,18 @@ static __always_inline void *bb_untyped(const void *pointer)
 	return number;
 }
 
+#define BB_CHECKSUM_PARTIAL 3 /* ip_summed */
+
+/* Somebody else holds the packet, too: pktgen does. Whatever moves its bytes would be a kernel BUG. */
+static __always_inline int bb_is_shared(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel_skb = bb_untyped(skb);
+	int users = 0;
+
+	bpf_core_read(&users, sizeof(users), &kernel_skb->users.refs.counter);
+	return users != 1;
+}
+
 /*
  * Does the packet come from a socket of the network namespace that its device is
  * in? skb->sk alone does not say so: it survives the way to another namespace. A

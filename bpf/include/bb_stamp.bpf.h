@@ -44,7 +44,6 @@
 #define BB_STAMP_LEAST_SEGMENT 64
 
 /* The kernel's, of which there is no type to take them from. */
-#define BB_CHECKSUM_PARTIAL 3
 #define BB_SKB_GSO_DODGY (1 << 1)
 #define BB_SKB_GSO_TCP (1 << 0 | 1 << 4) /* over IPv4, over IPv6 */
 #define BB_SKB_GSO_TCP_HOW (1 << 2 | 1 << 3 | 1 << 19) /* ECN, FIXEDID, ACCECN */
@@ -137,12 +136,6 @@ static __always_inline int bb_only_acknowledges(struct __sk_buff *skb, const str
 	if (w->packet.key.proto != BB_PROTO_TCP || skb->gso_size)
 		return 0;
 	return bpf_skb_load_bytes(skb, tcp_at + 12, &words, 1) || bytes <= (words >> 4) * 4U;
-}
-
-static __always_inline __u16 bb_fold(__u32 sum)
-{
-	sum = (sum & 0xFFFF) + (sum >> 16);
-	return (sum & 0xFFFF) + (sum >> 16);
 }
 
 /* ---- a place that the application left ---- */
@@ -319,7 +312,7 @@ static __always_inline int bb_grow(struct __sk_buff *skb, struct sk_buff *kernel
 static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_work *w)
 {
 	__u8 ip[BB_IPV6_BYTES + BB_STAMP_BYTES6] __attribute__((aligned(8))) = {};
-	int six = w->packet.key.family == 6, users = 0, result;
+	int six = w->packet.key.family == 6, result;
 	__u64 deadline = bb_stamp_deadline(skb, w), how = 0;
 	struct sk_buff *kernel = bb_untyped(skb);
 	__u32 at, base, need, total, lifetime, zero = 0;
@@ -330,8 +323,7 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
 	if (!deadline || !config)
 		return BB_STAMP_NOTHING;
 	/* The kernel panics if a packet grows that somebody else holds (pktgen). */
-	bpf_core_read(&users, sizeof(users), &kernel->users.refs.counter);
-	if (users != 1)
+	if (bb_is_shared(skb))
 		return BB_G_STAMP_SHARED;
 	if (w->packet.option == BB_OPTION_READ && !w->packet.option_lifetime && bb_is_own(skb))
 		return bb_fill(skb, config, w, deadline);
@@ -392,7 +384,7 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
  * Stamps a packet of a rule with BB_RULE_STAMP, or counts why not. Call it last: skb->data
  * moves. A global function, called from the program itself, because of the stack.
  */
-__noinline int bb_stamp(struct __sk_buff *skb, const struct bb_work *w)
+__noinline int bb_stamp(struct __sk_buff *skb, struct bb_work *w)
 {
 	int result;
 
@@ -401,6 +393,7 @@ __noinline int bb_stamp(struct __sk_buff *skb, const struct bb_work *w)
 	result = bb_try_stamp(skb, w);
 	if (result != BB_STAMP_NOTHING)
 		bb_global_inc(result);
+	w->stamped = result == BB_G_STAMPED;
 	return 0;
 }
 

@@ -24,7 +24,6 @@
 #include "bb_kernel.bpf.h"
 #include "bb_work.bpf.h"
 
-#define BB_CHECKSUM_PARTIAL 3
 /* More extension headers than that, and their packets are discarded. */
 #define BB_MAX_KEPT_EXT 4
 /* A larger one may hold a home address (RFC 6275), which the checksum counts as the source. */
@@ -36,16 +35,6 @@ static __always_inline __u32 bb_load16(struct __sk_buff *skb, __u32 offset)
 
 	bpf_skb_load_bytes(skb, offset, &value, sizeof(value));
 	return bpf_ntohs(value);
-}
-
-/* Somebody else holds the packet, too: pktgen does. Whatever changes it would be a kernel BUG. */
-static __always_inline int bb_is_shared(struct __sk_buff *skb)
-{
-	struct sk_buff *kernel_skb = bb_untyped(skb);
-	int users = 0;
-
-	bpf_core_read(&users, sizeof(users), &kernel_skb->users.refs.counter);
-	return users != 1;
 }
 
 /* Where the transport header of an IPv6 packet starts; 0 = behind headers that forbid truncation. */
@@ -169,14 +158,6 @@ static __always_inline __u64 bb_sum_addresses(struct __sk_buff *skb, __u8 *bytes
 	}
 	bpf_skb_load_bytes(skb, network + 12, bytes, 8);
 	return bpf_csum_diff(0, 0, (void *)bytes, 8, 0);
-}
-
-static __always_inline __u16 bb_fold(__u64 sum)
-{
-	sum = (sum & 0xFFFFFFFF) + (sum >> 32);
-	sum = (sum & 0xFFFF) + (sum >> 16);
-	sum = (sum & 0xFFFF) + (sum >> 16);
-	return (sum & 0xFFFF) + (sum >> 16);
 }
 
 /*

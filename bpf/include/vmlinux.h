@@ -88,14 +88,6 @@ struct rtable {
 	__u32 rt_pmtu : 31; /* 0 = none was learnt */
 };
 
-typedef struct {
-	int counter;
-} atomic_t;
-
-typedef struct {
-	atomic_t refs;
-} refcount_t;
-
 struct sk_buff {
 	struct net_device *dev;
 	unsigned long _skb_refdst; /* address of the dst_entry, and a flag */
@@ -110,8 +102,6 @@ struct sk_buff {
 	unsigned int end;
 	__s64 tstamp;
 	__u8 tstamp_type : 2; /* SKB_CLOCK_*, v6.11 */
-	__u8 ip_summed : 2; /* CHECKSUM_* */
-	refcount_t users;
 };
 
 struct skb_shared_info {

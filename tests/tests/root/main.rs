@@ -29,6 +29,7 @@ mod segment;
 mod socket;
 mod sockopt;
 mod sockopt_lab;
+mod stamp;
 mod stream;
 mod tc;
 mod truncate;

@@ -44,7 +44,8 @@ pub use edit::Document;
 
 use crate::value::ValueError;
 use crate::{
-    AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, Owd, PlainShare, Priority, Rate, RtpProfile, Span,
+    AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, Owd, PlainShare, Priority, Rate, RtpProfile,
+    Span,
 };
 
 /// Most flow rules (the kernel side numbers them from 1 to 16383).

@@ -1,0 +1,825 @@
+//! LPD's option in what leaves: what a capture at the other end of the link sees, and what the receiver's kernel
+//! delivers. Beside each way to stamp is what is left as it is, with its counter.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    time::Duration,
+};
+
+use bestby_bpf::abi::*;
+use bestby_tests::{
+    bpf::{LO, Lab, Rule, SHOT, iface},
+    clock::{MS, SECOND, now_ns},
+    frame::{DST4, ethernet, ip4, ip4_with, ip6, udp},
+    netns::{Netns, ifindex, in_namespace, linked_lab, shell, tun},
+    require,
+    socket::set,
+};
+
+const PORT: u16 = 5004;
+const UDP_SEGMENT: i32 = 103;
+const ADDRESSES: [(&str, usize); 2] = [("10.9.0.2", 20), ("fd09::2", 40)];
+const TYPE4: u8 = 0x9e;
+const TYPE6: u8 = 0x3e;
+const TYPE6_DEADLINE: u8 = 0x1e;
+const DISCARD: u8 = 0x10;
+
+fn stamps(rule: Rule) -> Rule {
+    flags(rule, BB_RULE_STAMP)
+}
+
+fn flags(mut rule: Rule, flags: u32) -> Rule {
+    rule.says.flags |= u8::try_from(flags).unwrap();
+    rule
+}
+
+/// What arrives at a device: whole frames, checksums of the transport as they are in memory.
+struct Tap(OwnedFd);
+
+/// A packet that was captured.
+#[derive(Debug)]
+struct Seen {
+    /// From the IP header on.
+    ip: Vec<u8>,
+}
+
+impl Tap {
+    fn new(device: &str) -> Self {
+        // SAFETY: plain system calls; the address is a zeroed sockaddr_ll, filled here, and outlives the call.
+        unsafe {
+            let all = libc::ETH_P_ALL as u16;
+            let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+            let fd = libc::socket(libc::AF_PACKET, kind, i32::from(all.to_be()));
+            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+            let fd = OwnedFd::from_raw_fd(fd);
+            let mut at: libc::sockaddr_ll = std::mem::zeroed();
+            at.sll_family = libc::AF_PACKET as u16;
+            at.sll_protocol = all.to_be();
+            at.sll_ifindex = ifindex(device) as i32;
+            let size = size_of::<libc::sockaddr_ll>() as u32;
+            assert_eq!(libc::bind(fd.as_raw_fd(), (&raw const at).cast(), size), 0);
+            set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &(32 << 20)).unwrap();
+            Self(fd)
+        }
+    }
+
+    /// All packets to the port that came so far.
+    fn seen(&self) -> Vec<Seen> {
+        let mut buffer = vec![0u8; 1 << 17];
+        let mut all = Vec::new();
+        loop {
+            // SAFETY: the buffer is valid for its length.
+            let length = unsafe {
+                libc::recv(
+                    self.0.as_raw_fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            let Ok(length) = usize::try_from(length) else {
+                return all;
+            };
+            let seen = Seen {
+                ip: buffer[..length].to_vec(),
+            };
+            if seen.is_ours() {
+                all.push(seen);
+            }
+        }
+    }
+}
+
+fn sum16(bytes: &[u8]) -> u16 {
+    let mut sum: u32 = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)])))
+        .sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+impl Seen {
+    fn six(&self) -> bool {
+        self.ip[0] >> 4 == 6
+    }
+
+    /// Protocol and place of the transport header.
+    fn transport(&self) -> (u8, usize) {
+        if !self.six() {
+            return (self.ip[9], usize::from(self.ip[0] & 15) * 4);
+        }
+        match self.ip[6] {
+            0 => (self.ip[40], 48 + usize::from(self.ip[41]) * 8),
+            44 => (44, 48),
+            next => (next, 40),
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        let (proto, at) = self.transport();
+        matches!(proto, 6 | 17)
+            && self.ip.len() >= at + 8
+            && self.ip[at + 2..at + 4] == PORT.to_be_bytes()
+    }
+
+    fn payload(&self) -> &[u8] {
+        match self.transport() {
+            (6, at) => &self.ip[at + usize::from(self.ip[at + 12] >> 4) * 4..],
+            (_, at) => &self.ip[at + 8..],
+        }
+    }
+
+    /// The option, with all that a receiver relies on around it looked at.
+    #[track_caller]
+    fn option(&self) -> Option<[u8; 8]> {
+        let length = usize::from(u16::from_be_bytes(if self.six() {
+            [self.ip[4], self.ip[5]]
+        } else {
+            [self.ip[2], self.ip[3]]
+        }));
+        let option = if self.six() {
+            assert_eq!(40 + length, self.ip.len());
+            if self.ip[6] != 0 {
+                return None;
+            }
+            assert_eq!(self.ip[41..44], [1, 1, 0]);
+            assert_eq!(self.ip[52..56], [1, 2, 0, 0]);
+            &self.ip[44..52]
+        } else {
+            assert_eq!(length, self.ip.len());
+            let header = usize::from(self.ip[0] & 15) * 4;
+            assert_eq!(sum16(&self.ip[..header]), 0xffff, "IPv4 checksum");
+            if header == 20 {
+                return None;
+            }
+            assert_eq!(header, 28);
+            &self.ip[20..28]
+        };
+        Some(option.try_into().unwrap())
+    }
+
+    #[track_caller]
+    fn lifetime_ms(&self) -> u32 {
+        let option = self.option().expect("no option");
+        u32::from_be_bytes(option[4..].try_into().unwrap())
+    }
+
+    /// Whether the transport's checksum is that of what was captured.
+    fn checksum_is_right(&self) -> bool {
+        let (proto, at) = self.transport();
+        let addresses = if self.six() { 8..40 } else { 12..20 };
+        let body = &self.ip[at..];
+        let mut sum = self.ip[addresses].to_vec();
+        sum.extend((body.len() as u32).to_be_bytes());
+        sum.extend([0, 0, 0, proto]);
+        sum.extend(body);
+        sum16(&sum) == 0xffff
+    }
+}
+
+/// Both ends of a link, the near one stamping, and what is captured at the far one.
+struct Bench<'a> {
+    lab: Lab,
+    peer: &'a Netns,
+    tap: Tap,
+}
+
+impl Bench<'_> {
+    fn on(rules: &[Rule], offloads: Offload, test: impl FnOnce(&Bench<'_>) + Send) {
+        linked_lab(require::root(), |_, peer| {
+            shell("ip addr add fd09::1/64 dev v0 nodad; tc qdisc add dev v0 clsact");
+            peer.run("ip addr add fd09::2/64 dev v1 nodad");
+            let mac = |link: String| link.split("ether ").nth(1).unwrap()[..17].to_owned();
+            let near = mac(shell("ip -o link show v0"));
+            let far = mac(peer.run("ip -o link show v1"));
+            shell(&format!(
+                "ip neigh replace fd09::2 lladdr {far} dev v0 nud permanent"
+            ));
+            peer.run(&format!(
+                "ip neigh replace fd09::1 lladdr {near} dev v1 nud permanent"
+            ));
+            offload(offloads);
+            let mut lab = Lab::bare();
+            lab.iface(0, &iface(ifindex("v0"), BB_MODE_TC));
+            lab.rules(rules);
+            lab.attach("v0");
+            let tap = peer.enter(|| Tap::new("v1"));
+            test(&Bench { lab, peer, tap });
+        });
+    }
+
+    fn receiver(&self, to: &str) -> UdpSocket {
+        let address = SocketAddr::new(to.parse().unwrap(), PORT);
+        let socket = self.peer.enter(|| UdpSocket::bind(address).unwrap());
+        set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &(8 << 20)).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        socket
+    }
+
+    /// Takes so many datagrams and what was captured of them.
+    #[track_caller]
+    fn delivered(&self, receiver: &UdpSocket, expected: &[&[u8]]) -> Vec<Seen> {
+        let mut got = vec![0; 70_000];
+        for payload in expected {
+            let length = receiver.recv(&mut got).expect("not delivered");
+            assert!(&got[..length] == *payload, "payload");
+        }
+        receiver.set_nonblocking(true).unwrap();
+        assert!(receiver.recv(&mut got).is_err(), "more than was sent");
+        receiver.set_nonblocking(false).unwrap();
+        self.tap.seen()
+    }
+
+    #[track_caller]
+    fn counted(&self, which: u32, count: u64) {
+        let counters: Vec<(u32, u64)> = (BB_G_STAMPED..=BB_G_STAMP_CLOCK)
+            .chain([BB_G_STAMP_FAILED])
+            .map(|which| (which, self.lab.global(which)))
+            .filter(|(_, n)| *n != 0)
+            .collect();
+        assert_eq!(counters, [(which, count)]);
+    }
+}
+
+fn sender(to: &str) -> UdpSocket {
+    let any = if to.contains(':') {
+        "[::]:0"
+    } else {
+        "0.0.0.0:0"
+    };
+    let socket = UdpSocket::bind(any).unwrap();
+    socket
+        .connect((to.parse::<IpAddr>().unwrap(), PORT))
+        .unwrap();
+    socket
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i * 7 + length) as u8).collect()
+}
+
+/// What a device does of the kernel's work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Offload {
+    All,
+    /// Checksums only: the kernel cuts super-packets.
+    Checksum,
+    None,
+}
+
+const OFFLOADS: [Offload; 3] = [Offload::All, Offload::Checksum, Offload::None];
+
+/// Takes offloads away from `v0`.
+fn offload(which: Offload) {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    const ETHTOOL_SFEATURES: u32 = 0x3b;
+    const CHECKSUM: u32 = 1 << 3; // NETIF_F_HW_CSUM
+    const TSO: u32 = 1 << 16 | 1 << 18 | 1 << 20;
+    const UDP: u32 = 1 << 1; // NETIF_F_GSO_UDP_L4, in the second word
+    let first = match which {
+        Offload::All => return,
+        Offload::Checksum => TSO,
+        Offload::None => TSO | CHECKSUM,
+    };
+    // Command, number of pairs, then which features are meant and which of them wanted.
+    let mut command = [ETHTOOL_SFEATURES, 2, first, 0, UDP, 0];
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // SAFETY: all zeroes is a valid ifreq; it and what it points to outlive the call.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"v0") {
+            *to = *from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
+        let status = libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request);
+        assert!(status >= 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+fn rule() -> Rule {
+    stamps(Rule::new().dport(PORT).lifetime(10 * SECOND))
+}
+
+#[test]
+fn stamp_of_a_datagram_is_on_the_wire_and_the_datagram_is_delivered() {
+    for offloads in OFFLOADS {
+        Bench::on(&[rule()], offloads, |bench| {
+            let mut stamped = 0;
+            for (to, header) in ADDRESSES {
+                let receiver = bench.receiver(to);
+                let need = if header == 20 { 8 } else { 16 };
+                for length in [0, 1, 100, 1000, 1500 - need - header - 8] {
+                    let payload = bytes(length);
+                    sender(to).send(&payload).unwrap();
+                    let seen = bench.delivered(&receiver, &[&payload]);
+                    assert_eq!(seen.len(), 1);
+                    let option = seen[0].option().expect("no option");
+                    let kind = if header == 20 { [TYPE4, 8] } else { [TYPE6, 6] };
+                    assert_eq!(
+                        (&option[..2], &option[2..4]),
+                        (&kind[..], &[0, DISCARD][..])
+                    );
+                    assert!((9_000..10_000).contains(&seen[0].lifetime_ms()));
+                    assert_eq!(seen[0].payload(), payload);
+                    if offloads == Offload::None {
+                        assert!(seen[0].checksum_is_right());
+                    }
+                    stamped += 1;
+                }
+            }
+            bench.counted(BB_G_STAMPED, stamped);
+            let bytes = bench.lab.rule_stats(1).bytes_sent;
+            let captured =
+                2 * (1 + 100 + 1000) + (1464 + 1436) + 5 * (14 + 28 + 8) + 5 * (14 + 48 + 16);
+            assert_eq!(bytes, captured);
+        });
+    }
+}
+
+#[test]
+fn stamp_of_a_datagram_without_room_is_left_out() {
+    Bench::on(&[rule()], Offload::All, |bench| {
+        for (n, (to, header)) in (1..).zip(ADDRESSES) {
+            let receiver = bench.receiver(to);
+            let payload = bytes(1500 - header - 8);
+            sender(to).send(&payload).unwrap();
+            let seen = bench.delivered(&receiver, &[&payload]);
+            assert_eq!(seen[0].option(), None);
+            bench.counted(BB_G_STAMP_MTU, n);
+        }
+    });
+}
+
+#[test]
+fn stamp_minds_the_mtu_of_a_route() {
+    Bench::on(&[rule()], Offload::All, |bench| {
+        shell(
+            "ip route replace 10.9.0.2/32 dev v0 mtu 1400
+             ip -6 route replace fd09::2/128 dev v0 mtu 1400",
+        );
+        for (n, (to, header)) in (1..).zip(ADDRESSES) {
+            let receiver = bench.receiver(to);
+            let payload = bytes(1400 - header - 8 - 4);
+            sender(to).send(&payload).unwrap();
+            let seen = bench.delivered(&receiver, &[&payload]);
+            assert_eq!(seen[0].option(), None);
+            assert_eq!(bench.lab.global(BB_G_STAMP_PATH_MTU), n);
+            let payload = bytes(1400 - header - 8 - 16);
+            sender(to).send(&payload).unwrap();
+            let seen = bench.delivered(&receiver, &[&payload]);
+            assert!(seen[0].option().is_some());
+            assert_eq!(bench.lab.global(BB_G_STAMPED), n);
+        }
+    });
+}
+
+/// "Fragmentation needed", from the far end, about a datagram of this socket.
+fn too_big(peer: &Netns, sender: &UdpSocket, mtu: u16) {
+    let mut icmp = vec![3, 4, 0, 0, 0, 0];
+    icmp.extend(mtu.to_be_bytes());
+    let mut inner = ip4_with(17, &udp(PORT, &[]), 0x4000, &[], [10, 9, 0, 2]);
+    inner[12..16].copy_from_slice(&[10, 9, 0, 1]);
+    inner[20..22].copy_from_slice(&sender.local_addr().unwrap().port().to_be_bytes());
+    icmp.extend(inner);
+    let sum = !sum16(&icmp);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    peer.enter(|| {
+        // SAFETY: plain system calls; buffer and address are valid for their sizes.
+        unsafe {
+            let fd = libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP);
+            assert!(fd >= 0);
+            let fd = OwnedFd::from_raw_fd(fd);
+            let mut to: libc::sockaddr_in = std::mem::zeroed();
+            to.sin_family = libc::AF_INET as u16;
+            to.sin_addr.s_addr = u32::from_ne_bytes([10, 9, 0, 1]);
+            let size = size_of::<libc::sockaddr_in>() as u32;
+            let sent = libc::sendto(
+                fd.as_raw_fd(),
+                icmp.as_ptr().cast(),
+                icmp.len(),
+                0,
+                (&raw const to).cast(),
+                size,
+            );
+            assert_eq!(sent, icmp.len() as isize);
+        }
+    });
+}
+
+#[test]
+fn stamp_minds_a_path_mtu_that_was_learnt() {
+    Bench::on(&[rule()], Offload::All, |bench| {
+        let receiver = bench.receiver("10.9.0.2");
+        let sender = sender("10.9.0.2");
+        let payload = bytes(1400 - 28 - 4);
+        sender.send(&payload).unwrap();
+        assert!(
+            bench.delivered(&receiver, &[&payload])[0]
+                .option()
+                .is_some()
+        );
+        too_big(bench.peer, &sender, 1400);
+        bestby_tests::agent::wait_for("an exception", || {
+            shell("ip route get 10.9.0.2").contains("mtu 1400")
+        });
+        // A message that was queued at the socket is read first.
+        let _ = sender.send(&payload);
+        let _ = sender.send(&payload);
+        bestby_tests::agent::wait_for("a datagram", || bench.lab.global(BB_G_STAMP_PATH_MTU) > 0);
+        assert_eq!(bench.lab.global(BB_G_STAMPED), 1);
+    });
+}
+
+fn super_packet(to: &str, size: usize, count: usize) -> Vec<u8> {
+    let socket = sender(to);
+    set(&socket, libc::IPPROTO_UDP, UDP_SEGMENT, &(size as i32)).unwrap();
+    let payload = bytes(size * count);
+    socket.send(&payload).unwrap();
+    payload
+}
+
+#[test]
+fn stamp_of_a_udp_super_packet_is_in_each_segment() {
+    for offloads in [Offload::All, Offload::Checksum] {
+        Bench::on(&[rule()], offloads, |bench| {
+            for (n, (to, _)) in (1..).zip(ADDRESSES) {
+                let receiver = bench.receiver(to);
+                let payload = super_packet(to, 1000, 5);
+                let parts: Vec<&[u8]> = payload.chunks(1000).collect();
+                let seen = bench.delivered(&receiver, &parts);
+                assert!(!seen.is_empty());
+                assert!(seen.iter().all(|packet| packet.option().is_some()));
+                bench.counted(BB_G_STAMPED, n);
+            }
+        });
+    }
+}
+
+#[test]
+fn stamp_of_a_udp_super_packet_that_is_full_or_has_its_checksums_is_left_out() {
+    for (offloads, reason, size) in [
+        (Offload::All, BB_G_STAMP_GSO, [1472, 1452]),
+        (Offload::Checksum, BB_G_STAMP_GSO, [1472, 1452]),
+        (Offload::None, BB_G_STAMP_CHECKSUM, [1000, 1000]),
+    ] {
+        Bench::on(&[rule()], offloads, |bench| {
+            for (n, ((to, _), size)) in (1..).zip(ADDRESSES.into_iter().zip(size)) {
+                let receiver = bench.receiver(to);
+                let payload = super_packet(to, size, 5);
+                let parts: Vec<&[u8]> = payload.chunks(size).collect();
+                let seen = bench.delivered(&receiver, &parts);
+                assert!(seen.iter().all(|packet| packet.option().is_none()));
+                bench.counted(reason, n);
+            }
+        });
+    }
+}
+
+/// Sends so many bytes over a connection to the port and returns what was captured of its data.
+fn transfer(
+    bench: &Bench<'_>,
+    to: &str,
+    length: usize,
+    prepare: impl FnOnce(&TcpStream),
+) -> Vec<Seen> {
+    let address = SocketAddr::new(to.parse().unwrap(), PORT);
+    let listener = bench.peer.enter(|| TcpListener::bind(address).unwrap());
+    let mut near = TcpStream::connect(address).unwrap();
+    prepare(&near);
+    let (mut far, _) = listener.accept().unwrap();
+    far.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let data = bytes(length);
+    let got = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut got = vec![0; length];
+            far.read_exact(&mut got).map(|()| got)
+        });
+        near.write_all(&data).unwrap();
+        reader.join().unwrap().expect("a stream that stands still")
+    });
+    assert!(got == data, "another stream");
+    bench.tap.seen()
+}
+
+#[test]
+fn stamp_of_tcp_is_in_its_data_and_the_stream_is_the_same() {
+    for offloads in OFFLOADS {
+        Bench::on(&[rule()], offloads, |bench| {
+            for (to, _) in ADDRESSES {
+                let before = bench.lab.global(BB_G_STAMPED);
+                let seen = transfer(bench, to, 400_000, |_| {});
+                let (data, others): (Vec<_>, Vec<_>) =
+                    seen.iter().partition(|packet| !packet.payload().is_empty());
+                let stamped = data.iter().filter(|packet| packet.option().is_some());
+                assert!(stamped.clone().count() > 0 || offloads == Offload::None);
+                for packet in stamped {
+                    let option = packet.option().unwrap();
+                    assert_eq!(option[2..4], [3, DISCARD]);
+                }
+                assert!(others.iter().all(|packet| packet.option().is_none()));
+                assert_eq!(
+                    seen.iter().any(|p| p.option().is_some()),
+                    bench.lab.global(BB_G_STAMPED) > before
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn stamp_of_tcp_says_the_retransmission_timeout() {
+    let by_rto = flags(stamps(Rule::new().dport(PORT).priority(3)), BB_RULE_RTO);
+    let shorter = flags(rule(), BB_RULE_RTO);
+    let mut longer = by_rto;
+    longer.says.lifetime_ns = 50 * MS;
+    for (rule, least, most) in [(by_rto, 200, 400), (shorter, 200, 400), (longer, 1, 50)] {
+        Bench::on(&[rule], Offload::All, |bench| {
+            for (to, _) in ADDRESSES {
+                let seen = transfer(bench, to, 1000, |_| {});
+                let data: Vec<_> = seen.iter().filter(|p| !p.payload().is_empty()).collect();
+                assert!(!data.is_empty());
+                for packet in data {
+                    assert_eq!(packet.option().unwrap()[3], DISCARD);
+                    let ms = packet.lifetime_ms();
+                    assert!((least..=most).contains(&ms), "{ms}");
+                }
+            }
+        });
+    }
+    // UDP has none.
+    Bench::on(&[by_rto], Offload::All, |bench| {
+        let receiver = bench.receiver("10.9.0.2");
+        sender("10.9.0.2").send(b"x").unwrap();
+        assert_eq!(bench.delivered(&receiver, &[b"x"])[0].option(), None);
+    });
+}
+
+#[test]
+fn stamp_of_fragments_is_left_out() {
+    Bench::on(&[rule()], Offload::All, |bench| {
+        let mut fragments = 0;
+        for (to, _) in ADDRESSES {
+            let receiver = bench.receiver(to);
+            let payload = bytes(4000);
+            sender(to).send(&payload).unwrap();
+            bench.delivered(&receiver, &[&payload]);
+            fragments += 3;
+            bench.counted(BB_G_STAMP_FRAGMENT, fragments);
+        }
+    });
+}
+
+#[test]
+fn stamp_of_a_long_lifetime_is_a_deadline_if_there_is_a_clock() {
+    let long = stamps(Rule::new().dport(PORT).lifetime(100 * SECOND));
+    Bench::on(&[long], Offload::All, |bench| {
+        for (n, (to, header)) in (1..).zip(ADDRESSES) {
+            let receiver = bench.receiver(to);
+            bench.lab.configure(|config| config.clock_until_ns = 0);
+            sender(to).send(b"x").unwrap();
+            assert_eq!(bench.delivered(&receiver, &[b"x"])[0].option(), None);
+            assert_eq!(bench.lab.global(BB_G_STAMP_CLOCK), n);
+            bench
+                .lab
+                .configure(|config| config.clock_until_ns = now_ns() + 100 * SECOND);
+            sender(to).send(b"x").unwrap();
+            let seen = bench.delivered(&receiver, &[b"x"]);
+            let kind = if header == 20 { TYPE4 } else { TYPE6_DEADLINE };
+            assert_eq!(seen[0].option().unwrap()[0], kind);
+            // CLOCK_TAI is UTC here: the offset that the test told is 0, as is the kernel's at boot.
+            let tai = tai_ms();
+            let left = i64::from(seen[0].lifetime_ms()) - 65_535 - tai % 86_400_000;
+            let left = left.rem_euclid(86_400_000);
+            assert!((95_000..=100_000).contains(&left), "{left}");
+        }
+    });
+}
+
+/// CLOCK_TAI, ms.
+fn tai_ms() -> i64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the argument is valid.
+    assert_eq!(
+        unsafe { libc::clock_gettime(libc::CLOCK_TAI, &raw mut time) },
+        0
+    );
+    time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+}
+
+#[test]
+fn stamp_of_what_has_options_or_is_protected_is_left_out() {
+    let lab = Lab::new();
+    let ah = |payload: &[u8]| [&[17, 4, 0, 0], [0; 20].as_slice(), payload].concat();
+    let datagram = udp(PORT, &[0; 20]);
+    lab.rules(&[stamps(Rule::new().lifetime(SECOND))]);
+    let hop_by_hop = [&[17, 0, 5, 2, 0, 0, 1, 0], datagram.as_slice()].concat();
+    for (what, frame, which) in [
+        ("plain", ethernet(0x0800, &ip4(17, &datagram)), BB_G_STAMPED),
+        (
+            "plain 6",
+            ethernet(0x86dd, &ip6(17, &datagram)),
+            BB_G_STAMPED,
+        ),
+        (
+            "AH",
+            ethernet(0x0800, &ip4(51, &ah(&datagram))),
+            BB_G_STAMP_AH,
+        ),
+        (
+            "AH 6",
+            ethernet(0x86dd, &ip6(51, &ah(&datagram))),
+            BB_G_STAMP_AH,
+        ),
+        (
+            "router alert",
+            ethernet(0x0800, &ip4_with(17, &datagram, 0, &[0x94, 4, 0, 0], DST4)),
+            BB_G_STAMP_OPTIONS,
+        ),
+        (
+            "router alert 6",
+            ethernet(0x86dd, &ip6(0, &hop_by_hop)),
+            BB_G_STAMP_OPTIONS,
+        ),
+        (
+            "atomic fragment",
+            ethernet(
+                0x86dd,
+                &ip6(
+                    44,
+                    &[&[17, 0, 0, 0, 0, 0, 0, 1], datagram.as_slice()].concat(),
+                ),
+            ),
+            BB_G_STAMP_OPTIONS,
+        ),
+        (
+            "another's option",
+            ethernet(
+                0x0800,
+                &ip4_with(17, &datagram, 0, &[0x9e, 8, 0, 0, 0, 0, 0, 9], DST4),
+            ),
+            BB_G_STAMP_OPTIONS,
+        ),
+    ] {
+        let before = lab.global(which);
+        let _ = lab.run(&frame);
+        assert_eq!(lab.global(which), before + 1, "{what}");
+    }
+}
+
+#[test]
+fn stamp_of_a_packet_that_is_refused_is_left_out() {
+    let lab = Lab::bare();
+    let mut slot = iface(LO, BB_MODE_TC);
+    lab.iface(0, &slot);
+    let late = Rule::new().dport(PORT).lifetime(MS).owd(SECOND);
+    lab.rules(&[stamps(late)]);
+    let frame = ethernet(0x0800, &ip4(17, &udp(PORT, &[0; 20])));
+    assert_eq!(lab.run(&frame).verdict, SHOT);
+    assert_eq!(lab.global(BB_G_STAMPED), 0);
+    slot.flags = BB_IFACE_OBSERVE as u8;
+    lab.iface(0, &slot);
+    let _ = lab.run(&frame);
+    assert_eq!(lab.global(BB_G_STAMPED), 1);
+    // A rule without it.
+    lab.rules(&[late]);
+    let _ = lab.run(&frame);
+    assert_eq!(lab.global(BB_G_STAMPED), 1);
+}
+
+#[test]
+fn stamp_of_a_device_without_ethernet_is_behind_the_ip_header() {
+    in_namespace(|| {
+        let mut device = tun("bbt0");
+        shell(
+            "ip addr add 8.0.0.1/24 dev bbt0; ip link set bbt0 up; tc qdisc add dev bbt0 clsact
+             ip -6 addr add fd09::1/64 dev bbt0 nodad",
+        );
+        let mut lab = Lab::bare();
+        lab.iface(0, &iface(ifindex("bbt0"), BB_MODE_TC));
+        lab.rules(&[rule()]);
+        lab.attach("bbt0");
+        for (from, to) in [
+            ("8.0.0.1:0", "8.0.0.2:5004"),
+            ("[fd09::1]:0", "[fd09::2]:5004"),
+        ] {
+            let socket = UdpSocket::bind(from).unwrap();
+            socket.send_to(b"without a frame", to).unwrap();
+            let mut packet = [0; 2000];
+            let seen = loop {
+                let size = device.read(&mut packet).unwrap();
+                let seen = Seen {
+                    ip: packet[..size].to_vec(),
+                };
+                if seen.is_ours() {
+                    break seen;
+                }
+            };
+            assert!(seen.option().is_some(), "{to}");
+            assert_eq!(seen.payload(), b"without a frame");
+        }
+        assert_eq!(lab.global(BB_G_STAMPED), 2);
+    });
+}
+
+/// A place for the option: forward, so that an unfilled one harms nothing, but a corrupted payload is borne.
+const PLACE4: [u8; 8] = [TYPE4, 8, 5, 0x80, 0, 0, 0, 0];
+const PLACE6: [u8; 16] = [0, 1, 1, 0, TYPE6, 6, 5, 0x80, 0, 0, 0, 0, 1, 2, 0, 0];
+
+fn place(socket: &impl std::os::fd::AsRawFd, six: bool) {
+    if six {
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_HOPOPTS, &PLACE6).unwrap();
+    } else {
+        set(socket, libc::IPPROTO_IP, libc::IP_OPTIONS, &PLACE4).unwrap();
+    }
+}
+
+#[test]
+fn stamp_fills_the_place_that_an_application_left() {
+    for offloads in OFFLOADS {
+        Bench::on(&[rule()], offloads, |bench| {
+            let mut filled = 0;
+            for (to, header) in ADDRESSES {
+                let receiver = bench.receiver(to);
+                let six = header == 40;
+                let socket = sender(to);
+                place(&socket, six);
+                let full = 1500 - header - 8 - if six { 16 } else { 8 };
+                for length in [1, full] {
+                    let payload = bytes(length);
+                    socket.send(&payload).unwrap();
+                    let seen = bench.delivered(&receiver, &[&payload]);
+                    assert_eq!(seen[0].option().unwrap()[2..4], [5, 0x80 | DISCARD]);
+                    assert!((9_000..10_000).contains(&seen[0].lifetime_ms()));
+                    filled += 1;
+                }
+                let payload = bytes(4000);
+                socket.send(&payload).unwrap();
+                bench.delivered(&receiver, &[&payload]);
+                filled += 3;
+                if offloads != Offload::None {
+                    set(&socket, libc::IPPROTO_UDP, UDP_SEGMENT, &(full as i32)).unwrap();
+                    let payload = bytes(full * 4);
+                    socket.send(&payload).unwrap();
+                    let parts: Vec<&[u8]> = payload.chunks(full).collect();
+                    let seen = bench.delivered(&receiver, &parts);
+                    assert!(
+                        seen.iter()
+                            .all(|p| p.option().unwrap()[3] == 0x80 | DISCARD)
+                    );
+                    filled += 1;
+                }
+                bench.counted(BB_G_STAMPED, filled);
+            }
+        });
+    }
+}
+
+#[test]
+fn stamp_fills_a_place_at_an_odd_address() {
+    Bench::on(&[rule()], Offload::All, |bench| {
+        let receiver = bench.receiver("10.9.0.2");
+        let socket = sender("10.9.0.2");
+        let odd = [&[1], PLACE4.as_slice(), &[1, 1, 0]].concat();
+        set(&socket, libc::IPPROTO_IP, libc::IP_OPTIONS, odd.as_slice()).unwrap();
+        socket.send(b"x").unwrap();
+        let seen = bench.delivered(&receiver, &[b"x"]);
+        assert_eq!(sum16(&seen[0].ip[..32]), 0xffff);
+        assert_eq!(seen[0].ip[21..25], [TYPE4, 8, 5, 0x80 | DISCARD]);
+        bench.counted(BB_G_STAMPED, 1);
+    });
+}
+
+#[test]
+fn stamp_fills_the_places_of_all_data_of_tcp_and_leaves_its_acknowledgements() {
+    for offloads in OFFLOADS {
+        Bench::on(&[rule()], offloads, |bench| {
+            for (to, header) in ADDRESSES {
+                let six = header == 40;
+                let seen = transfer(bench, to, 100_000, |stream| place(stream, six));
+                let mut data = 0;
+                for packet in &seen {
+                    let Some(option) = packet.option() else {
+                        continue; // the handshake
+                    };
+                    if packet.payload().is_empty() {
+                        assert_eq!((packet.lifetime_ms(), option[3]), (0, 0x80));
+                    } else {
+                        data += packet.payload().len();
+                        assert_eq!(option[2..4], [5, 0x80 | DISCARD]);
+                    }
+                }
+                assert_eq!(data, 100_000);
+            }
+        });
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bestby_api::{Check, CheckStatus, Doctor, FEATURES, kernel_version};
+use bestby_api::{Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_version};
 use libbpf_rs::btf::{Btf, types};
 
 use crate::attach;
@@ -21,6 +21,35 @@ fn check(
         detail: detail.into(),
         hint: hint.into(),
     }
+}
+
+/// Whether this host lets the hop-by-hop header with LPD's option pass: what it forwards, and what comes to it.
+fn hop_by_hop(number: i32, length: i32) -> Check {
+    // Of options that are no padding; a negative number also refuses those that the kernel does not know.
+    let passes =
+        number > 0 && usize::try_from(length).is_ok_and(|length| length >= HOP_BY_HOP_BYTES);
+    check(
+        "IPv6 options",
+        if passes {
+            CheckStatus::Ok
+        } else {
+            CheckStatus::Warn
+        },
+        format!("net.ipv6.max_hbh_opts_number {number}, net.ipv6.max_hbh_length {length}")
+            + if passes {
+                ""
+            } else {
+                ": packets with LPD's option that are forwarded or received here are dropped"
+            },
+        if passes {
+            String::new()
+        } else {
+            format!(
+                "sysctl net.ipv6.max_hbh_opts_number=8 net.ipv6.max_hbh_length={}",
+                i32::MAX
+            )
+        },
+    )
 }
 
 fn mib(bytes: u64) -> String {
@@ -179,6 +208,20 @@ impl Datapath {
         ));
     }
 
+    /// Of the namespace that this runs in. Linux forwards IPv4 options whatever they are.
+    fn option_checks(checks: &mut Vec<Check>) {
+        let limit = |name: &str| {
+            let text = std::fs::read_to_string(format!("/proc/sys/net/ipv6/{name}")).ok()?;
+            text.trim().parse().ok()
+        };
+        // Without IPv6 there is nothing to say.
+        if let (Some(number), Some(length)) =
+            (limit("max_hbh_opts_number"), limit("max_hbh_length"))
+        {
+            checks.push(hop_by_hop(number, length));
+        }
+    }
+
     fn surprises(&mut self, checks: &mut Vec<Check>) {
         for warning in &self.warnings {
             checks.push(check("start", CheckStatus::Warn, warning.clone(), ""));
@@ -319,7 +362,28 @@ impl Datapath {
         let mut checks = Vec::new();
         self.kernel_checks(&mut checks);
         self.loaded_checks(&mut checks);
+        Self::option_checks(&mut checks);
         self.surprises(&mut checks);
         Doctor { checks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_of_hop_by_hop_options_below_lpd_is_warned_of() {
+        for (number, length, status) in [
+            (8, i32::MAX, CheckStatus::Ok),
+            (1, 16, CheckStatus::Ok),
+            (0, 16, CheckStatus::Warn),
+            (-1, 16, CheckStatus::Warn),
+            (8, 8, CheckStatus::Warn),
+        ] {
+            let check = hop_by_hop(number, length);
+            assert_eq!(check.status, status, "{number} {length}");
+            assert_eq!(check.hint.is_empty(), status == CheckStatus::Ok);
+        }
     }
 }

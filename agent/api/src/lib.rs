@@ -39,7 +39,7 @@ pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
 pub use http::{Done, ErrorBody, ErrorDetail, path};
 pub use iface::{AttachRequest, InterfaceInfo};
-pub use lpd::{LpdExpiry, LpdOption, LpdTypes, StaleTreatment};
+pub use lpd::{HOP_BY_HOP_BYTES, LpdExpiry, LpdOption, LpdTypes, StaleTreatment};
 pub use net::{Dscp, MarkMask, PortRange, Prefix, Prefixes, Proto};
 pub use packet::PacketDescription;
 pub use rate::Rate;

@@ -22,7 +22,7 @@ const DAY_MS: u32 = 24 * 60 * 60 * 1000;
 /// Length of the IPv4 option, type and length included.
 const IPV4_BYTES: usize = 8;
 /// Length of the hop-by-hop header with this option alone.
-const HOP_BY_HOP_BYTES: usize = 16;
+pub const HOP_BY_HOP_BYTES: usize = 16;
 
 /// Type and length come before the fields in both families.
 const HEAD: usize = 2;

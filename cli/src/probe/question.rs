@@ -115,10 +115,9 @@ impl Question {
     pub(super) async fn answer(self) -> io::Result<()> {
         loop {
             let mut ready = self.socket.ready(NEWS).await?;
-            match ready.try_io(|socket| self.next(socket.get_ref())) {
-                Ok(Ok(true)) => return Ok(()),
-                // What is no answer; or an error that a router reports: the packet is lost.
-                Ok(Ok(false) | Err(_)) | Err(_) => {}
+            // Anything else is no answer, or an error that a router reports: then none will come.
+            if let Ok(Ok(true)) = ready.try_io(|socket| self.next(socket.get_ref())) {
+                return Ok(());
             }
         }
     }
@@ -128,7 +127,7 @@ impl Question {
         if self.echo.is_none() && refused_by(socket, self.to.ip()) {
             return Ok(true);
         }
-        // Any answer is as long as the question, or begins like it.
+        // An echo is far shorter; of a longer datagram only that it came counts.
         let mut bytes = [0; 512];
         let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty())?;
         Ok(self

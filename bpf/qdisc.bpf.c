@@ -247,16 +247,14 @@ bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface
 			    struct bbq_packet *p, __u32 idx, struct bbq_queue *q, __u64 now)
 {
 	if (bbq_dead(inst, q, p, now)) {
-		if (iface->flags & BB_IFACE_OBSERVE)
-			bbq_would_drop(inst, idx, BB_DROP_ADU, now);
-		else if (!bbq_truncate(inst, idx, BB_DROP_ADU, now))
+		if (!(iface->flags & BB_IFACE_OBSERVE))
 			return BB_DROP_ADU;
+		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
 	}
 	if (bbq_full(in, iface, q)) {
 		if (!bbq_make_room(inst, p->session, p->priority, p->len, now))
 			return BB_DROP_OVERFLOW;
-		if (bbq_dead(inst, q, p, now) && !(iface->flags & BB_IFACE_OBSERVE) &&
-		    !bbq_truncate(inst, idx, BB_DROP_ADU, now))
+		if (bbq_dead(inst, q, p, now) && !(iface->flags & BB_IFACE_OBSERVE))
 			return BB_DROP_ADU; /* the room was that of its own ADU */
 	}
 	return BB_REASONS;
@@ -375,6 +373,12 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 			bbq_purge(inst, session, now, bbq_rate(iface, ses), BBQ_WORK_EVICT);
 		u = bbq_take_in(inst, in, p, q, ses);
 		refuse = u ? bbq_refused(inst, in, iface, p, idx, q, now) : BB_DROP_OVERFLOW;
+		if (u && refuse == BB_DROP_ADU && p->flags & BBQ_F_PAIRED &&
+		    !bbq_full(in, iface, q)) {
+			bbq_doom_alone(in, iface, ses, p, idx, now);
+			bbq_tell(in, sch, 1, len);
+			return NET_XMIT_SUCCESS;
+		}
 		if (!u || refuse != BB_REASONS) {
 			bbq_free(inst, idx, refuse, now);
 			bbq_tell(in, sch, 1, len);

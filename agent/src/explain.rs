@@ -132,6 +132,24 @@ fn notes(p: &PacketDescription, mark: bool, flow: &str, forwarded_marks: bool) -
     ]
 }
 
+/// What a header alone is worth to the receiver of this packet.
+fn header_alone(p: &PacketDescription, treatment: &str) -> Option<String> {
+    if treatment != "truncate" {
+        return None;
+    }
+    let says = match p.rtp {
+        Some(_) => {
+            "Of SRTP the header alone fails authentication: the receiver drops it, and only what reads RTP \
+             without the keys learns which packet is missing."
+        }
+        None => {
+            "Of QUIC the header alone is an empty datagram, which the receiver ignores: `discard` does the \
+             same at no cost."
+        }
+    };
+    Some(says.into())
+}
+
 fn ms(ns: i64) -> String {
     format!("{:.2} ms", ns as f64 / 1e6)
 }
@@ -415,7 +433,8 @@ impl Datapath {
             ),
         };
         let forwarded_marks = config.flags & abi::BB_CONFIG_FORWARDED_MARKS != 0;
-        let notes = notes(p, ours, &flow, forwarded_marks);
+        let mut notes = notes(p, ours, &flow, forwarded_marks);
+        notes.extend(header_alone(p, treatment));
         Ok(Explanation {
             packet: p.clone(),
             dev: request.dev.clone(),
@@ -462,6 +481,16 @@ mod tests {
             said.contains("true") && !said.contains("signalling"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn header_alone_is_worth_nothing_to_srtp_and_quic() {
+        let of = |text: &str, treatment| header_alone(&text.parse().unwrap(), treatment);
+        let rtp = of("udp 10.0.0.2:5004 rtp 111", "truncate").unwrap();
+        assert!(rtp.contains("SRTP"), "{rtp}");
+        let other = of("udp 10.0.0.2:443", "truncate").unwrap();
+        assert!(other.contains("QUIC"), "{other}");
+        assert_eq!(of("udp 10.0.0.2:443", "discard"), None);
     }
 
     #[test]

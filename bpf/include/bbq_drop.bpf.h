@@ -381,6 +381,20 @@ bb_inline int bbq_dead(__u32 inst, struct bbq_queue *q, struct bbq_packet *p, __
 	       bbq_lost_one(inst, p->session, p->adu, now);
 }
 
+/* The ADU whose first packet is idx, and which is in no list, is to be freed, behind the others. */
+bb_inline void bbq_doom(struct bbq_instance *in, struct bbq_packet *p, __u32 idx, __u32 reason)
+{
+	struct bbq_packet *last = bbq_packet_at(in->doomed_tail);
+
+	p->reason = reason;
+	p->next = BBQ_NONE;
+	if (in->doomed && last)
+		last->next = idx;
+	else
+		in->doomed = idx;
+	in->doomed_tail = idx;
+}
+
 /*
  * Frees packets of doomed ADUs, or swaps them for their twins, at least one, and until no more than `left` of the
  * operation's work is left. Returns how many.
@@ -404,6 +418,8 @@ bb_inline int bbq_free_some(__u32 inst, struct bbq_instance *in, __s32 left, __u
 			h->list = p->list;
 			h->key = p->key;
 			in->doomed = chain;
+			if (in->doomed_tail == idx)
+				in->doomed_tail = chain;
 		} else {
 			in->doomed = p->next;
 		}
@@ -448,9 +464,7 @@ __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	bbq_adu_kill(q, p->adu, now);
 	bbq_unlink(q, p, idx);
 	q->walk.at = BBQ_NONE;
-	p->reason = reason;
-	p->next = in->doomed;
-	in->doomed = idx;
+	bbq_doom(in, p, idx, reason);
 	in->work -= BBQ_WORK_DROP;
 	return bbq_free_some(inst, in, 0, now);
 }

@@ -50,6 +50,21 @@ bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd,
 	return key;
 }
 
+/*
+ * Packet idx is in no list, its ADU is given up, and it has a twin. That will go where the packet
+ * would have, behind what the ADU left before.
+ */
+bb_inline void bbq_doom_alone(struct bbq_instance *in, struct bb_iface *iface,
+			      struct bb_session *ses, struct bbq_packet *p, __u32 idx, __u64 now)
+{
+	__u64 rate = bbq_rate(iface, ses);
+
+	p->key = bbq_key(iface->method, p->priority, p->deadline, ses->owd_ns, rate, now);
+	p->list = bbq_list_of(iface->method, p->priority, p->deadline, rate);
+	p->chain = BBQ_NONE;
+	bbq_doom(in, p, idx, BB_DROP_ADU);
+}
+
 /* How long a stale retransmission waits for its session to have nothing fresh. */
 #define BBQ_REPAIR_NS BB_NSEC_PER_SEC
 

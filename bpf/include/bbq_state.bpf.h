@@ -281,6 +281,7 @@ struct bbq_instance {
 	__u32 swept; /* where bbq_sweep goes on */
 	__u64 parked_ns; /* when a twin came last */
 	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
+	__u32 doomed_tail; /* the last of them */
 };
 
 /* ---- a twin that waits for its packet ---- */

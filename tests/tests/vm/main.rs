@@ -14,5 +14,6 @@ mod qdisc_limit;
 mod qdisc_packets;
 mod qdisc_users;
 mod segment;
+mod truncate;
 mod verifier;
 mod vlan;

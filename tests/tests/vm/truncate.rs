@@ -1,0 +1,358 @@
+//! Treatment `truncate` in mode qdisc: each packet has its headers beside it, and one of the two leaves. In mode tc:
+//! tests/tests/root/truncate.rs.
+//!
+//! Needs CONFIG_NET_SCH_BPF: run in the VM (`just test-vm`).
+
+use std::{fs, net::UdpSocket, os::fd::AsRawFd as _, thread, time::Duration};
+
+use bestby_bpf::abi::*;
+use bestby_tests::{
+    agent::{Agent, drops, wait_for},
+    clock::MS,
+    frame::rtp_with,
+    netns::{Lab, Netns, linked_lab, shell},
+    require,
+    socket::{force_buffer, set},
+    truncated::{self, Raw},
+};
+use serde_json::{Value, json};
+
+const PORT: u16 = 5004;
+/// A packet of 1,000 bytes takes 20 ms.
+const RATE: &str = "400kbit";
+
+/// Bytes of kernel memory that what this socket sent still holds.
+fn held(socket: &UdpSocket) -> i32 {
+    let mut bytes = 0i32;
+    // SAFETY: TIOCOUTQ (a datagram socket's SIOCOUTQ) writes one int.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(asked, 0);
+    bytes
+}
+
+/// An agent that controls `v0`, and a rule for [`PORT`] that truncates.
+fn site(change: Value, lifetime: &str, test: impl FnOnce(&Lab, &Netns, &Agent) + Send) {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        shell("ip addr add fd09::1/64 dev v0 nodad");
+        peer.run("ip addr add fd09::2/64 dev v1 nodad");
+        let agent = Agent::start(lab, &[]);
+        agent.add(
+            json!({"name": "media", "dport": PORT, "lifetime": lifetime, "treatment": "truncate"}),
+        );
+        let mut request = json!({"dev": "v0", "mode": "qdisc"});
+        for (key, value) in change.as_object().unwrap() {
+            request[key] = value.clone();
+        }
+        agent.attach(request);
+        test(lab, peer, &agent);
+    });
+}
+
+/// Packet `n` of a stream, a frame of its own or of `frame`; 1,000 bytes with IPv4 below.
+fn media(n: u16, frame: Option<u32>) -> Vec<u8> {
+    let mut packet = rtp_with(96, n, 7, frame.unwrap_or(u32::from(n) * 3000));
+    packet.resize(1000 - 42, 0x33);
+    packet
+}
+
+/// Numbers and lengths of so many packets of [`media`].
+fn receive(socket: &UdpSocket, count: usize) -> Vec<(u16, usize)> {
+    let mut buffer = [0; 2000];
+    (0..count)
+        .map(|_| {
+            let length = socket.recv(&mut buffer).unwrap();
+            (u16::from_be_bytes([buffer[2], buffer[3]]), length)
+        })
+        .collect()
+}
+
+/// `counter`s of the rule: in, sent, truncated, queued, dropped.
+fn counted(agent: &Agent) -> [u64; 5] {
+    let media = &agent.stats()["flows"]["media"];
+    let of = |counter: &str| media[counter].as_u64().unwrap();
+    [
+        of("packets_in"),
+        of("packets_sent"),
+        of("truncated"),
+        of("queued"),
+        drops(media, "dropped"),
+    ]
+}
+
+#[test]
+fn packets_that_wait_too_long_arrive_as_headers_in_order() {
+    site(json!({"rate": RATE}), "100ms", |_, peer, agent| {
+        let mut before = [0; 5];
+        for (to, offload) in [
+            ("10.9.0.2", true),
+            ("10.9.0.2", false),
+            ("fd09::2", true),
+            ("fd09::2", false),
+        ] {
+            truncated::checksum_offload("v0", offload);
+            let receiver = truncated::receiver(peer, to, PORT);
+            let sender = UdpSocket::bind(if to.contains(':') {
+                "[::]:0"
+            } else {
+                "0.0.0.0:0"
+            })
+            .unwrap();
+            sender.connect((to, PORT)).unwrap();
+            for n in 0..30 {
+                sender.send(&media(n, None)).unwrap();
+            }
+            let got = receive(&receiver, 30);
+            let numbers: Vec<u16> = got.iter().map(|(n, _)| *n).collect();
+            assert_eq!(numbers, (0..30).collect::<Vec<_>>(), "{to} {offload}");
+            let headers = got.iter().filter(|(_, length)| *length == 12).count() as u64;
+            let whole = got.iter().filter(|(_, length)| *length == 958).count() as u64;
+            assert!(headers > 0 && whole > 0 && headers + whole == 30, "{got:?}");
+            let now = counted(agent);
+            let more: Vec<u64> = now.iter().zip(before).map(|(n, b)| n - b).collect();
+            assert_eq!(more, [30, 30, headers, 0, 0], "{to} {offload}");
+            before = now;
+            assert_eq!(held(&sender), 0);
+        }
+    });
+}
+
+#[test]
+fn datagrams_that_wait_too_long_arrive_empty() {
+    site(
+        json!({"rate": RATE, "method": "sfdps1"}),
+        "100ms",
+        |_, peer, agent| {
+            let receiver = truncated::receiver(peer, "10.9.0.2", PORT);
+            let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for n in 0..30 {
+                sender.send_to(&[n; 900], ("10.9.0.2", PORT)).unwrap();
+            }
+            let mut buffer = [0; 2000];
+            let got: Vec<_> = (0..30)
+                .map(|_| (receiver.recv(&mut buffer).unwrap(), buffer[0]))
+                .collect();
+            let whole: Vec<u8> = got
+                .iter()
+                .filter(|(length, _)| *length == 900)
+                .map(|(_, n)| *n)
+                .collect();
+            let empty = got.iter().filter(|(length, _)| *length == 0).count();
+            assert!(!whole.is_empty() && empty > 0 && whole.len() + empty == 30);
+            assert!(whole.is_sorted());
+            assert_eq!(counted(agent), [30, 30, empty as u64, 0, 0]);
+        },
+    );
+}
+
+#[test]
+fn frame_given_up_arrives_as_headers_in_order() {
+    // 60 packets of 20 ms each are more than 200 ms hold.
+    site(json!({"rate": RATE}), "200ms", |_, peer, agent| {
+        let receiver = truncated::receiver(peer, "10.9.0.2", PORT);
+        let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+        sender.connect(("10.9.0.2", PORT)).unwrap();
+        for n in 0..60 {
+            sender.send(&media(n, Some(1))).unwrap();
+        }
+        let got = receive(&receiver, 60);
+        let numbers: Vec<u16> = got.iter().map(|(n, _)| *n).collect();
+        assert_eq!(numbers, (0..60).collect::<Vec<_>>());
+        let headers = got.iter().filter(|(_, length)| *length == 12).count() as u64;
+        assert!(headers >= 40, "{headers}");
+        assert_eq!(counted(agent), [60, 60, headers, 0, 0]);
+    });
+}
+
+#[test]
+fn full_queue_drops_packets_with_their_headers_and_detaching_frees_all() {
+    site(
+        json!({"rate": "8kbit", "limit": 300}),
+        "100s",
+        |_, _, agent| {
+            let before = buffers();
+            let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+            force_buffer(&sender, libc::SO_SNDBUFFORCE, 8 << 20);
+            for n in 0..400 {
+                // What is refused the sender is told.
+                let _ = sender.send_to(&media(n, None), ("10.9.0.2", PORT));
+            }
+            let [came, sent, truncated, queued, dropped] = counted(agent);
+            assert_eq!((came, truncated), (400, 0));
+            assert_eq!(came, sent + queued + dropped);
+            assert!(
+                (290..=300).contains(&queued) && held(&sender) > 0,
+                "{queued}"
+            );
+            assert!(buffers() > before + 550);
+            agent.detach("v0");
+            assert_eq!(held(&sender), 0);
+            let [came, sent, _, queued, dropped] = counted(agent);
+            assert_eq!((came, queued), (sent + dropped, 0));
+            assert!(buffers() < before + 150, "{before} {}", buffers());
+        },
+    );
+}
+
+/// Packets that the kernel holds, exact to some that each CPU keeps.
+fn buffers() -> u64 {
+    let cache = "/sys/kernel/slab/skbuff_head_cache";
+    fs::write(format!("{cache}/shrink"), "1").unwrap();
+    let objects = fs::read_to_string(format!("{cache}/objects")).unwrap();
+    objects.split(' ').next().unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn program_behind_the_classifier_that_drops_one_of_a_pair_leaves_nothing_behind() {
+    site(json!({"rate": RATE}), "100ms", |_, peer, agent| {
+        let receiver = truncated::receiver(peer, "10.9.0.2", PORT);
+        let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+        sender.connect(("10.9.0.2", PORT)).unwrap();
+        shell("tc qdisc add dev v0 clsact");
+        let filter = |selector: &str| {
+            shell(&format!(
+                "tc filter replace dev v0 egress prio 5 handle 800::1 protocol ip u32 match {selector} action drop"
+            ));
+        };
+        // The headers, of 40 bytes: what is stale is discarded.
+        filter("u16 40 0xffff at 2");
+        for n in 0..30 {
+            sender.send(&media(n, None)).unwrap();
+        }
+        wait_for("the queue to run empty", || counted(agent)[3] == 0);
+        let [came, sent, truncated, _, dropped] = counted(agent);
+        assert_eq!((came, truncated), (30, 0));
+        assert!(dropped > 0 && sent + dropped == 30);
+        for (n, _) in receive(&receiver, sent as usize).iter().zip(0..) {
+            assert_eq!(n.1, 958);
+        }
+        // The packets, of 986 bytes, whose headers then wait for them for some milliseconds only.
+        shell("tc filter del dev v0 egress");
+        filter("u16 986 0xffff at 2");
+        let before = buffers();
+        for _ in 0..20 {
+            for n in 0..30 {
+                let _ = sender.send(&media(n, None));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(counted(agent), [30, sent, 0, 0, dropped]);
+        wait_for("what is parked to be freed", || {
+            shell("tc -s qdisc show dev v0 root").contains("backlog 0b 0p")
+        });
+        assert!(buffers() < before + 50, "{before} {}", buffers());
+        // Nothing of it is in the way of what comes next.
+        shell("tc filter del dev v0 egress");
+        sender.send(&media(77, None)).unwrap();
+        assert_eq!(receive(&receiver, 1), [(77, 958)]);
+    });
+}
+
+#[test]
+fn pairs_meet_in_each_transmit_queue() {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        shell(&format!(
+            "ip link add m0 numtxqueues 4 numrxqueues 4 type veth peer name m1 netns {} numtxqueues 4 numrxqueues 4
+             ip addr add 10.8.0.1/24 dev m0; ip link set m0 up",
+            peer.name()
+        ));
+        peer.run("ip addr add 10.8.0.2/24 dev m1");
+        peer.run("ip link set m1 up");
+        let agent = Agent::start(lab, &[]);
+        // Stale when it comes, on a free link.
+        agent.add(json!({"name": "media", "dport": PORT, "lifetime": "1ms", "owd": "1s", "treatment": "truncate"}));
+        let attached = agent.attach(json!({"dev": "m0", "mode": "qdisc", "method": "sfdps1"}));
+        assert_eq!(attached["instances"], 4, "{attached}");
+        let receiver = truncated::receiver(peer, "10.8.0.2", PORT);
+        let senders: Vec<_> = (0..20)
+            .map(|_| UdpSocket::bind("0.0.0.0:0").unwrap())
+            .collect();
+        for n in 0..10 {
+            for (i, sender) in senders.iter().enumerate() {
+                if i % 2 == 0 {
+                    sender.connect(("10.8.0.2", PORT)).unwrap();
+                    sender.send(&media(n, None)).unwrap();
+                } else {
+                    sender.send_to(&media(n, None), ("10.8.0.2", PORT)).unwrap();
+                }
+            }
+        }
+        for (_, length) in receive(&receiver, 200) {
+            assert_eq!(length, 12);
+        }
+        assert_eq!(counted(&agent), [200, 200, 200, 0, 0]);
+    });
+}
+
+#[test]
+fn socket_says_truncate_and_its_counters_tell() {
+    site(json!({"rate": RATE}), "100s", |_, peer, agent| {
+        let receiver = truncated::receiver(peer, "10.9.0.2", 6000);
+        let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let level = SOL_BESTBY as i32;
+        set(&sender, level, BB_SO_LIFETIME as i32, &(100 * MS)).unwrap();
+        set(&sender, level, BB_SO_TREATMENT as i32, &BB_TREAT_TRUNCATE).unwrap();
+        for n in 0..30 {
+            sender.send_to(&media(n, None), ("10.9.0.2", 6000)).unwrap();
+        }
+        let headers = receive(&receiver, 30)
+            .iter()
+            .filter(|(_, length)| *length == 12)
+            .count() as u64;
+        assert!(headers > 0);
+        let c: bb_counters = bestby_tests::socket::get(&sender, level, BB_SO_STATS as i32).unwrap();
+        assert_eq!(
+            (c.packets_in, c.packets_sent, c.truncated, c.queued),
+            (30, 30, headers, 0)
+        );
+        assert_eq!(c.bytes_in - c.bytes_sent, headers * (958 - 12));
+        let _ = agent;
+    });
+}
+
+#[test]
+fn packets_that_cannot_be_truncated_are_discarded_whole() {
+    linked_lab(require::bpf_qdisc(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.add(json!({"name": "media", "dport": PORT, "lifetime": "1ms", "owd": "1s", "treatment": "truncate"}));
+        agent.attach(json!({"dev": "v0", "mode": "qdisc", "method": "sfdps1"}));
+        let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+        // Two fragments.
+        let _ = sender.send_to(&[1; 2000], ("10.9.0.2", PORT));
+        // A super-packet of four.
+        const UDP_SEGMENT: i32 = 103;
+        set(&sender, libc::SOL_UDP, UDP_SEGMENT, &500i32).unwrap();
+        let _ = sender.send_to(&[1; 2000], ("10.9.0.2", PORT));
+        wait_for("all to be dropped", || counted(&agent)[4] >= 3);
+        let [came, sent, truncated, queued, dropped] = counted(&agent);
+        assert_eq!((came, sent, truncated, queued, dropped), (3, 0, 0, 0, 3));
+    });
+}
+
+#[test]
+fn shared_packets_of_pktgen_have_no_twins_and_do_no_harm() {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        shell("modprobe pktgen");
+        let agent = Agent::start(lab, &[]);
+        agent.add(json!({"name": "media", "dport": 9, "lifetime": "1ms", "owd": "1s", "treatment": "truncate"}));
+        let from = peer.enter(|| Raw::open("v1"));
+        for mode in ["qdisc", "tc"] {
+            agent.attach(json!({"dev": "v0", "mode": mode, "method": "sfdps1"}));
+            let before = counted(&agent);
+            shell(
+                "cd /proc/thread-self/net/pktgen
+                 echo rem_device_all > kpktgend_0; echo add_device v0 > kpktgend_0
+                 for words in 'xmit_mode queue_xmit' 'clone_skb 0' 'dst_mac 02:00:00:00:00:99' 'dst 10.9.0.2' \
+                     'pkt_size 500' 'count 100'; do echo \"$words\" > v0; done
+                 echo start > pgctrl; echo rem_device_all > kpktgend_0",
+            );
+            let now = counted(&agent);
+            assert_eq!(
+                (now[0] - before[0], now[4] - before[4], now[2]),
+                (100, 100, 0),
+                "{mode}"
+            );
+            assert_eq!(from.receive(17), None, "{mode}");
+            agent.detach("v0");
+        }
+    });
+}

@@ -2,7 +2,7 @@
 //! arrive are seen at the receiver's device, so that those that arrive twice are.
 //!
 //! The sender is as the paper has it: Reno, SACK, and a window of 50 segments at the receiver.
-//! Everything else is Linux's, but for what [`Undo::Nothing`] switches off.
+//! Everything else is Linux's.
 
 use std::{
     ffi::OsString,
@@ -19,11 +19,11 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, sets
 
 use crate::{
     netns::Netns,
-    scenario::cell::{Says, Undo},
+    scenario::cell::Point,
     sniff::Sniffer,
     sys::{self, MILLI},
     topology::{LAST_HOP, Path, RECEIVER},
-    traffic::{Schedule, lpd::TCP_HEADERS, receiver::Arrival, sender::Sent, wire::Record},
+    traffic::{Schedule, lpd::SEGMENT, receiver::Arrival, sender::Sent, wire::Record},
 };
 
 const PORT: u16 = 5202;
@@ -38,29 +38,27 @@ const OFTEN: u64 = 50 * MILLI;
 /// Downloads `schedule`, whose packets are segments, from the time of its first on; 0 is `start`.
 pub fn run(
     path: &Path,
+    point: &Point,
     schedule: &Schedule,
     start: u64,
-    undo: Undo,
-    says: Says,
 ) -> Result<(Sent, Vec<Arrival>)> {
     let line = path.line().context("a download needs a path with a line")?;
     let first = schedule.packets.first().context("nothing to download")?;
-    let segment = first.wire_bytes - TCP_HEADERS;
     let (sender, receiver) = (path.sender(), path.receiver());
-    prepare(path, undo, segment + said_by_option(says))?;
-    let listener = receiver.enter(|| listen(segment))?;
-    let sniffer = Sniffer::new(receiver, line.far_device())?;
+    prepare(path, point)?;
+    let listener = receiver.enter(listen)?;
+    let sniffer = Sniffer::new(receiver, line.far.name())?;
     let (stop, begin) = (AtomicBool::new(false), start + first.at);
-    let bytes = schedule.packets.len() * segment as usize;
+    let bytes = schedule.packets.len() * SEGMENT as usize;
     // Whatever is not over then is given up.
     let limit = Duration::from_nanos(schedule.duration);
     thread::scope(|scope| {
-        let watching = scope.spawn(|| sniffer.watch_with(&stop, segments(segment)));
+        let watching = scope.spawn(|| sniffer.watch_with(&stop, segments()));
         let receiving = scope.spawn(move || receive(&listener, limit));
         let sending = || -> Result<()> {
             sys::sleep_until(begin);
             let stream = sender.enter(|| connect(bytes))?;
-            let lifetime = (says == Says::Option).then_some(first.lifetime);
+            let lifetime = point.option.then_some(first.lifetime);
             send(stream, bytes, lifetime, || receiving.is_finished())
         };
         let sent = sending();
@@ -82,25 +80,17 @@ pub fn run(
     })
 }
 
-/// Bytes that LPD's option takes from a segment.
-fn said_by_option(says: Says) -> u32 {
-    match says {
-        Says::Rule => 0,
-        Says::Option => sys::LPD_OPTION as u32,
-    }
-}
-
-/// Makes the sender's segments `segment` bytes long, and its TCP as `undo` says.
-fn prepare(path: &Path, undo: Undo, mut segment: u32) -> Result<()> {
-    if undo == Undo::Linux {
-        segment += TIMESTAMPS;
-    }
+/// Makes the sender's segments as long as they are to be, and its TCP undo timeouts or not.
+fn prepare(path: &Path, point: &Point) -> Result<()> {
+    let undo = point.undo;
+    let option = if point.option { sys::LPD_OPTION } else { 0 };
+    let timestamps = if undo { TIMESTAMPS } else { 0 };
+    let segment = SEGMENT + timestamps + option as u32;
     let route = format!("route replace default via {LAST_HOP} advmss {segment}");
     path.receiver().sh("ip", &route)?;
     for ns in [path.sender(), path.receiver()] {
         for (name, of_linux) in [("tcp_frto", 2), ("tcp_timestamps", 1), ("tcp_dsack", 1)] {
-            let value = if undo == Undo::Linux { of_linux } else { 0 };
-            set(ns, name, value)?;
+            set(ns, name, if undo { of_linux } else { 0 })?;
         }
         // Nothing that an earlier run found out about the path.
         set(ns, "tcp_no_metrics_save", 1)?;
@@ -113,17 +103,12 @@ fn set(ns: &Netns, name: &str, value: u32) -> Result<()> {
     ns.enter(|| std::fs::write(&file, value.to_string()).with_context(|| format!("writing {file}")))
 }
 
-fn listen(segment: u32) -> Result<TcpListener> {
+fn listen() -> Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))
         .with_context(|| format!("listening on TCP port {PORT}"))?;
-    let window = (WINDOW * segment) as libc::c_int;
-    sys::set_option(
-        listener.as_raw_fd(),
-        libc::IPPROTO_TCP,
-        libc::TCP_WINDOW_CLAMP,
-        window,
-    )
-    .context("TCP_WINDOW_CLAMP")?;
+    let (fd, window) = (listener.as_raw_fd(), (WINDOW * SEGMENT) as libc::c_int);
+    sys::set_option(fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
+        .context("TCP_WINDOW_CLAMP")?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -192,7 +177,7 @@ fn send(
 }
 
 /// Reads the segments of one connection out of IPv4 packets.
-fn segments(segment: u32) -> impl FnMut(&[u8]) -> Option<Record> {
+fn segments() -> impl FnMut(&[u8]) -> Option<Record> {
     let mut first = None;
     move |packet| {
         let header = usize::from(packet.first()? & 15) * 4;
@@ -209,7 +194,7 @@ fn segments(segment: u32) -> impl FnMut(&[u8]) -> Option<Record> {
         if flags & SYN != 0 {
             first = Some(sequence.wrapping_add(1));
         }
-        let sequence = sequence.wrapping_sub(first?) / segment;
+        let sequence = sequence.wrapping_sub(first?) / SEGMENT;
         (tcp.len() > offset).then_some(Record {
             sequence,
             created: 0,

@@ -33,7 +33,7 @@ pub const OPPORTUNITY: usize = 1504;
 const END: u8 = 0xc0;
 
 /// When a line carries packets.
-#[derive(Clone, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Trace {
     file: String,
@@ -101,18 +101,15 @@ impl fmt::Display for Trace {
     }
 }
 
-impl fmt::Debug for Trace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.file.fmt(f)
-    }
-}
-
 /// Two SLIP devices whose far ends the lab connects.
 #[derive(Debug)]
 pub struct Line {
-    near: Slip,
-    far: Slip,
-    trace: Trace,
+    /// The last hop's.
+    pub near: Slip,
+    /// The receiver's.
+    pub far: Slip,
+    /// When it carries packets.
+    pub trace: Trace,
 }
 
 impl Line {
@@ -123,21 +120,6 @@ impl Line {
             near: Slip::new(near.0, near.1, far.1)?,
             far: Slip::new(far.0, far.1, near.1)?,
         })
-    }
-
-    /// The device that packets to the receiver leave by.
-    pub fn device(&self) -> &str {
-        self.near.name()
-    }
-
-    /// The receiver's.
-    pub fn far_device(&self) -> &str {
-        self.far.name()
-    }
-
-    /// When it carries packets.
-    pub fn trace(&self) -> &Trace {
-        &self.trace
     }
 
     /// Carries packets until `stop`, its trace beginning at `start`.
@@ -157,7 +139,7 @@ impl Line {
                 (&self.near, &self.far, OPPORTUNITY),
                 (&self.far, &self.near, usize::MAX),
             ] {
-                take(from, bytes, |frames| Ok(to.line().write_all(frames)?))?;
+                take(from, bytes, |frames| Ok((&to.line).write_all(frames)?))?;
             }
         }
         Ok(())
@@ -169,9 +151,9 @@ impl Line {
 fn take(slip: &Slip, mut left: usize, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut buffer = [0; OPPORTUNITY];
     while left > 0 {
-        sys::wait_readable(&[slip.line().as_raw_fd()], 1)?;
+        sys::wait_readable(&[slip.line.as_raw_fd()], 1)?;
         let room = left.min(buffer.len());
-        match slip.line().read(&mut buffer[..room]) {
+        match (&slip.line).read(&mut buffer[..room]) {
             Ok(length) => {
                 let bytes = &buffer[..length];
                 left -= bytes.iter().filter(|&&byte| byte != END).count();

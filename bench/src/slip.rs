@@ -34,7 +34,8 @@ const SIOCGIFNAME: libc::Ioctl = 0x8910;
 #[derive(Debug)]
 pub struct Slip {
     name: String,
-    far: File,
+    /// The far end of its line, which never blocks.
+    pub line: File,
     /// Keeps the line discipline, and so the device, in place.
     _near: OwnedFd,
 }
@@ -68,7 +69,7 @@ impl Slip {
         ns.sh("ip", &format!("link set {name} mtu 1500 up"))?;
         Ok(Self {
             name,
-            far: File::from(master),
+            line: File::from(master),
             _near: slave,
         })
     }
@@ -78,22 +79,17 @@ impl Slip {
         &self.name
     }
 
-    /// The far end of its line, which never blocks.
-    pub fn line(&self) -> &File {
-        &self.far
-    }
-
     /// Reads (and discards) what arrives at the far end until `stop`; not while
     /// `stalled`, so that the line fills and the device stops.
     pub fn carry(&self, stalled: &AtomicBool, stop: &AtomicBool) -> Result<()> {
-        let mut far = &self.far;
+        let mut far = &self.line;
         let mut buffer = [0; 4096];
         while !stop.load(Ordering::Acquire) {
             if stalled.load(Ordering::Acquire) {
                 thread::sleep(Duration::from_micros(200));
                 continue;
             }
-            sys::wait_readable(&[self.far.as_raw_fd()], 20)?;
+            sys::wait_readable(&[self.line.as_raw_fd()], 20)?;
             if stalled.load(Ordering::Acquire) {
                 continue;
             }

@@ -164,7 +164,7 @@ impl Path {
         let ends = ((&router, LAST_HOP), (&receiver, &*RECEIVER.to_string()));
         let line = Line::new(ends.0, ends.1, trace.clone())?;
         // Its own default is 10 packets, which acknowledgements might fill.
-        let longer = format!("link set {} txqueuelen 1000", line.far_device());
+        let longer = format!("link set {} txqueuelen 1000", line.far.name());
         receiver.sh("ip", &longer)?;
         for (ns, gateway) in [
             (&sender, "10.77.1.2"),
@@ -220,7 +220,7 @@ impl Path {
     /// How long it may carry nothing, ns.
     pub fn longest_gap(&self) -> u64 {
         let line = self.line.as_ref();
-        line.map_or(0, |line| line.trace().longest_gap())
+        line.map_or(0, |line| line.trace.longest_gap())
     }
 
     /// The namespace where packets arrive.
@@ -254,7 +254,7 @@ impl Path {
     }
 
     fn send(&self, schedule: &Schedule, sender: Sender) -> Result<(Sent, Vec<Arrival>)> {
-        let receiver = Receiver::new(&self.receiver, PORT)?.patient(self.longest_gap());
+        let receiver = Receiver::new(&self.receiver, PORT, self.longest_gap())?;
         let ended = AtomicU64::new(0);
         thread::scope(|scope| {
             let receiving = scope.spawn(|| {

@@ -45,28 +45,6 @@ pub enum Control {
     Tcp,
 }
 
-/// Who says to the last hop how long packets are of use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Says {
-    /// A rule there.
-    #[default]
-    Rule,
-    /// The sender, in LPD's option.
-    Option,
-}
-
-/// What a TCP sender undoes of a timeout that was none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Undo {
-    /// Nothing: without F-RTO, timestamps and D-SACK, by which Linux finds out.
-    Nothing,
-    /// All that Linux has.
-    #[default]
-    Linux,
-}
-
 /// What a link's rate is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinkRate {
@@ -105,10 +83,11 @@ pub struct Point {
     pub restart: Restart,
     /// What the line carries, where it is the bottleneck.
     pub trace: Option<Trace>,
-    /// Who tells the last hop the lifetimes.
-    pub says: Says,
-    /// What a download's TCP undoes.
-    pub undo: Undo,
+    /// Whether the sender tells the last hop the lifetimes in LPD's option, or a rule there.
+    pub option: bool,
+    /// Whether a download's TCP finds out about, and undoes, timeouts that were none: by F-RTO,
+    /// timestamps and D-SACK.
+    pub undo: bool,
     /// TCP Reno flows that share the router's FIFO.
     pub tcp: u32,
     /// Lifetimes that replace those of the traffic model.
@@ -192,15 +171,6 @@ pub fn slug(text: &str) -> String {
     }
     // A minus in front is a sign, one at the end is nothing.
     slug.trim_end_matches('-').to_owned()
-}
-
-impl fmt::Display for Undo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nothing => "nothing",
-            Self::Linux => "linux",
-        })
-    }
 }
 
 impl fmt::Display for LinkRate {

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    cell::{self, Cell, Control, LinkRate, Point, Swept, Undo, slug},
+    cell::{self, Cell, Control, LinkRate, Point, Swept, slug},
     file::{Fault, File, fault},
     value::{Error, Load, Percent, Rate, Sweep, distinct},
 };
@@ -179,8 +179,8 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
         control: file.control,
         restart: Restart::default(),
         trace: None,
-        says: file.says,
-        undo: Undo::default(),
+        option: file.option,
+        undo: true,
         tcp: 0,
         lifetime: None,
         traffic: BTreeMap::new(),
@@ -276,9 +276,8 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
             let message = format!("[traffic]{name}: {message}: see docs/traffic.md");
             fault(at, message)
         })?;
-        let download = matches!(model, Model::Download(_));
-        if download != (file.control == Control::Tcp) {
-            let why = "[traffic]: model = \"download\" and control = \"tcp\" go together";
+        if file.control == Control::Tcp && !matches!(model, Model::Download(_)) {
+            let why = "[traffic]: control = \"tcp\" needs model = \"download\"";
             return Err(fault(file.traffic.span().start, why));
         }
         let own = model.classes();

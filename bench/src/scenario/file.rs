@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    cell::{Bottleneck, Control, Says, Stall, Undo},
+    cell::{Bottleneck, Control, Stall},
     value::{
         Discard, Error, FifoPackets, Lifetime, Load, Millis, Percent, Rate, Repetitions, Seconds,
         Seed, Sweep, TcpFlows, distinct,
@@ -29,8 +29,8 @@ pub(super) struct File {
     pub(super) control: Control,
     pub(super) restart: Option<Sweep<Restart>>,
     #[serde(default)]
-    pub(super) says: Says,
-    pub(super) undo: Option<Sweep<Undo>>,
+    pub(super) option: bool,
+    pub(super) undo: Option<Sweep<bool>>,
     pub(super) lifetime: Option<Sweep<Lifetime>>,
     pub(super) queues: Spanned<Vec<Queue>>,
     pub(super) topology: Spanned<Topology>,
@@ -225,12 +225,12 @@ impl File {
 
     fn check_line(&self) -> Result<(), Fault> {
         let tcp = self.control == Control::Tcp;
-        if let Some(undo) = &self.undo {
-            refuse(!tcp, undo.at, "`undo` goes with control = \"tcp\" only")?;
-        }
+        let undo = self.undo.as_ref().map(|undo| undo.at);
+        let option = self.option.then_some(self.title.span().start);
+        let why = "`undo` and `option` go with control = \"tcp\" only";
+        undo.or(option).map_or(Ok(()), |at| refuse(!tcp, at, why))?;
         if !self.line() {
-            let why = "`says` goes with [topology] bottleneck = \"line\" only";
-            return refuse(self.says != Says::Rule, self.title.span().start, why);
+            return Ok(());
         }
         let (topology, told) = (self.topology.get_ref(), &self.told);
         let told = told.rtt_error.is_some() || told.rate_error.is_some();

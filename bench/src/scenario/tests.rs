@@ -28,6 +28,18 @@ owd = 40
 model = "conference"
 "#;
 
+/// A last hop.
+const LINE: &str = r#"
+title = "t"
+queues = ["pfifo 5", "bestby qdisc triage limit 5"]
+[topology]
+bottleneck = "line"
+trace = "traces/spikes-30"
+owd = 50
+[traffic]
+model = "cbr"
+"#;
+
 fn changed(base: &str, from: &str, to: &str) -> String {
     assert!(base.contains(from), "{from}");
     base.replacen(from, to, 1)
@@ -180,7 +192,7 @@ const WRONG: &str = r#"
 9 | "gop" | "gop";[stall];at = 10000;length = 10000 | before the traffic
 3 | pfifo 32"] | srt"];stall = { at = 1, length = 1 } | the way back
 4 | pfifo 32"];[topology] | fq"];stall = { at = 1, length = 1 };[topology];bottleneck = "router" | sender
-7 | "gop" | "sfu";[stall];at = 1;length = 1 | the line that can stall
+7 | "gop" | "sfu";[stall];at = 1;length = 1 | a line has one end
 "#;
 
 #[test]
@@ -347,4 +359,39 @@ fn scenario_list_that_is_a_parameter_sweeps_as_a_list_of_lists() {
             false => parse(&BASE.replace("model = \"gop\"", &block)),
         };
     }
+}
+
+#[test]
+fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
+    let both = "[\"traces/spikes-30\", \"traces/spikes-120\"]";
+    let s = parse(&changed(LINE, "\"traces/spikes-30\"", both));
+    assert_eq!(s.cells[0].id, "trace=spikes-30_pfifo-5");
+    let rates: Vec<_> = s
+        .cells
+        .iter()
+        .map(|cell| cell.point.link.of(0.0).0)
+        .collect();
+    // 215 and 860 opportunities of 1504 bytes in 120 s.
+    assert_eq!(rates, [21_657, 21_657, 86_229, 86_229]);
+    for (from, to, line, says) in [
+        ("trace = \"traces/spikes-30\"", "rate = 9000", 4, "`trace`"),
+        ("owd", "load = 1\nowd", 4, "`trace`"),
+        ("\"line\"", "\"sender\"", 4, "`trace`"),
+        ("traces/spikes-30", "traces/none", 6, "traces/none"),
+        ("owd", "loss = 1\nowd", 4, "`loss`"),
+        ("pfifo 5", "etf", 3, "in front of a line"),
+        ("[topology]", "control = \"tcp\"\n[topology]", 9, "download"),
+        ("\"cbr\"", "\"cbr\"\nstreams = 2", 8, "one end"),
+        (
+            "[topology]",
+            "control = \"dccp\"\n[topology]",
+            5,
+            "`control`",
+        ),
+        ("[topology]", "undo = true\n[topology]", 4, "`undo`"),
+    ] {
+        refused(&changed(LINE, from, to), line, says);
+    }
+    let option = changed(BASE, "[topology]", "option = true\n[topology]");
+    refused(&option, 2, "`option`");
 }

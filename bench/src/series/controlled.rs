@@ -82,7 +82,7 @@ pub(super) fn pass(
     agent: &mut Option<Rc<Agent>>,
 ) -> Result<Passage> {
     let (installed, queueing) = match queue {
-        Queue::Pfifo(packets) => (None, Queueing::Fifo(*packets as usize, None)),
+        Queue::Pfifo(packets) => (None, Queueing::Fifo(*packets as usize)),
         Queue::Bestby { method, .. } => {
             let told = Told {
                 rate: Some(DEVICE_RATE),

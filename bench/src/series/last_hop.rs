@@ -20,9 +20,9 @@ use crate::{
     line::OPPORTUNITY,
     measure::LastHop,
     queue::{Installed, Told},
-    scenario::cell::{Control, Says},
+    scenario::cell::Control,
     sniff::Sniffer,
-    sys::{self, MILLI},
+    sys::{self, MILLI, SECOND},
     tfrc::session::{self, Queueing},
     topology::{Path, RECEIVER},
     traffic::{
@@ -39,22 +39,30 @@ pub(super) fn pass(
     schedule: &Schedule,
     agent: &mut Option<Rc<Agent>>,
 ) -> Result<Passage> {
-    let (queue, says) = (&job.cell.queue, job.cell.point.says);
+    let (queue, point) = (&job.cell.queue, &job.cell.point);
     let ends = path.router().zip(path.line());
     let (router, line) = ends.context("this path has no line")?;
+    // Before its deadline a packet must leave the hop by the way behind it, on which it may just have
+    // missed an opportunity, and by the way to it, which its lifetime does not count there.
     let told = Told {
         rate: None,
         session_rate: None,
-        owd: reserve(path.owd, job.cell.point.link.of(0.0).0),
+        owd: path.owd + OPPORTUNITY as u64 * 8 * SECOND / point.link.of(0.0).0,
         receivers: &[RECEIVER],
     };
-    let installed = Installed::sharing(queue, router, line.device(), &told, agent)
+    let installed = Installed::sharing(queue, router, line.near.name(), &told, agent)
         .with_context(|| format!("installing {queue} in front of the line"))?;
     if let Some(agent) = installed.agent() {
         let first = schedule.packets.first().context("no packet to send")?;
-        hear(agent, line.device(), says, first.lifetime)?;
+        // The rule of the run before, if there was one.
+        let _ = agent.bestby("flow rm last-hop");
+        let (device, lifetime) = (line.near.name(), first.lifetime / MILLI);
+        agent.bestby(&match point.option {
+            true => format!("iface set {device} --trust 10.77.0.0/16"),
+            false => format!("flow add last-hop --lifetime {lifetime}ms --frames none"),
+        })?;
     }
-    let sniffer = Sniffer::new(router, line.device())?;
+    let sniffer = Sniffer::new(router, line.near.name())?;
     let (stop, start) = (AtomicBool::new(false), sys::now() + MILLI);
     let (passage, departures) = thread::scope(|scope| -> Result<_> {
         let carrying = scope.spawn(|| {
@@ -71,65 +79,32 @@ pub(super) fn pass(
     })?;
     let discard = job.scenario.discard_ns();
     Ok(Passage {
-        counters: counters(&installed, line.device())?,
+        counters: counters(&installed, line.near.name())?,
         last_hop: Some(last_hop(schedule, &passage, &departures, discard)),
         ..passage
     })
-}
-
-/// How long before its deadline a packet must leave the hop, ns: its lifetime counts from there, after
-/// `owd`, and the line may have carried something just now.
-fn reserve(owd: u64, rate: u64) -> u64 {
-    owd + OPPORTUNITY as u64 * 8 * sys::SECOND / rate.max(1)
-}
-
-/// Tells the last hop where it finds the lifetime of packets, here all of `lifetime` ns.
-fn hear(agent: &Agent, device: &str, says: Says, lifetime: u64) -> Result<()> {
-    match says {
-        Says::Rule => {
-            // That of the run before, if there was one.
-            let _ = agent.bestby("flow rm last-hop");
-            let lifetime = lifetime / MILLI;
-            agent.bestby(&format!(
-                "flow add last-hop --lifetime {lifetime}ms --frames none"
-            ))
-        }
-        Says::Option => agent.bestby(&format!("iface set {device} --trust 10.77.0.0/16")),
-    }
-    .map(drop)
 }
 
 /// Sends it by whatever the scenario says.
 fn traffic(job: &Job<'_>, path: &Path, schedule: &Schedule, start: u64) -> Result<Passage> {
     let point = &job.cell.point;
     let mut passage = Passage::default();
-    // All packets of a schedule live as long here.
-    let first = schedule.packets.first();
-    let lifetime = first.map(|packet| (packet.lifetime / MILLI) as u32);
-    let option = lifetime.filter(|_| point.says == Says::Option);
     match point.control {
         Control::Tcp => {
-            let (undo, says) = (point.undo, point.says);
-            (passage.sent, passage.arrivals) = download::run(path, schedule, start, undo, says)?;
+            (passage.sent, passage.arrivals) = download::run(path, point, schedule, start)?;
             let last = passage.arrivals.iter().map(|arrival| arrival.at).max();
             let begin = passage.sent.created.first();
             passage.download = begin.zip(last).map(|(begin, last)| last - begin);
         }
         Control::Tfrc => {
             // One packet waits at the sender, as an application has it that looks before it sends.
-            let outcome = session::run(path, schedule, Queueing::Fifo(1, option), point.restart)?;
+            let outcome = session::run(path, schedule, Queueing::Fifo(1), point.restart)?;
             let discard = job.scenario.discard_ns();
             passage.tfrc = Some(controlled::seen(&outcome, schedule, discard));
             passage.tail_drops = Some(outcome.refused);
             (passage.sent, passage.arrivals) = (outcome.sent, outcome.arrivals);
         }
-        _ => {
-            let marking = Marking {
-                option,
-                ..Marking::default()
-            };
-            (passage.sent, passage.arrivals) = path.run(schedule, marking)?;
-        }
+        _ => (passage.sent, passage.arrivals) = path.run(schedule, Marking::default())?,
     }
     Ok(passage)
 }
@@ -169,14 +144,8 @@ mod tests {
 
     #[test]
     fn last_hop_stale_packet_on_the_line_is_told_from_one_in_the_queue() {
-        // In time, on the line, in the queue, never; and one that is not judged.
-        let seen: [(u64, Option<u64>); 5] = [
-            (5, Some(10)),
-            (5, Some(11)),
-            (11, Some(12)),
-            (5, None),
-            (11, Some(12)),
-        ];
+        // When each left and arrived: in time, on the line, in the queue, never; not judged.
+        let seen = [(5, 10), (5, 11), (11, 12), (5, 0), (11, 12)];
         let packet = |n: u32| Packet {
             at: u64::from(n < 4),
             lifetime: 10,
@@ -186,24 +155,19 @@ mod tests {
             packets: (0..5).map(packet).collect(),
             duration: 10,
         };
-        let at = |sequence, at| Arrival {
+        let at = |(at, sequence)| Arrival {
             record: Record {
                 sequence,
                 created: 0,
             },
             at,
         };
-        let departures: Vec<_> = seen.iter().zip(0..).map(|(s, n)| at(n, s.0)).collect();
-        let arrivals = seen.iter().zip(0..);
-        let passage = Passage {
-            sent: Sent {
-                created: vec![0; 5],
-                ..Sent::default()
-            },
-            arrivals: arrivals.filter_map(|(s, n)| Some(at(n, s.1?))).collect(),
-            ..Passage::default()
-        };
-        let found = last_hop(&schedule, &passage, &departures, 1);
+        let mut passage = Passage::default();
+        passage.sent.created = vec![0; 5];
+        let arrived = seen.map(|(_, arrived)| arrived).into_iter().zip(0..);
+        passage.arrivals = arrived.filter(|a| a.0 > 0).map(at).collect();
+        let left = seen.map(|(left, _)| left).into_iter().zip(0..);
+        let found = last_hop(&schedule, &passage, &left.map(at).collect::<Vec<_>>(), 1);
         assert_eq!((found.on_line, found.left_stale), (1, 1));
     }
 }

@@ -85,7 +85,7 @@ impl Reporter {
         })?;
         control.set_nonblocking(true)?;
         Ok(Self {
-            data: Receiver::new(ns, port)?.patient(gap),
+            data: Receiver::new(ns, port, gap)?,
             control,
         })
     }

@@ -55,9 +55,8 @@ const TICK: u64 = 20 * MILLI;
 pub enum Queueing {
     /// In bestby, which is on the device already; marked so.
     Bestby(Marking),
-    /// In a FIFO of so many packets in user space, which leave it with this lifetime, ms, in LPD's
-    /// option, if any.
-    Fifo(usize, Option<u32>),
+    /// In a FIFO of so many packets in user space.
+    Fifo(usize),
 }
 
 /// What came of a run.
@@ -144,17 +143,11 @@ pub fn run(
     let to = SocketAddrV4::new(topology::RECEIVER, PORT);
     let source = match queueing {
         Queueing::Bestby(marking) => Source::Bestby(Sender::new(path.sender(), to, marking)?),
-        Queueing::Fifo(limit, lifetime) => {
-            let socket = path.sender().enter(open)?;
-            if let Some(ms) = lifetime {
-                sys::set_lpd_option(socket.as_raw_fd(), ms).context("IP_OPTIONS")?;
-            }
-            Source::Fifo(Outlet {
-                fifo: Mutex::new(Fifo::new(limit)),
-                socket,
-                schedule,
-            })
-        }
+        Queueing::Fifo(limit) => Source::Fifo(Outlet {
+            fifo: Mutex::new(Fifo::new(limit)),
+            socket: path.sender().enter(open)?,
+            schedule,
+        }),
     };
     let outlet = match &source {
         Source::Bestby(_) => None,

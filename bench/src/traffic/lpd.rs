@@ -180,30 +180,25 @@ impl Traffic for Cbr {
     }
 }
 
-/// A file that TCP carries. A packet of the schedule is a segment, and all are there at the start.
+/// A file that TCP carries. A packet of the schedule is a segment, and all are there at the start,
+/// within 5 s of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Download {
     /// Segments of the file.
     pub segments: u32,
-    /// Payload of a segment, bytes.
-    pub segment_bytes: u32,
     /// How long the last hop may hold a segment, ms, if not for less.
     pub lifetime_ms: u64,
-    /// It begins at a time below this one, ms, that the seed draws.
-    pub begins_ms: u64,
 }
 
-/// MAC, IPv4 and TCP headers, with timestamps.
-pub const TCP_HEADERS: u32 = MAC + 20 + 32;
+/// Payload of a segment, bytes.
+pub const SEGMENT: u32 = 1000;
 
 impl Default for Download {
     fn default() -> Self {
         Self {
             segments: 500,
-            segment_bytes: 1000,
             lifetime_ms: 60_000,
-            begins_ms: 5000,
         }
     }
 }
@@ -211,16 +206,14 @@ impl Default for Download {
 impl Traffic for Download {
     fn check(&self) -> Result<()> {
         within("segments", self.segments, 1..=100_000)?;
-        // As much as fits behind LPD's option, too.
-        within("segment_bytes", self.segment_bytes, 500..=1440)?;
-        check_lifetime("lifetime_ms", self.lifetime_ms)?;
-        within("begins_ms", self.begins_ms, 1..=10_000)
+        check_lifetime("lifetime_ms", self.lifetime_ms)
     }
 
     fn schedule(&self, seconds: u64, seed: u64) -> Result<Schedule> {
         self.check()?;
-        let at = random(seed).next_u64() % (self.begins_ms * MILLI);
-        let bytes = [self.segment_bytes + TCP_HEADERS];
+        let at = random(seed).next_u64() % (5 * SECOND).min(seconds * SECOND);
+        // MAC, IPv4 and TCP headers, with timestamps.
+        let bytes = [MAC + 20 + 32 + SEGMENT];
         let segment = |_| Adu::bunch(Class::Data, at, self.lifetime_ms, bytes);
         Ok(build::schedule(
             (0..self.segments).map(segment).collect(),

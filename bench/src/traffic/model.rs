@@ -310,7 +310,7 @@ mod tests {
             .map(parse)
             .collect();
         let names: Vec<&str> = blocks.iter().map(|model| model.inner().0).collect();
-        let all = "conference gop sfu cbr onoff pcap media mix";
+        let all = "conference gop sfu cbr onoff download pcap media mix";
         assert_eq!(names.join(" "), all);
         for (model, name) in blocks.iter().zip(names) {
             let value = serde_json::to_value(model).expect("JSON");

@@ -66,8 +66,8 @@ pub const QUIET: u64 = 1500 * MILLI;
 
 impl Receiver {
     /// Opens the sockets inside `ns` on `port` and the two after it, on every
-    /// address that is local there.
-    pub fn new(ns: &Netns, port: u16) -> Result<Self> {
+    /// address that is local there, of a path that may carry nothing for `gap` ns.
+    pub fn new(ns: &Netns, port: u16, gap: u64) -> Result<Self> {
         let open = |port: u16| -> Result<OwnedFd> {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
                 .with_context(|| format!("binding the receiver's port {port}"))?;
@@ -81,7 +81,7 @@ impl Receiver {
         Ok(Self {
             sockets,
             is_connection: false,
-            quiet: QUIET,
+            quiet: QUIET + gap,
         })
     }
 
@@ -94,15 +94,9 @@ impl Receiver {
         }
     }
 
-    /// The same on a path that may carry nothing for `gap` ns.
-    pub fn patient(mut self, gap: u64) -> Self {
-        self.quiet += gap;
-        self
-    }
-
     /// Receives until the sender has stored the time of its end in `ended` (ns of
-    /// CLOCK_MONOTONIC; 0 = still sending) and nothing came for [`QUIET`] and what
-    /// [`patient`](Self::patient) adds, or until a connection ends.
+    /// CLOCK_MONOTONIC; 0 = still sending) and nothing came for [`QUIET`] and the
+    /// path's gap, or until a connection ends.
     pub fn run(&self, ended: &AtomicU64) -> Result<Vec<Arrival>> {
         self.run_with(ended, None, |_, _| Ok(()))
     }

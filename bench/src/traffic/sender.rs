@@ -31,8 +31,6 @@ pub struct Marking {
     /// SO_PRIORITY: 6 for audio, 0 for video, 2 (`TC_PRIO_BULK`) for data: the first,
     /// second and third band of prio's default map.
     pub priority: bool,
-    /// LPD's option, with this lifetime in ms.
-    pub option: Option<u32>,
     /// SO_TXTIME in deadline mode; the time given is the last departure that is
     /// of use, deadline − this one-way delay in ns.
     pub txtime_owd: Option<u64>,
@@ -201,9 +199,6 @@ fn open(marking: Marking) -> Result<UdpSocket> {
     let socket = UdpSocket::bind("0.0.0.0:0").context("binding the sender's socket")?;
     sys::big_send_buffer(socket.as_raw_fd(), SEND_BUFFER)
         .context("SO_SNDBUFFORCE (needs CAP_NET_ADMIN)")?;
-    if let Some(ms) = marking.option {
-        sys::set_lpd_option(socket.as_raw_fd(), ms).context("IP_OPTIONS")?;
-    }
     if marking.txtime_owd.is_some() {
         sys::set_txtime_deadline(&socket).context("SO_TXTIME in deadline mode")?;
     }

@@ -306,10 +306,12 @@ impl<'a> Installed<'a> {
             Some(agent) => agent,
             None => running.insert(Rc::new(bestby::Agent::start(ns, "lab")?)),
         };
-        let rate = told
-            .rate
-            .map_or(String::new(), |rate| format!(" --rate {rate}bit"));
-        agent.bestby(&format!("iface attach {device} --mode {mode}{rate}"))?;
+        // On a line at the last hop, what the sender says in LPD's option counts.
+        let rate = match told.rate {
+            Some(rate) => format!("--rate {rate}bit"),
+            None => "--trust 10.77.0.0/16".into(),
+        };
+        agent.bestby(&format!("iface attach {device} --mode {mode} {rate}"))?;
         let installed = Self {
             ns,
             device: device.into(),

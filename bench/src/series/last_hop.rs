@@ -56,11 +56,12 @@ pub(super) fn pass(
         let first = schedule.packets.first().context("no packet to send")?;
         // The rule of the run before, if there was one.
         let _ = agent.bestby("flow rm last-hop");
-        let (device, lifetime) = (line.near.name(), first.lifetime / MILLI);
-        agent.bestby(&match point.option {
-            true => format!("iface set {device} --trust 10.77.0.0/16"),
-            false => format!("flow add last-hop --lifetime {lifetime}ms --frames none"),
-        })?;
+        if !point.option {
+            let lifetime = first.lifetime / MILLI;
+            agent.bestby(&format!(
+                "flow add last-hop --lifetime {lifetime}ms --frames none"
+            ))?;
+        }
     }
     let sniffer = Sniffer::new(router, line.near.name())?;
     let (stop, start) = (AtomicBool::new(false), sys::now() + MILLI);

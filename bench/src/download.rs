@@ -53,7 +53,7 @@ pub fn run(
     // Whatever is not over then is given up.
     let limit = Duration::from_nanos(schedule.duration);
     thread::scope(|scope| {
-        let watching = scope.spawn(|| sniffer.watch_with(&stop, segments()));
+        let watching = scope.spawn(|| sniffer.watch(&stop, segments()));
         let receiving = scope.spawn(move || receive(&listener, limit));
         let sending = || -> Result<()> {
             sys::sleep_until(begin);

@@ -11,7 +11,6 @@ use std::{
     fmt, fs,
     io::{ErrorKind, Read as _, Write as _},
     os::fd::AsRawFd as _,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -96,8 +95,7 @@ impl Trace {
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Path::new(&self.file).file_name();
-        f.write_str(&name.unwrap_or_default().to_string_lossy())
+        f.write_str(&self.file)
     }
 }
 

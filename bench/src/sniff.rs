@@ -57,16 +57,12 @@ impl Sniffer {
         self.socket.as_raw_fd()
     }
 
-    /// The next of the lab's packets that left and has not been taken yet, if there is
-    /// one. `offset` is [`sys::realtime_offset`].
-    pub fn take(&self, offset: i64) -> Result<Option<Arrival>> {
-        self.take_with(offset, &mut record)
-    }
-
-    fn take_with(
+    /// The next packet in which `read` finds a record that left and has not been taken yet, if
+    /// there is one. `offset` is [`sys::realtime_offset`].
+    pub fn take(
         &self,
         offset: i64,
-        read: &mut impl FnMut(&[u8]) -> Option<Record>,
+        mut read: impl FnMut(&[u8]) -> Option<Record>,
     ) -> Result<Option<Arrival>> {
         let mut buffer = [0; 2048];
         while let Some((length, stamp)) = sys::receive(self.fd(), &mut buffer)? {
@@ -78,13 +74,8 @@ impl Sniffer {
         Ok(None)
     }
 
-    /// The lab's packets that left until `stop`, in order; `at` is when they left.
-    pub fn watch(&self, stop: &AtomicBool) -> Result<Vec<Arrival>> {
-        self.watch_with(stop, record)
-    }
-
-    /// The same of the packets in which `read` finds a record.
-    pub fn watch_with(
+    /// The packets with a record that left until `stop`, in order; `at` is when they left.
+    pub fn watch(
         &self,
         stop: &AtomicBool,
         mut read: impl FnMut(&[u8]) -> Option<Record>,
@@ -93,7 +84,7 @@ impl Sniffer {
         let mut departures = Vec::new();
         while !stop.load(Ordering::Acquire) {
             sys::wait_readable(&[self.fd()], 20)?;
-            while let Some(departure) = self.take_with(offset, &mut read)? {
+            while let Some(departure) = self.take(offset, &mut read)? {
                 departures.push(departure);
             }
         }
@@ -102,7 +93,7 @@ impl Sniffer {
 }
 
 /// The lab's record in an IPv4 UDP packet.
-fn record(packet: &[u8]) -> Option<Record> {
+pub fn record(packet: &[u8]) -> Option<Record> {
     let first = *packet.first()?;
     if first >> 4 != 4 || *packet.get(9)? != libc::IPPROTO_UDP as u8 {
         return None;

@@ -127,10 +127,14 @@ impl File {
             why,
         )?;
         let queue = topology.router_queue.is_some();
-        for (name, given) in [("router_queue", queue), ("tcp", topology.tcp.is_some())] {
-            let why = format!("[topology]: `{name}` goes with bottleneck = \"router\" only");
-            refuse(given && !self.router(), at, why)?;
-        }
+        let why = "[topology]: `router_queue` goes with bottleneck = \"router\" only";
+        refuse(queue && !self.router(), at, why)?;
+        let why = "[topology]: `tcp` goes with bottleneck = \"router\" or \"line\" only";
+        refuse(
+            topology.tcp.is_some() && !self.router() && !self.line(),
+            at,
+            why,
+        )?;
         let (owds, at) = (topology.owd.values.iter(), topology.owd.at);
         let longest = owds.map(|owd| owd.0).fold(0.0, f64::max);
         let why = format!(

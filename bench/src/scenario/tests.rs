@@ -365,7 +365,7 @@ fn scenario_list_that_is_a_parameter_sweeps_as_a_list_of_lists() {
 fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
     let both = "[\"traces/spikes-30\", \"traces/spikes-120\"]";
     let s = parse(&changed(LINE, "\"traces/spikes-30\"", both));
-    assert_eq!(s.cells[0].id, "trace=spikes-30_pfifo-5");
+    assert_eq!(s.cells[0].id, "trace=traces-spikes-30_pfifo-5");
     let rates: Vec<_> = s
         .cells
         .iter()

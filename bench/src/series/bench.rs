@@ -128,7 +128,8 @@ impl Bench {
         }
         let (_, path) = self.path.as_ref().context("the path is gone")?;
         if path.line().is_some() {
-            let passage = last_hop::pass(job, path, schedule, &mut self.agent)?;
+            let passage =
+                last_hop::pass(job, path, schedule, &mut self.agent, &mut self.competitor)?;
             return Ok(Passage {
                 owd: path.owd,
                 ..passage

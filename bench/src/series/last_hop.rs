@@ -16,20 +16,17 @@ use super::{
 };
 use crate::{
     bestby::Agent,
+    competing::Competitor,
     download,
     line::OPPORTUNITY,
     measure::LastHop,
     queue::{Installed, Told},
     scenario::cell::Control,
-    sniff::Sniffer,
+    sniff::{self, Sniffer},
     sys::{self, MILLI, SECOND},
     tfrc::session::{self, Queueing},
     topology::{Path, RECEIVER},
-    traffic::{
-        Schedule,
-        receiver::Arrival,
-        sender::{Marking, Sent},
-    },
+    traffic::{Schedule, receiver::Arrival, sender::Marking},
 };
 
 /// Sends `schedule` over `path`, which has a line, through the queue under test.
@@ -38,6 +35,7 @@ pub(super) fn pass(
     path: &Path,
     schedule: &Schedule,
     agent: &mut Option<Rc<Agent>>,
+    competitor: &mut Option<Competitor>,
 ) -> Result<Passage> {
     let (queue, point) = (&job.cell.queue, &job.cell.point);
     let ends = path.router().zip(path.line());
@@ -70,8 +68,8 @@ pub(super) fn pass(
             let _ = sys::realtime_thread(45);
             line.carry(start, &stop)
         });
-        let watching = scope.spawn(|| sniffer.watch(&stop));
-        let passage = traffic(job, path, schedule, start);
+        let watching = scope.spawn(|| sniffer.watch(&stop, sniff::record));
+        let passage = traffic(job, path, schedule, start, competitor);
         stop.store(true, Ordering::Release);
         let panicked = |_| anyhow!("a thread of the last hop panicked");
         carrying.join().map_err(panicked)??;
@@ -87,8 +85,15 @@ pub(super) fn pass(
 }
 
 /// Sends it by whatever the scenario says.
-fn traffic(job: &Job<'_>, path: &Path, schedule: &Schedule, start: u64) -> Result<Passage> {
-    let point = &job.cell.point;
+fn traffic(
+    job: &Job<'_>,
+    path: &Path,
+    schedule: &Schedule,
+    start: u64,
+    competitor: &mut Option<Competitor>,
+) -> Result<Passage> {
+    let (point, discard) = (&job.cell.point, job.scenario.discard_ns());
+    let tcp = controlled::compete(competitor, path, point)?;
     let mut passage = Passage::default();
     match point.control {
         Control::Tcp => {
@@ -100,12 +105,15 @@ fn traffic(job: &Job<'_>, path: &Path, schedule: &Schedule, start: u64) -> Resul
         Control::Tfrc => {
             // One packet waits at the sender, as an application has it that looks before it sends.
             let outcome = session::run(path, schedule, Queueing::Fifo(1), point.restart)?;
-            let discard = job.scenario.discard_ns();
             passage.tfrc = Some(controlled::seen(&outcome, schedule, discard));
             passage.tail_drops = Some(outcome.refused);
             (passage.sent, passage.arrivals) = (outcome.sent, outcome.arrivals);
         }
         _ => (passage.sent, passage.arrivals) = path.run(schedule, Marking::default())?,
+    }
+    if let Some(running) = tcp {
+        let bytes = controlled::delivered(running, &passage.sent, schedule, discard)?;
+        passage.tcp_bytes = Some(bytes);
     }
     Ok(passage)
 }
@@ -121,11 +129,9 @@ fn last_hop(
     let count = schedule.packets.len();
     let (arrived, _) = Arrival::firsts(arrivals, count, 0);
     let (left, _) = Arrival::firsts(departures, count, 0);
-    let Sent { created, .. } = sent;
     let mut found = LastHop::default();
-    for (((packet, created), arrived), left) in
-        schedule.packets.iter().zip(created).zip(arrived).zip(left)
-    {
+    let sent = schedule.packets.iter().zip(&sent.created);
+    for ((packet, created), (arrived, left)) in sent.zip(arrived.into_iter().zip(left)) {
         let deadline = created + packet.lifetime;
         if packet.at < discard || arrived.is_none_or(|at| at <= deadline) {
             continue;

@@ -21,7 +21,7 @@ use crate::{
     queue::{Installed, Told},
     scenario::cell::Stall,
     slip::Slip,
-    sniff::Sniffer,
+    sniff::{self, Sniffer},
     sys::{self, MILLI, SECOND},
     traffic::{Schedule, receiver::Arrival, sender::Sender},
 };
@@ -47,7 +47,7 @@ pub(super) fn pass(job: &Job<'_>, schedule: &Schedule, rate: u64, stall: Stall) 
             let _ = sys::realtime_thread(45);
             link.carry(&stalled, &stop)
         });
-        let watching = scope.spawn(|| sniffer.watch(&stop));
+        let watching = scope.spawn(|| sniffer.watch(&stop, sniff::record));
         let sending = scope.spawn(|| {
             let _ = sys::realtime_thread(50);
             sender.run(schedule, start)

@@ -34,7 +34,7 @@ use super::{
     sender::Rests,
 };
 use crate::{
-    sniff::Sniffer,
+    sniff::{self, Sniffer},
     sys::{self, MILLI, SECOND},
     topology::{self, Path},
     traffic::{
@@ -251,7 +251,7 @@ impl<'a> Loop<'a> {
         sys::wait_readable_until(&[self.tap.fd(), greeter, woken], until)?;
         while self.woken.recv(&mut [0]).is_ok() {}
         // Departures first: a report is about packets that left long before.
-        while let Some(left) = self.tap.take(self.offset)? {
+        while let Some(left) = self.tap.take(self.offset, sniff::record)? {
             self.left(&left)?;
         }
         let mut buffer = [0; 2048];

@@ -326,7 +326,7 @@ fn stamp_of_a_datagram_is_on_the_wire_and_the_datagram_is_delivered() {
                         (&option[..2], &option[2..4]),
                         (&kind[..], &[0, DISCARD][..])
                     );
-                    assert!((9_000..10_000).contains(&seen[0].lifetime_ms()));
+                    assert!((9_000..=10_000).contains(&seen[0].lifetime_ms()));
                     assert_eq!(seen[0].payload(), payload);
                     if offloads == Offload::None {
                         assert!(seen[0].checksum_is_right());
@@ -759,7 +759,7 @@ fn stamp_fills_the_place_that_an_application_left() {
                     socket.send(&payload).unwrap();
                     let seen = bench.delivered(&receiver, &[&payload]);
                     assert_eq!(seen[0].option().unwrap()[2..4], [5, 0x80 | DISCARD]);
-                    assert!((9_000..10_000).contains(&seen[0].lifetime_ms()));
+                    assert!((9_000..=10_000).contains(&seen[0].lifetime_ms()));
                     filled += 1;
                 }
                 let payload = bytes(4000);

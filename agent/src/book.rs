@@ -249,7 +249,7 @@ mod tests {
 
     fn rule(name: &str, ms: u64) -> FlowRule {
         let mut rule = FlowRule::new(name.parse().unwrap());
-        rule.lifetime = bestby_api::Lifetime::from_ns(ms * 1_000_000);
+        rule.lifetime = bestby_api::Lifetime::from_ns(ms * 1_000_000).map(Into::into);
         rule
     }
 
@@ -259,7 +259,7 @@ mod tests {
                 (
                     e.rule.name.as_str(),
                     e.id,
-                    e.rule.lifetime.unwrap().as_ns() / 1_000_000,
+                    e.rule.lifetime.unwrap().time().unwrap().as_ns() / 1_000_000,
                 )
             })
             .collect()

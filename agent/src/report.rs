@@ -107,6 +107,17 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         option_many: get(abi::BB_G_OPTION_MANY)?,
         option_untrusted: get(abi::BB_G_OPTION_UNTRUSTED)?,
         option_no_clock: get(abi::BB_G_OPTION_NO_CLOCK)?,
+        stamped: get(abi::BB_G_STAMPED)?,
+        stamp_mtu: get(abi::BB_G_STAMP_MTU)?,
+        stamp_path_mtu: get(abi::BB_G_STAMP_PATH_MTU)?,
+        stamp_gso: get(abi::BB_G_STAMP_GSO)?,
+        stamp_checksum: get(abi::BB_G_STAMP_CHECKSUM)?,
+        stamp_fragment: get(abi::BB_G_STAMP_FRAGMENT)?,
+        stamp_shared: get(abi::BB_G_STAMP_SHARED)?,
+        stamp_ah: get(abi::BB_G_STAMP_AH)?,
+        stamp_options: get(abi::BB_G_STAMP_OPTIONS)?,
+        stamp_clock: get(abi::BB_G_STAMP_CLOCK)?,
+        stamp_failed: get(abi::BB_G_STAMP_FAILED)?,
     })
 }
 

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use bestby_api::{
-    CgroupPath, DevName, FlowName, FlowRule, Frames, PortRange, Prefix, RtpProfile, Treatment,
+    CgroupPath, DevName, FlowLifetime, FlowName, FlowRule, Frames, PortRange, Prefix, RtpProfile,
+    Stamp, Treatment,
 };
 use bestby_bpf::abi;
 use zerocopy::IntoBytes;
@@ -154,6 +155,12 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
     if rule.frames == Some(Frames::None) {
         flags |= abi::BB_RULE_NO_FRAMES;
     }
+    if rule.stamp == Some(Stamp::Yes) {
+        flags |= abi::BB_RULE_STAMP;
+    }
+    if rule.lifetime == Some(FlowLifetime::Rto) {
+        flags |= abi::BB_RULE_RTO;
+    }
     let mut rtx = [abi::bb_rtx::default(); abi::BB_RULE_RTX as usize];
     let pairs = rule.rtx.as_ref().map_or(&[][..], |r| r.pairs());
     for (entry, (repeats, original)) in rtx.iter_mut().zip(pairs) {
@@ -167,7 +174,10 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
         Some(Treatment::Truncate) => abi::BB_TREAT_TRUNCATE,
     };
     abi::bb_rule {
-        lifetime_ns: rule.lifetime.map_or(0, |l| l.as_ns()),
+        lifetime_ns: rule
+            .lifetime
+            .and_then(FlowLifetime::time)
+            .map_or(0, |l| l.as_ns()),
         owd_default_ns: rule.owd.map_or(0, |o| o.as_ns()),
         priority: rule
             .priority

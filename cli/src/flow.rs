@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use bestby_api::{
-    CgroupPath, Counters, DevName, Dscp, FlowAdd, FlowInfo, FlowName, FlowPatch, FlowRule, FlowSet,
-    Frames, Lifetime, MarkMask, Owd, PayloadTypes, PortRange, Prefix, Priority, Proto,
-    Retransmissions, RtpKind, Ssrc, Treatment, path,
+    CgroupPath, Counters, DevName, Dscp, FlowAdd, FlowInfo, FlowLifetime, FlowName, FlowPatch,
+    FlowRule, FlowSet, Frames, MarkMask, Owd, PayloadTypes, PortRange, Prefix, Priority, Proto,
+    Retransmissions, RtpKind, Ssrc, Stamp, Treatment, path,
 };
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -104,9 +104,10 @@ pub(crate) struct Fields {
     /// Interface the packet leaves by
     #[arg(long, value_name = "DEV", help_heading = "Match", value_parser = setting::<DevName>)]
     dev: Option<Setting<DevName>>,
-    /// How long the data is of use at the receiver, from when this host saw it first, e.g. 200ms
-    #[arg(long, value_name = "TIME", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Lifetime>)]
-    lifetime: Option<Setting<Lifetime>>,
+    /// How long the data is of use at the receiver, from when this host saw it first, e.g. 200ms;
+    /// rto: TCP's retransmission timeout, for the last hop (with --proto tcp --stamp yes)
+    #[arg(long, value_name = "TIME|rto", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<FlowLifetime>)]
+    lifetime: Option<Setting<FlowLifetime>>,
     /// 0 is sent first [default: 3]
     #[arg(long, value_name = "0..7", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Priority>)]
     priority: Option<Setting<Priority>>,
@@ -116,6 +117,9 @@ pub(crate) struct Fields {
     /// One-way delay to reckon with where none was measured or set
     #[arg(long, value_name = "TIME", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Owd>)]
     owd: Option<Setting<Owd>>,
+    /// Whether the deadline goes into the packets, for the last hop: LPD's option [default: no]
+    #[arg(long, value_name = "yes|no", help_heading = "Worth", value_parser = value::<Stamp>)]
+    stamp: Option<Stamp>,
     /// Whether packets of one RTP timestamp are one frame, or each has a lifetime of its own [default: auto]
     #[arg(long, value_name = "auto|none", help_heading = "Worth", value_parser = value::<Frames>)]
     frames: Option<Frames>,
@@ -147,6 +151,8 @@ impl TryFrom<Fields> for FlowPatch {
             rtp_pt: change(f.rtp_pt),
             rtp_kind: change(f.rtp_kind),
             ssrc: change(f.ssrc),
+            // As `no` and absent are the same.
+            stamp: f.stamp.map(|v| (v != Stamp::No).then_some(v)),
             // For this field `none` is a value: `auto` takes it away.
             frames: f.frames.map(|v| (v != Frames::Auto).then_some(v)),
             rtx: retransmissions(f.rtx).map_err(|e| Failure::Usage(format!("--rtx: {e}")))?,
@@ -217,7 +223,14 @@ fn flow_path(name: &FlowName) -> String {
 
 /// What a rule matches, as it would be typed.
 fn matches(flow: &FlowRule) -> String {
-    const WORTH: &[&str] = &["lifetime", "priority", "treatment", "owd", "frames"];
+    const WORTH: &[&str] = &[
+        "lifetime",
+        "priority",
+        "treatment",
+        "owd",
+        "stamp",
+        "frames",
+    ];
     let fields: Vec<String> = flow
         .given()
         .into_iter()

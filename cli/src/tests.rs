@@ -35,6 +35,7 @@ fn command_of_each_form_is_parsed() {
         "bestby flow add v --lifetime 1.5s --treatment forward --owd 20ms --before audio",
         "bestby flow add p --lifetime none --priority 1",
         "bestby flow set audio --lifetime 150ms --dport none --save",
+        "bestby flow add t --proto tcp --lifetime rto --stamp yes",
         "bestby flow add v --lifetime 1s --rtp-pt 96,98 --rtx 97:96 --rtx 99:98 --frames none",
         "bestby flow add v --lifetime 1s --rtp-kind video --ssrc 0x12345678 --frames auto",
         "bestby flow set v --rtp-pt none --rtx none --ssrc none",

@@ -4,8 +4,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::packet::PacketDescription;
 use crate::{
-    CgroupPath, Counters, DevName, Dscp, FlowName, Frames, Lifetime, MarkMask, Owd, PayloadTypes,
-    PortRange, Prefix, Priority, Proto, Retransmissions, RtpKind, RtpProfile, Ssrc, Treatment,
+    CgroupPath, Counters, DevName, Dscp, FlowLifetime, FlowName, Frames, MarkMask, Owd,
+    PayloadTypes, PortRange, Prefix, Priority, Proto, Retransmissions, RtpKind, RtpProfile, Ssrc,
+    Stamp, Treatment,
 };
 
 /// For patches: absent stays `None`, null becomes `Some(None)`.
@@ -46,14 +47,16 @@ macro_rules! with_flow_fields {
             /// Interface the packet leaves by.
             dev: DevName,
             /// How long the data is of use, from when this host saw it first. Without it the rule gives no
-            /// deadline, and only its priority and treatment count.
-            lifetime: Lifetime,
+            /// deadline, and only its priority and treatment count. `rto`: until TCP sends it again.
+            lifetime: FlowLifetime,
             /// 0 is sent first; absent: 3, unless another source says something.
             priority: Priority,
             /// What happens to a stale packet; absent: discard, unless another source says something.
             treatment: Treatment,
             /// One-way delay to assume where none was measured or set.
             owd: Owd,
+            /// Whether the deadline goes into the packets, for the last hop; absent: no.
+            stamp: Stamp,
             /// Whether packets of one RTP timestamp are one frame; absent: auto.
             frames: Frames,
             /// Payload types of retransmissions, which the rule matches, too.
@@ -144,8 +147,26 @@ impl FlowRule {
                 self.name
             ));
         }
-        self.check_rtp()
+        self.check_rto()
+            .and_then(|()| self.check_rtp())
             .map_err(|problem| format!("flow rule \"{}\" {problem}", self.name))
+    }
+
+    /// The part of [`Self::check`] about retransmission timeouts.
+    fn check_rto(&self) -> Result<(), String> {
+        if self.lifetime != Some(FlowLifetime::Rto) {
+            return Ok(());
+        }
+        if self.proto != Some(Proto::Tcp) {
+            return Err("gives lifetime rto without proto tcp: others have no such timeout".into());
+        }
+        if self.stamp != Some(Stamp::Yes) {
+            return Err(
+                "gives lifetime rto without stamp yes: it is for the last hop, as TCP is not dropped here"
+                    .into(),
+            );
+        }
+        Ok(())
     }
 
     /// The part of [`Self::check`] that RTP needs.
@@ -446,6 +467,8 @@ mod tests {
         for (json, why) in [
             (r#""proto":"tcp","rtp_pt":111"#, "rtp_pt"),
             (r#""proto":"tcp","frames":"none""#, "frames"),
+            (r#""stamp":"yes","lifetime":"rto""#, "proto tcp"),
+            (r#""proto":"tcp","lifetime":"rto""#, "stamp yes"),
             (r#""rtp_pt":111,"rtp_kind":"audio""#, "rtp_kind"),
             (r#""ssrc":7,"rtx":"97:96""#, "SSRC"),
             (r#""rtp_pt":111,"rtx":"97:96""#, "96"),

@@ -46,11 +46,11 @@ pub use rate::Rate;
 pub use rtp::{Frames, MAX_RTX, PayloadTypes, Retransmissions, RtpKind, RtpProfile, Ssrc};
 pub use session::{PeerInfo, RttInfo, SessionInfo, SessionList, SessionSet};
 pub use stats::{Counters, Drops, Event, GlobalCounters, Reason, Stats};
-pub use time::{Lifetime, Owd, Span};
+pub use time::{FlowLifetime, Lifetime, Owd, Span};
 pub use value::ValueError;
 pub use words::{
     CgroupPath, Decrement, DevName, FlowName, Limit, Method, Mode, Overhead, PlainShare, Priority,
-    SessionKey, Treatment,
+    SessionKey, Stamp, Treatment,
 };
 
 /// Where `bestbyd` listens and `bestby` connects unless told otherwise.

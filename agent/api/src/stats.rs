@@ -126,11 +126,33 @@ pub struct GlobalCounters {
     pub option_untrusted: u64,
     /// LPD's options with a deadline, while the clock was not synchronised: ignored.
     pub option_no_clock: u64,
+    /// Packets that left with LPD's option.
+    pub stamped: u64,
+    /// Packets left without it: no room below the device's MTU.
+    pub stamp_mtu: u64,
+    /// ... below the path's MTU.
+    pub stamp_path_mtu: u64,
+    /// ... segments of a super-packet would not fit.
+    pub stamp_gso: u64,
+    /// ... a super-packet whose checksums the device does not make.
+    pub stamp_checksum: u64,
+    /// ... fragments.
+    pub stamp_fragment: u64,
+    /// ... somebody else holds the packet.
+    pub stamp_shared: u64,
+    /// ... IPsec protects the header.
+    pub stamp_ah: u64,
+    /// ... other options or extension headers.
+    pub stamp_options: u64,
+    /// ... longer than a lifetime can say, and no synchronised clock.
+    pub stamp_clock: u64,
+    /// ... no memory, or a frame that the kernel cannot open.
+    pub stamp_failed: u64,
 }
 
 impl GlobalCounters {
     /// Name, value and meaning of each counter.
-    pub const fn named(&self) -> [(&'static str, u64, &'static str); 20] {
+    pub const fn named(&self) -> [(&'static str, u64, &'static str); 31] {
         [
             (
                 "no metadata",
@@ -231,6 +253,61 @@ impl GlobalCounters {
                 "option no clock",
                 self.option_no_clock,
                 "IP options (LPD) with a deadline while the clock was not synchronised: ignored",
+            ),
+            (
+                "stamped",
+                self.stamped,
+                "packets that left with LPD's option",
+            ),
+            (
+                "stamp mtu",
+                self.stamp_mtu,
+                "packets left unstamped: no room below the device's MTU",
+            ),
+            (
+                "stamp path mtu",
+                self.stamp_path_mtu,
+                "packets left unstamped: no room below the path's MTU",
+            ),
+            (
+                "stamp gso",
+                self.stamp_gso,
+                "super-packets left unstamped: their segments would not fit",
+            ),
+            (
+                "stamp checksum",
+                self.stamp_checksum,
+                "super-packets left unstamped: the device makes no checksums",
+            ),
+            (
+                "stamp fragment",
+                self.stamp_fragment,
+                "fragments left unstamped",
+            ),
+            (
+                "stamp shared",
+                self.stamp_shared,
+                "packets left unstamped: somebody else holds them (pktgen)",
+            ),
+            (
+                "stamp ah",
+                self.stamp_ah,
+                "packets left unstamped: IPsec protects their header (AH)",
+            ),
+            (
+                "stamp options",
+                self.stamp_options,
+                "packets left unstamped: they have other options or extension headers",
+            ),
+            (
+                "stamp clock",
+                self.stamp_clock,
+                "packets left unstamped: longer than a lifetime can say, and no clock is synchronised",
+            ),
+            (
+                "stamp failed",
+                self.stamp_failed,
+                "packets left unstamped: no memory, or a frame that the kernel cannot open",
             ),
         ]
     }

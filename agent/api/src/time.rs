@@ -101,6 +101,56 @@ time_value!(
     "a number with us, ms or s, from 1us to 131s, for example 200ms"
 );
 
+/// What a flow rule says of its packets' lifetime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FlowLifetime {
+    /// The data is of use for so long.
+    Time(Lifetime),
+    /// A TCP segment is of use until its sender sends it again: the retransmission timeout.
+    Rto,
+}
+
+impl FlowLifetime {
+    /// `None`: what the packet's socket says.
+    pub const fn time(self) -> Option<Lifetime> {
+        match self {
+            Self::Time(time) => Some(time),
+            Self::Rto => None,
+        }
+    }
+}
+
+impl From<Lifetime> for FlowLifetime {
+    fn from(time: Lifetime) -> Self {
+        Self::Time(time)
+    }
+}
+
+impl FromStr for FlowLifetime {
+    type Err = ValueError;
+
+    fn from_str(s: &str) -> Result<Self, ValueError> {
+        if s == "rto" {
+            return Ok(Self::Rto);
+        }
+        s.parse().map(Self::Time)
+    }
+}
+
+impl fmt::Display for FlowLifetime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(time) => time.fmt(f),
+            Self::Rto => f.pad("rto"),
+        }
+    }
+}
+
+string_value!(
+    FlowLifetime,
+    "a number with us, ms or s, from 1us to 131s, for example 200ms; or rto"
+);
+
 time_value!(
     /// One-way delay from this host to a receiver: 0 to 10 s.
     Owd, "one-way delay", 0, 10_000_000_000,

@@ -50,6 +50,16 @@ words!(
 );
 
 words!(
+    /// Whether the deadline goes into the packets, for the last hop (LPD's option).
+    Stamp, "stamp", "yes or no", {
+        /// It does, wherever a packet has room for it.
+        Yes = "yes",
+        /// Packets leave as they came.
+        No = "no",
+    }
+);
+
+words!(
     /// Queue discipline inside a session.
     Method, "method", "fifo, sfdps1, sfdps2, ring, ring-sfdps2, lazy or triage", {
         /// Arrival order, nothing is dropped for being stale.

@@ -14,6 +14,7 @@ mod qdisc_limit;
 mod qdisc_packets;
 mod qdisc_users;
 mod segment;
+mod stamp;
 mod truncate;
 mod verifier;
 mod vlan;

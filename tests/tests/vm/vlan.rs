@@ -94,6 +94,12 @@ fn vlan(peer: &Netns, name: &str, below: &str, kind: &str, net: u8) {
     peer.run(&format!("ip link set v1{name} up"));
 }
 
+/// The rule's packets carry LPD's option.
+fn stamped(mut rule: Rule) -> Rule {
+    rule.says.flags |= BB_RULE_STAMP as u8;
+    rule
+}
+
 #[test]
 fn tagged_packets_match_rules_wherever_the_tag_is() {
     if !require::can(vlans()) {
@@ -109,7 +115,7 @@ fn tagged_packets_match_rules_wherever_the_tag_is() {
         lab.iface(0, &iface(ifindex("v0"), BB_MODE_TC));
         lab.rules(&[
             // The delay is the destination's, whatever the rule.
-            Rule::new().dport(PORT).lifetime(100 * SECOND).owd(SECOND),
+            stamped(Rule::new().dport(PORT).lifetime(60 * SECOND).owd(SECOND)),
             Rule::new().dport(LATE).lifetime(MS).owd(SECOND),
         ]);
         shell("tc qdisc add dev v0 clsact");
@@ -158,6 +164,8 @@ fn tagged_packets_match_rules_wherever_the_tag_is() {
                 (n, n),
                 "{what}"
             );
+            // The option lies behind all tags.
+            assert_eq!(lab.global(BB_G_STAMPED), n, "{what}");
             // A second away, of use for a millisecond: refused, tagged or not.
             let refused = sender.send_to(b"late", (to, LATE));
             if let Err(error) = refused {

@@ -215,6 +215,7 @@ impl<'t> Reader<'t> {
             priority: t.value("priority"),
             treatment: t.value("treatment"),
             owd: t.value("owd"),
+            stamp: t.value("stamp"),
             frames: t.value("frames"),
             rtx: t.list("rtx"),
             // The stand-in never leaves this function.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Decrement, FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange, Prefix, Proto,
-    RtpKind, SessionKey, Ssrc, Treatment,
+    Decrement, FlowLifetime, FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange,
+    Prefix, Proto, RtpKind, SessionKey, Ssrc, Stamp, Treatment,
 };
 
 const GOOD: &str = r#"
@@ -46,6 +46,7 @@ proto = "udp"
 dport = "5006-5010"
 lifetime = "0.4s"
 treatment = "forward"
+stamp = "yes"
 rtp_pt = [96, 98]
 rtx = ["97:96", 99]
 frames = "none"
@@ -83,7 +84,9 @@ fn good_file_is_read_field_by_field() {
     assert!(c.interfaces[0].observe && !c.interfaces[0].replace);
     assert_eq!(c.flows[0].mark, MarkMask::new(0x10, u32::MAX));
     assert_eq!(c.flows[1].treatment, Some(Treatment::Forward));
-    assert_eq!(c.flows[1].lifetime.map(Lifetime::as_ns), Some(400_000_000));
+    let lifetime = c.flows[1].lifetime.and_then(FlowLifetime::time);
+    assert_eq!(lifetime.map(Lifetime::as_ns), Some(400_000_000));
+    assert_eq!(c.flows[1].stamp, Some(Stamp::Yes));
     let video = &c.flows[1];
     assert_eq!(
         video.rtp_pt.map(|t| t.to_string()).as_deref(),
@@ -337,7 +340,8 @@ prop_compose! {
             dst: dst.and_then(|a| Prefix::new(std::net::Ipv4Addr::from(a).into(), 32)),
             dscp: dscp.and_then(Dscp::new),
             mark: mark.and_then(|(v, m)| MarkMask::new(v & m, m)),
-            lifetime: Lifetime::from_ns(lifetime),
+            lifetime: Lifetime::from_ns(lifetime).map(Into::into),
+            stamp: (lifetime % 2 == 0).then_some(Stamp::Yes),
             priority: priority.and_then(|p| Priority::try_from(p).ok()),
             treatment,
             owd: owd.and_then(Owd::from_ns),

@@ -248,6 +248,28 @@ __noinline int bb_come_again(struct __sk_buff *skb, struct bb_work *w, int mode)
 	return skb->len == w->header.transport + w->header.length ? TC_ACT_UNSPEC : BB_ANOTHER;
 }
 
+/* The kind of our queue (agent/src/qdisc.rs), as the first six of eight bytes. */
+#define BB_QUEUE_KIND 0x796274736562ULL /* "bestby" */
+#define BB_QUEUE_KIND_MASK 0xFFFFFFFFFFFFULL
+
+/* Does our queue take what the device sends? Any other would send the twin, too. */
+static __always_inline int bb_is_queued(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel_skb = bb_untyped(skb);
+	const struct Qdisc_ops___named *ops = 0;
+	struct netdev_queue *queue = 0;
+	struct net_device *dev = 0;
+	struct Qdisc *qdisc = 0;
+	__u64 kind = 0;
+
+	bpf_core_read(&dev, sizeof(dev), &kernel_skb->dev);
+	bpf_core_read(&queue, sizeof(queue), &dev->_tx);
+	bpf_core_read(&qdisc, sizeof(qdisc), &queue->qdisc);
+	bpf_core_read(&ops, sizeof(ops), &qdisc->ops);
+	bpf_core_read(&kind, sizeof(kind), &ops->id);
+	return (kind & BB_QUEUE_KIND_MASK) == BB_QUEUE_KIND;
+}
+
 /*
  * Sends the packet's twin ahead of it, and says so in its control block. Whatever fails, the
  * packet is as it was, without a twin: stale it is discarded.
@@ -258,7 +280,7 @@ __noinline int bb_send_twin(struct __sk_buff *skb, struct bb_work *w)
 	__u64 first, second, twin, of = (__u64)bb_untyped(skb);
 	__u32 adu, ifindex = skb->ifindex, pair;
 
-	if (!w)
+	if (!w || !bb_is_queued(skb))
 		return 0;
 	first = words[0] & ~0xFFFFULL;
 	second = words[1];

@@ -37,8 +37,11 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+struct netdev_queue;
+
 struct net_device {
 	possible_net_t nd_net;
+	struct netdev_queue *_tx;
 	int ifindex;
 	unsigned short type; /* ARPHRD_* */
 };
@@ -128,11 +131,20 @@ struct gnet_stats_queue {
 	__u32 overlimits;
 };
 
+struct Qdisc;
+
 struct netdev_queue {
 	struct net_device *dev;
+	struct Qdisc *qdisc;
+};
+
+/* Of another name than the one below, which is not relocated. */
+struct Qdisc_ops___named {
+	char id[16];
 };
 
 struct Qdisc {
+	const struct Qdisc_ops___named *ops;
 	__u32 limit;
 	__u32 parent;
 	struct netdev_queue *dev_queue;

@@ -359,6 +359,8 @@ out:
 	if (w->rule_flags & BB_RULE_STAMP &&
 	    (reason == BB_TC_ADMIT || iface->flags & BB_IFACE_OBSERVE))
 		bb_stamp(skb, w);
+	if (iface->decrement && w->packet.option == BB_OPTION_READ)
+		bb_pass_on(skb, w, iface);
 	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)
 		return bb_tc_finish(skb, w, iface, reason);

@@ -296,6 +296,13 @@ impl Datapath {
             &mut all,
             "a description cannot say: options set on the socket would decide here".into(),
         );
+        let (option, says) = self.option_of(&request.dev, p);
+        let given = option.map_or(Given::default(), |o| Given {
+            lifetime: Some(Some(i64::from(o.left_ms) * 1_000_000)),
+            treatment: Some(o.treatment),
+            ..Given::default()
+        });
+        say(Source::IpOption, &given, &mut all, says);
         let mut rule_owd = None;
         let flow = match winner.and_then(|w| self.book.entries.get(w)) {
             None => {
@@ -344,7 +351,7 @@ impl Datapath {
                 entry.rule.name.to_string()
             }
         };
-        let has_metadata = ours || winner.is_some();
+        let has_metadata = ours || option.is_some() || winner.is_some();
         if has_metadata && all.priority.is_none() {
             let by_socket = p.priority.map_or(abi::BB_PRIORITY_NONE as u8, |n| {
                 config.prio_table[usize::from(n.get())]

@@ -77,6 +77,7 @@ bb_inline __u64 bb_mark_deadline(__u32 mark, __u64 now_ns)
 /* The flags, most significant bit first: */
 #define BB_OPTION_TOLERATES 0x80 /* a corrupted payload is better than none */
 #define BB_OPTION_CORRUPTED 0x40 /* a link knows that the payload is */
+#define BB_OPTION_TREATMENT 0x30
 #define BB_OPTION_TREATMENT_SHIFT 4 /* 2 bits: 00 forward, 01 discard, 10 truncate */
 #define BB_OPTION_SLOW 0x08 /* of a flow that is slow to respond */
 

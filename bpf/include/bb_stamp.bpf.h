@@ -27,6 +27,8 @@
 #include <linux/if_ether.h>
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
+#include "bb_session.bpf.h"
+#include "bb_tc_verdict.bpf.h"
 #include "bb_meta.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -138,7 +140,38 @@ static __always_inline int bb_only_acknowledges(struct __sk_buff *skb, const str
 	return bpf_skb_load_bytes(skb, tcp_at + 12, &words, 1) || bytes <= (words >> 4) * 4U;
 }
 
-/* ---- a place that the application left ---- */
+/* ---- in place ---- */
+
+/*
+ * Writes lifetime and flags into the option that the packet has. BB_G_STAMPED, or
+ * BB_G_STAMP_FAILED: then the packet is as it was.
+ */
+static __always_inline int bb_rewrite(struct __sk_buff *skb, const struct bb_config *config,
+				      const struct bb_work *w, __u32 lifetime, __u8 flags)
+{
+	__u8 was[BB_OPTION_LENGTH] __attribute__((aligned(8)));
+	__u8 is[BB_OPTION_LENGTH] __attribute__((aligned(8)));
+	__u32 at = w->packet.ip_at, option_at = w->packet.option_at, sum;
+
+	/* Writable first: what follows cannot fail half way. */
+	if (bpf_skb_pull_data(skb, option_at + BB_OPTION_LENGTH) ||
+	    bpf_skb_load_bytes(skb, option_at, was, sizeof(was)))
+		return BB_G_STAMP_FAILED;
+	__builtin_memcpy(is, was, sizeof(is));
+	if (w->packet.key.family == 6)
+		is[0] = bb_option6_type(config, lifetime);
+	is[3] = flags;
+	*(__be32 *)(is + 4) = bpf_htonl(lifetime);
+	bpf_skb_store_bytes(skb, option_at, is, sizeof(is), 0);
+	if (w->packet.key.family != 6) {
+		sum = bb_fold(
+			bpf_csum_diff((__be32 *)was, sizeof(was), (__be32 *)is, sizeof(is), 0));
+		if ((option_at - at) & 1) /* its bytes are the other halves of the words */
+			sum = (sum >> 8 | sum << 8) & 0xFFFF;
+		bpf_l3_csum_replace(skb, at + 10, 0, sum, 0);
+	}
+	return BB_G_STAMPED;
+}
 
 /*
  * Fills the option that a socket of this host has put into the packet, with a lifetime of
@@ -148,14 +181,11 @@ static __always_inline int bb_only_acknowledges(struct __sk_buff *skb, const str
 static __always_inline int bb_fill(struct __sk_buff *skb, const struct bb_config *config,
 				   const struct bb_work *w, __u64 deadline)
 {
-	__u8 ip[BB_IPV4_BYTES] __attribute__((aligned(8))), next[2];
-	__u32 at = w->packet.ip_at, option_at = w->packet.option_at, lifetime, sum, words;
-	__u8 was[BB_OPTION_LENGTH] __attribute__((aligned(8)));
-	__u8 is[BB_OPTION_LENGTH] __attribute__((aligned(8)));
+	__u8 ip[BB_IPV4_BYTES] __attribute__((aligned(8))), next[2], flags;
+	__u32 at = w->packet.ip_at, lifetime, words;
 	int six = w->packet.key.family == 6, result;
 
-	if (bpf_skb_load_bytes(skb, at, ip, sizeof(ip)) ||
-	    bpf_skb_load_bytes(skb, option_at, was, sizeof(was)))
+	if (bpf_skb_load_bytes(skb, at, ip, sizeof(ip)))
 		return BB_G_STAMP_FAILED;
 	if (six) {
 		if (bpf_skb_load_bytes(skb, at + BB_IPV6_BYTES, next, sizeof(next)))
@@ -177,24 +207,68 @@ static __always_inline int bb_fill(struct __sk_buff *skb, const struct bb_config
 	result = bb_option_lifetime(config, w, deadline, &lifetime);
 	if (result != BB_G_STAMPED)
 		return result;
-	__builtin_memcpy(is, was, sizeof(is));
-	if (six)
-		is[0] = bb_option6_type(config, lifetime);
-	is[3] &= ~bb_option_bits(BB_TREAT_TRUNCATE) & ~bb_option_bits(BB_TREAT_DISCARD);
-	is[3] |= bb_option_bits(w->asked);
-	*(__be32 *)(is + 4) = bpf_htonl(lifetime);
-	/* Writable first: what follows cannot fail half way. */
-	if (bpf_skb_pull_data(skb, option_at + BB_OPTION_LENGTH))
-		return BB_G_STAMP_FAILED;
-	bpf_skb_store_bytes(skb, option_at, is, sizeof(is), 0);
-	if (!six) {
-		sum = bb_fold(
-			bpf_csum_diff((__be32 *)was, sizeof(was), (__be32 *)is, sizeof(is), 0));
-		if ((option_at - at) & 1) /* its bytes are the other halves of the words */
-			sum = (sum >> 8 | sum << 8) & 0xFFFF;
-		bpf_l3_csum_replace(skb, at + 10, 0, sum, 0);
+	flags = w->packet.option_flags & ~BB_OPTION_TREATMENT;
+	return bb_rewrite(skb, config, w, lifetime, flags | bb_option_bits(w->asked));
+}
+
+/* What a packet will wait here, as far as can be known when it comes, ns. */
+static __always_inline __u64 bb_expected_wait(struct __sk_buff *skb, const struct bb_work *w,
+					      const struct bb_iface *iface)
+{
+	struct bb_session *session = bb_session_at(w->session);
+	struct bb_tc_request *r;
+	__u64 rate = iface->rate;
+	__u32 zero = 0;
+
+	if (iface->mode == BB_MODE_TC) {
+		r = bpf_map_lookup_elem(&bb_tc_requests, &zero);
+		return r && rate ? r->wait_ns : 0;
 	}
-	return BB_G_STAMPED;
+	if (!session)
+		return 0;
+	if (session->rate && (!rate || session->rate < rate))
+		rate = session->rate;
+	return bb_tx_time(session->counters.queued * skb->len, rate);
+}
+
+/*
+ * What the next hop finds in LPD's option of a packet that is forwarded (enum
+ * bb_decrement). A BPF qdisc cannot write into a packet that leaves. So either nothing
+ * need be taken off, or what the packet will wait is foretold.
+ */
+__noinline int bb_pass_on(struct __sk_buff *skb, const struct bb_work *w,
+			  const struct bb_iface *iface)
+{
+	__u32 lifetime, zero = 0, at;
+	struct bb_config *config;
+	__u8 next = 0;
+	__u64 utc;
+
+	if (!w || !iface || !(w->meta.flags & BB_M_OPTION) || bb_is_own(skb))
+		return 0;
+	lifetime = w->packet.option_lifetime;
+	config = bpf_map_lookup_elem(&bb_config, &zero);
+	if (!config || !lifetime || lifetime > BB_OPTION_RELATIVE_MS || bb_is_shared(skb))
+		return 0;
+	/* AH protects the option, or its type. */
+	at = w->packet.ip_at + (w->packet.key.family == 6 ? BB_IPV6_BYTES : 9);
+	if (bpf_skb_load_bytes(skb, at, &next, 1) || next == BB_PROTO_AH)
+		return 0;
+	if (iface->decrement == BB_DECREMENT_CLOCK) {
+		utc = bb_utc(config, w->now);
+		if (!utc)
+			return 0;
+		lifetime = bb_option_time(utc + lifetime * BB_NSEC_PER_MSEC);
+	} else {
+		__u64 wait = bb_expected_wait(skb, w, iface) / BB_NSEC_PER_MSEC;
+
+		if (!wait)
+			return 0;
+		lifetime = lifetime > wait ? lifetime - wait : 1;
+	}
+	if (bb_rewrite(skb, config, w, lifetime, w->packet.option_flags) == BB_G_STAMPED)
+		bb_global_inc(BB_G_DECREMENTED);
+	return 0;
 }
 
 /* ---- where there is room ---- */

@@ -7,10 +7,12 @@ use std::str::FromStr;
 use crate::net::{parse_port, parse_u32};
 use crate::rtp::{parse_payload, parse_payload_type};
 use crate::value::ValueError;
-use crate::{CgroupPath, Dscp, Priority, Proto, Ssrc};
+use crate::{
+    CgroupPath, Dscp, LpdExpiry, LpdOption, LpdTypes, Priority, Proto, Span, Ssrc, StaleTreatment,
+};
 
 const ALLOWED: &str = "udp|tcp [SRC[:PORT] to] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES] \
-     [rtp PAYLOAD-TYPE] [ssrc N] [payload HEX], \
+     [rtp PAYLOAD-TYPE] [ssrc N] [payload HEX] [option TIME[/TREATMENT]], \
      for example: udp 10.0.0.1:5004 to 10.0.0.2:6000 dscp ef (a > must be quoted from the shell); IPv6 with a port in brackets: [2001:db8::1]:5004";
 
 /// A packet as far as the classifier would look at it.
@@ -40,6 +42,40 @@ pub struct PacketDescription {
     pub rtp: Option<u8>,
     /// RTP's synchronization source, if said.
     pub ssrc: Option<Ssrc>,
+    /// LPD's option, if it has one.
+    pub option: Option<LpdOption>,
+}
+
+/// LPD's option as a person says it, `300ms/truncate`, or as its eight bytes of IPv4 are printed, `9e08001000000012c`.
+fn parse_option(s: &str) -> Result<LpdOption, String> {
+    let bytes: Option<Vec<u8>> = (s.len() == 16 && s.is_ascii())
+        .then(|| {
+            (0..16)
+                .step_by(2)
+                .map(|i| u8::from_str_radix(&s[i..i + 2], 16).ok())
+                .collect()
+        })
+        .flatten();
+    if let Some(bytes) = bytes {
+        return LpdOption::from_ipv4(&bytes, &LpdTypes::EXPERIMENTAL)
+            .ok_or_else(|| format!("option {s} is not LPD's, or malformed"));
+    }
+    let (time, treatment) = s.split_once('/').unwrap_or((s, "discard"));
+    let treatment = match treatment {
+        "forward" => StaleTreatment::Forward,
+        "discard" => StaleTreatment::Discard,
+        "truncate" => StaleTreatment::Truncate,
+        other => {
+            let other = other.escape_debug();
+            return Err(format!(
+                "option treatment \"{other}\" is not forward, discard or truncate"
+            ));
+        }
+    };
+    let time: Span = time.parse().map_err(|e: ValueError| e.full())?;
+    LpdExpiry::lifetime(time.as_duration())
+        .map(|expiry| LpdOption::new(expiry, treatment))
+        .ok_or_else(|| format!("option lifetime {time} is longer than 65535ms"))
 }
 
 fn endpoint(s: &str) -> Result<(IpAddr, Option<u16>), String> {
@@ -107,6 +143,7 @@ fn read(s: &str) -> Result<PacketDescription, String> {
         len: 1000,
         rtp: None,
         ssrc: None,
+        option: None,
     };
     let mut seen = Vec::new();
     while let Some(word) = words.next() {
@@ -142,6 +179,7 @@ fn read(s: &str) -> Result<PacketDescription, String> {
                         )
                     })?;
             }
+            "option" => packet.option = Some(parse_option(value()?)?),
             "rtp" if packet.rtp.is_none() => packet.rtp = Some(parse_payload_type(value()?)?),
             "ssrc" if packet.ssrc.is_none() => {
                 packet.ssrc = Some(value()?.parse().map_err(|e: ValueError| e.full())?);
@@ -200,6 +238,12 @@ impl fmt::Display for PacketDescription {
         if let Some(ssrc) = self.ssrc {
             write!(f, " ssrc {ssrc}")?;
         }
+        if let Some(option) = &self.option {
+            f.write_str(" option ")?;
+            for byte in option.ipv4(&LpdTypes::EXPERIMENTAL) {
+                write!(f, "{byte:02x}")?;
+            }
+        }
         Ok(())
     }
 }
@@ -246,6 +290,9 @@ mod tests {
             .parse()
             .unwrap();
         assert_eq!(read.to_string(), "udp 10.0.0.2 rtp 111 ssrc 0x12345678");
+        let said: PacketDescription = "udp 10.0.0.2 option 300ms/truncate".parse().unwrap();
+        assert_eq!(said.to_string(), "udp 10.0.0.2 option 9e0800200000012c");
+        assert_eq!(said.to_string().parse::<PacketDescription>().unwrap(), said);
     }
 
     #[test]
@@ -268,6 +315,10 @@ mod tests {
             ("udp 10.0.0.1 rtp 200", "0..127"),
             ("udp 10.0.0.1 ssrc x", "32-bit"),
             ("udp 10.0.0.1 payload 16", "shorter"),
+            ("udp 10.0.0.1 option 66s", "65535ms"),
+            ("udp 10.0.0.1 option 1s/drop", "drop"),
+            ("udp 10.0.0.1 option 4408001000000001", "LPD"),
+            ("udp 10.0.0.1 option 9e080030ffffffff", "malformed"),
             (
                 "udp 10.0.0.1 rtp 111 payload 80ef0001000000a012345678",
                 "both",
@@ -290,7 +341,7 @@ mod tests {
             let src = src.map(canonical).filter(|s| s.is_ipv4() == dst.is_ipv4());
             let p = PacketDescription {
                 proto: Proto::Udp, src, sport: src.map(|_| sport), dst, dport, dscp: Dscp::new(dscp).unwrap(), mark,
-                priority: priority.map(|p| Priority::try_from(p).unwrap()), cgroup: None, len, rtp: rtp.map(|r| r.0), ssrc: rtp.map(|r| Ssrc::new(r.1)),
+                priority: priority.map(|p| Priority::try_from(p).unwrap()), cgroup: None, len, rtp: rtp.map(|r| r.0), ssrc: rtp.map(|r| Ssrc::new(r.1)), option: None,
             };
             prop_assert_eq!(p.to_string().parse::<PacketDescription>().unwrap(), p);
         }

@@ -444,3 +444,37 @@ fn clock_of_the_host_is_told_to_the_data_path_and_the_operator() {
         assert_eq!(notes.contains("clock"), !exact, "{notes}");
     });
 }
+
+#[test]
+fn explain_says_whether_an_ip_option_counts_and_why_not() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "trust": "203.0.113.0/24"}));
+        let explain = |packet: &str| {
+            let body = json!({"dev": "v0", "packet": packet});
+            let answer = agent.ok("POST", "/v1/explain", Some(body));
+            let sources = answer["sources"].as_array().unwrap().clone();
+            let option = sources.into_iter().find(|s| s["source"] == "ip-option");
+            (answer, option.unwrap())
+        };
+        let (answer, option) = explain("udp 203.0.113.7:5 > 192.0.2.9:6 option 300ms/forward");
+        assert_eq!(option["decides"], json!(["deadline", "treatment"]));
+        assert_eq!(answer["lifetime_ns"], 300_000_000);
+        assert_eq!(answer["treatment"], "forward");
+        let (answer, option) = explain("udp 203.0.114.7:5 > 192.0.2.9:6 option 300ms");
+        assert_eq!(option["decides"], json!([]));
+        assert!(option["says"].as_str().unwrap().contains("--trust"));
+        assert_eq!(answer["lifetime_ns"], Value::Null);
+        // This host's own needs no trust; a rule comes behind it.
+        agent
+            .add(json!({"name": "a", "proto": "udp", "dport": 6, "lifetime": "2s", "priority": 1}));
+        let (answer, option) = explain("udp 192.0.2.9:6 option 9e0800100000012c");
+        assert_eq!(option["decides"], json!(["deadline", "treatment"]));
+        assert_eq!(
+            (&answer["priority"], &answer["lifetime_ns"]),
+            (&json!(1), &json!(300_000_000))
+        );
+        let bad = json!({"dev": "v0", "packet": "udp 192.0.2.9:6 option 9e0800300000012c"});
+        assert_eq!(agent.refused("POST", "/v1/explain", Some(bad)).0, 400);
+    });
+}

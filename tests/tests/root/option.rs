@@ -9,7 +9,7 @@ use bestby_tests::{
     frame::*,
     netns::{ifindex, in_namespace, shell, tun, veth},
 };
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 /// Stale-treatment bits.
 const FORWARD: u8 = 0x00;
@@ -350,4 +350,91 @@ fn option_of_a_forwarded_packet_counts_only_from_a_trusted_source() {
                     || s.key.kind == BB_SESSION_CONTROL as u8)
         );
     });
+}
+
+/// What a router with this decrement makes of an option with a lifetime of 900 ms: the value of the packet that leaves.
+fn passed_on(six: bool, decrement: u32, clock: bool) -> (u8, u32, bool) {
+    let mut out = (0, 0, false);
+    in_namespace(|| {
+        let (mut from, mut to) = (tun("bbt0"), tun("bbt1"));
+        shell(
+            "ip link set bbt0 up; ip link set bbt1 up
+             ip addr add 192.0.2.254/24 dev bbt0; ip addr add 198.51.100.1/24 dev bbt1
+             ip -6 addr add 2001:db8::ff/128 dev bbt0 nodad; ip -6 route add 2001:db8::7/128 dev bbt1
+             echo 1 >/proc/sys/net/ipv4/conf/all/forwarding
+             echo 1 >/proc/sys/net/ipv6/conf/all/forwarding",
+        );
+        let mut lab = Lab::bare();
+        let device = ifindex("bbt1");
+        let mut settings = iface(device, BB_MODE_TC);
+        settings.decrement = decrement as u8;
+        lab.iface(3, &settings);
+        lab.attach("bbt1");
+        if clock {
+            lab.configure(|c| c.clock_until_ns = now_ns() + 60 * SECOND);
+        }
+        for addr in [mapped(SRC4), SRC6] {
+            let key = bb_trust_key {
+                prefix: 32 + 128,
+                ifindex: device,
+                addr,
+            };
+            lab.put("bb_trust", &key, &1u32);
+        }
+        let packet = if six {
+            v6(&in_hop_by_hop(0x3e, DISCARD | 0x80, 900)).split_off(14)
+        } else {
+            with_checksum(ip4_with(
+                17,
+                &datagram(),
+                0,
+                &option(0x5e, DISCARD | 0x80, 900),
+                DST4,
+            ))
+        };
+        from.write_all(&packet).unwrap();
+        let mut bytes = [0; 2000];
+        let at = loop {
+            let size = to.read(&mut bytes).unwrap();
+            // Not what IPv6 says of its own accord.
+            match (bytes[0] >> 4, six) {
+                (6, true) if bytes[6] == 0 && bytes[42] != 5 && size == packet.len() => break 44,
+                (4, false) => break 20,
+                _ => {}
+            }
+        };
+        assert_eq!(bytes[at + 3] & 0xf0, DISCARD | 0x80, "flags stay");
+        let value = u32::from_be_bytes(*bytes[at + 4..].first_chunk().unwrap());
+        let right = six || {
+            let mut again = bytes[..packet.len()].to_vec();
+            again[10..12].fill(0);
+            with_checksum(again)[10..12] == bytes[10..12]
+        };
+        assert_eq!(lab.global(BB_G_DECREMENTED), u64::from(value != 900));
+        out = (bytes[at], value, right);
+    });
+    out
+}
+
+#[test]
+fn option_lifetime_of_a_forwarded_packet_becomes_a_deadline_where_the_clock_is_exact() {
+    assert_eq!(passed_on(false, BB_DECREMENT_OFF, true), (0x5e, 900, true));
+    assert_eq!(passed_on(true, BB_DECREMENT_OFF, true), (0x3e, 900, true));
+    // Without a clock it stays; nothing waits, so nothing is foretold.
+    assert_eq!(
+        passed_on(false, BB_DECREMENT_CLOCK, false),
+        (0x5e, 900, true)
+    );
+    assert_eq!(
+        passed_on(false, BB_DECREMENT_PREDICT, true),
+        (0x5e, 900, true)
+    );
+    for (six, kind) in [(false, 0x5e), (true, 0x1e)] {
+        let before = tai() / MS;
+        let (is, value, checksum) = passed_on(six, BB_DECREMENT_CLOCK, true);
+        assert_eq!((is, checksum), (kind, true));
+        let at = u64::from(value - 65_535);
+        let since = (at + 86_400_000 - 900 - before % 86_400_000) % 86_400_000;
+        assert!(since <= tai() / MS - before + 1, "{since} ms");
+    }
 }

@@ -296,3 +296,13 @@ fn rules_without_rtp_fields_compile_without_rtp() {
     let compiled = compile(&[(1, &rule)], profile(), &Host).unwrap();
     assert!(!compiled.rtp && compiled.shapes[0].mask.rtp == 0);
 }
+
+#[test]
+fn rule_flags_say_stamp_and_retransmission_timeout() {
+    let flags = |json: &str| u32::from(kernel_rule(&serde_json::from_str(json).unwrap()).flags);
+    let rto = r#"{"name":"t","proto":"tcp","lifetime":"rto","stamp":"yes"}"#;
+    assert_eq!(flags(rto), abi::BB_RULE_STAMP | abi::BB_RULE_RTO);
+    let stamp = r#"{"name":"t","lifetime":"1s","stamp":"yes"}"#;
+    assert_eq!(flags(stamp), abi::BB_RULE_STAMP);
+    assert_eq!(flags(r#"{"name":"t","lifetime":"1s","stamp":"no"}"#), 0);
+}

@@ -394,6 +394,23 @@ mod tests {
     }
 
     #[test]
+    fn retransmission_timeout_needs_tcp_and_a_stamp() {
+        let check =
+            |fields: &str| rule(&format!(r#"{{"name":"a","lifetime":"rto"{fields}}}"#)).check();
+        assert_eq!(check(r#","proto":"tcp","stamp":"yes""#), Ok(()));
+        for (fields, why) in [
+            (r#","stamp":"yes""#, "proto tcp"),
+            (r#","proto":"udp","stamp":"yes""#, "proto tcp"),
+            (r#","proto":"tcp""#, "stamp yes"),
+            (r#","proto":"tcp","stamp":"no""#, "stamp yes"),
+        ] {
+            let error = check(fields).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(serde_json::from_str::<FlowRule>(r#"{"name":"a","stamp":"probed"}"#).is_err());
+    }
+
+    #[test]
     fn patch_sets_clears_and_keeps_fields() {
         let r = rule(r#"{"name":"a","dport":1,"lifetime":"1s","priority":0}"#);
         let patch: FlowPatch = serde_json::from_str(r#"{"dport":null,"lifetime":"2s"}"#).unwrap();
@@ -467,8 +484,6 @@ mod tests {
         for (json, why) in [
             (r#""proto":"tcp","rtp_pt":111"#, "rtp_pt"),
             (r#""proto":"tcp","frames":"none""#, "frames"),
-            (r#""stamp":"yes","lifetime":"rto""#, "proto tcp"),
-            (r#""proto":"tcp","lifetime":"rto""#, "stamp yes"),
             (r#""rtp_pt":111,"rtp_kind":"audio""#, "rtp_kind"),
             (r#""ssrc":7,"rtx":"97:96""#, "SSRC"),
             (r#""rtp_pt":111,"rtx":"97:96""#, "96"),

@@ -544,4 +544,31 @@ bb_inline void bbq_packet_return(struct bbq_instance *in, struct bbq_packet *p, 
 	in->free = idx;
 }
 
+bb_inline struct qdisc_skb_cb *bbq_skb_cb(struct sk_buff *skb)
+{
+	return (struct qdisc_skb_cb *)skb->cb;
+}
+
+/*
+ * Tells the Qdisc that `packets` of `bytes` came (or, negative, left), and what was freed
+ * meanwhile. The first operation brings what it inherited instead.
+ */
+bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __s32 packets, __s32 bytes)
+{
+	if (in->synced != (__u64)sch) {
+		in->synced = (__u64)sch;
+		packets = in->qlen + in->parked + in->dropped;
+		bytes = in->bytes + in->dropped_bytes;
+	}
+	sch->q.qlen += packets;
+	sch->qstats.backlog += bytes;
+	if (in->dropped_bytes) {
+		sch->q.qlen -= in->dropped;
+		sch->qstats.backlog -= in->dropped_bytes;
+		sch->qstats.drops += in->dropped;
+		in->dropped = 0;
+		in->dropped_bytes = 0;
+	}
+}
+
 #endif /* BBQ_STATE_BPF_H */

@@ -63,7 +63,6 @@ FIGURES = {
         Figure("stale", 1, col("stale_arrivals").cast(pl.Float64), "packets that arrived after their deadline"),
         Figure("stale kB", 1, col("stale_bytes") / 1e3, "bytes of the packets that arrived after their deadline, in 1000"),
         Figure("stale %", 2, percent(col("stale_arrivals"), col("sent")), "packets that arrived after their deadline, of all that were offered"),
-        Figure("gone %", 2, percent(col("dropped"), col("sent")), "packets that never arrived, of all that were offered"),
         Figure("left stale", 1, col("last_hop.left_stale").cast(pl.Float64), "packets that arrived stale and were so when they left the queue of the last hop"),
         Figure("on the line", 1, col("last_hop.on_line").cast(pl.Float64), "packets that arrived stale but left the queue of the last hop in time: the line held them"),
         Figure("doubled %", 2, percent(col("duplicates"), col("sent") - col("dropped") + col("duplicates")), "segments of a download that arrived again, of all that arrived"),

@@ -39,6 +39,7 @@ const WIRE_BYTES: u32 = 519;
 const HEADERS: u32 = 14 + 20 + 32;
 /// Options that TCP_MAXSEG includes: the timestamps.
 const OPTIONS: u32 = 12;
+const SEGMENT: u32 = WIRE_BYTES - HEADERS + OPTIONS;
 /// Bytes delivered are counted for so long each, ns.
 pub const BUCKET: u64 = 100 * MILLI;
 /// Bytes in a sender's buffer: more than any window here, less than a second of it.
@@ -85,7 +86,7 @@ impl Competitor {
         };
         let began = running.began;
         for _ in 0..count {
-            let sending = self.ns.enter(connect)?;
+            let sending = self.ns.enter(|| connect(PORT, SEGMENT, SEND_BUFFER))?;
             let (receiving, _) = listener.accept().context("accepting a competing flow")?;
             let ends = [sending.try_clone()?, receiving.try_clone()?];
             running.sockets.extend(ends);
@@ -97,18 +98,18 @@ impl Competitor {
     }
 }
 
-/// A connection with the options set before its handshake.
-fn connect() -> Result<TcpStream> {
+/// A connection to the receiver's `port` with the options set before its handshake: segments of
+/// `segment` bytes, TCP's and IP's options included, and a buffer of `buffer` bytes.
+pub fn connect(port: u16, segment: u32, buffer: usize) -> Result<TcpStream> {
     let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
     let socket =
         socket::socket(family, SockType::Stream, flags, None).context("opening a TCP socket")?;
     setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(CONTROL))
         .with_context(|| format!("TCP_CONGESTION {CONTROL}"))?;
-    let segment = WIRE_BYTES - HEADERS + OPTIONS;
     setsockopt(&socket, sockopt::TcpMaxSeg, &segment)
         .with_context(|| format!("TCP_MAXSEG {segment}"))?;
-    setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER).context("SO_SNDBUF")?;
-    let to = SocketAddrV4::new(RECEIVER, PORT);
+    sys::big_send_buffer(socket.as_raw_fd(), buffer as libc::c_int).context("SO_SNDBUFFORCE")?;
+    let to = SocketAddrV4::new(RECEIVER, port);
     socket::connect(socket.as_raw_fd(), &SockaddrIn::from(to))
         .with_context(|| format!("connecting to {to}"))?;
     Ok(socket.into())

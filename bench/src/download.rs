@@ -5,24 +5,24 @@
 //! Everything else is Linux's.
 
 use std::{
-    ffi::OsString,
+    fs,
     io::{ErrorKind, Read as _, Write as _},
-    net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
-    os::fd::{AsRawFd as _, RawFd},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    os::fd::AsRawFd as _,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, setsockopt, sockopt};
 
 use crate::{
+    competing,
     netns::Netns,
     scenario::cell::Point,
     sniff::Sniffer,
     sys::{self, MILLI},
-    topology::{LAST_HOP, Path, RECEIVER},
+    topology::Path,
     traffic::{Schedule, lpd::SEGMENT, receiver::Arrival, sender::Sent, wire::Record},
 };
 
@@ -45,7 +45,10 @@ pub fn run(
     let line = path.line().context("a download needs a path with a line")?;
     let first = schedule.packets.first().context("nothing to download")?;
     let (sender, receiver) = (path.sender(), path.receiver());
-    prepare(path, point)?;
+    prepare(sender, point.undo)?;
+    prepare(receiver, point.undo)?;
+    let option = if point.option { sys::LPD_OPTION } else { 0 };
+    let segment = SEGMENT + if point.undo { TIMESTAMPS } else { 0 } + option as u32;
     let listener = receiver.enter(listen)?;
     let sniffer = Sniffer::new(receiver, line.far.name())?;
     let (stop, begin) = (AtomicBool::new(false), start + first.at);
@@ -57,7 +60,8 @@ pub fn run(
         let receiving = scope.spawn(move || receive(&listener, limit));
         let sending = || -> Result<()> {
             sys::sleep_until(begin);
-            let stream = sender.enter(|| connect(bytes))?;
+            // Each packet takes more room there than it has bytes.
+            let stream = sender.enter(|| competing::connect(PORT, segment, 4 * bytes))?;
             let lifetime = point.option.then_some(first.lifetime);
             send(stream, bytes, lifetime, || receiving.is_finished())
         };
@@ -80,27 +84,16 @@ pub fn run(
     })
 }
 
-/// Makes the sender's segments as long as they are to be, and its TCP undo timeouts or not.
-fn prepare(path: &Path, point: &Point) -> Result<()> {
-    let undo = point.undo;
-    let option = if point.option { sys::LPD_OPTION } else { 0 };
-    let timestamps = if undo { TIMESTAMPS } else { 0 };
-    let segment = SEGMENT + timestamps + option as u32;
-    let route = format!("route replace default via {LAST_HOP} advmss {segment}");
-    path.receiver().sh("ip", &route)?;
-    for ns in [path.sender(), path.receiver()] {
-        for (name, of_linux) in [("tcp_frto", 2), ("tcp_timestamps", 1), ("tcp_dsack", 1)] {
-            set(ns, name, if undo { of_linux } else { 0 })?;
-        }
-        // Nothing that an earlier run found out about the path.
-        set(ns, "tcp_no_metrics_save", 1)?;
+/// Makes TCP undo timeouts or not.
+fn prepare(ns: &Netns, undo: bool) -> Result<()> {
+    let all = ["tcp_frto=2", "tcp_timestamps=1", "tcp_dsack=1"];
+    for (name, of_linux) in all.iter().filter_map(|setting| setting.split_once('=')) {
+        let file = format!("/proc/sys/net/ipv4/{name}");
+        let write = || fs::write(&file, if undo { of_linux } else { "0" });
+        ns.enter(|| write().with_context(|| format!("writing {file}")))?;
     }
-    Ok(())
-}
-
-fn set(ns: &Netns, name: &str, value: u32) -> Result<()> {
-    let file = format!("/proc/sys/net/ipv4/{name}");
-    ns.enter(|| std::fs::write(&file, value.to_string()).with_context(|| format!("writing {file}")))
+    // Nothing that an earlier run found out about the path.
+    ns.enter(|| Ok(fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?))
 }
 
 fn listen() -> Result<TcpListener> {
@@ -132,45 +125,28 @@ fn receive(listener: &TcpListener, limit: Duration) -> Result<usize> {
     Ok(all)
 }
 
-fn connect(bytes: usize) -> Result<TcpStream> {
-    let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
-    let socket =
-        socket::socket(family, SockType::Stream, flags, None).context("opening a TCP socket")?;
-    setsockopt(&socket, sockopt::TcpCongestion, &OsString::from("reno"))
-        .context("TCP_CONGESTION reno")?;
-    // Room for all of it, as each packet takes more there than it has bytes.
-    sys::big_send_buffer(socket.as_raw_fd(), 4 * bytes as libc::c_int).context("SO_SNDBUFFORCE")?;
-    let to = SocketAddrV4::new(RECEIVER, PORT);
-    socket::connect(socket.as_raw_fd(), &SockaddrIn::from(to))
-        .with_context(|| format!("connecting to {to}"))?;
-    Ok(socket.into())
-}
-
 /// Sends the file and stays until it is there. With a `lifetime`, ns, each segment says in LPD's
 /// option how long it is of use: until TCP sends it again, but not for longer than that.
 fn send(
-    mut stream: TcpStream,
+    stream: TcpStream,
     bytes: usize,
     lifetime: Option<u64>,
     is_there: impl Fn() -> bool,
 ) -> Result<()> {
     let mut said = 0;
-    let mut say = |fd: RawFd| -> Result<()> {
-        let Some(lifetime) = lifetime else {
-            return Ok(());
-        };
-        let timeout = sys::retransmission_timeout(fd).context("TCP_INFO")?;
+    let mut say = |lifetime: u64| -> Result<()> {
+        let timeout = sys::retransmission_timeout(&stream).context("TCP_INFO")?;
         let ms = (timeout.min(lifetime) / MILLI) as u32;
-        if ms != std::mem::replace(&mut said, ms) {
-            sys::set_lpd_option(fd, ms).context("IP_OPTIONS")?;
+        match ms == std::mem::replace(&mut said, ms) {
+            true => Ok(()),
+            false => sys::set_lpd_option(stream.as_raw_fd(), ms).context("IP_OPTIONS"),
         }
-        Ok(())
     };
-    say(stream.as_raw_fd())?;
-    stream.write_all(&vec![0x5a; bytes]).context("sending")?;
+    lifetime.map_or(Ok(()), &mut say)?;
+    (&stream).write_all(&vec![0x5a; bytes]).context("sending")?;
     stream.shutdown(Shutdown::Write)?;
     while !is_there() {
-        say(stream.as_raw_fd())?;
+        lifetime.map_or(Ok(()), &mut say)?;
         sys::sleep_until(sys::now() + OFTEN);
     }
     Ok(())

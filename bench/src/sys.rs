@@ -4,7 +4,7 @@
 use std::{
     io::{self, IoSliceMut},
     mem,
-    net::{SocketAddrV4, UdpSocket},
+    net::{SocketAddrV4, TcpStream, UdpSocket},
     os::fd::RawFd,
     ptr,
     time::Duration,
@@ -14,8 +14,8 @@ use nix::{
     errno::Errno,
     sys::{
         socket::{
-            ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrLike as _, recvmsg, setsockopt,
-            sockopt,
+            ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrLike as _, getsockopt, recvmsg,
+            setsockopt, sockopt,
         },
         time::TimeSpec,
     },
@@ -204,22 +204,19 @@ pub fn set_lpd_option(fd: RawFd, ms: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_IP, libc::IP_OPTIONS, option)
 }
 
+#[derive(Clone, Copy)]
+struct TcpInfo;
+nix::getsockopt_impl!(
+    TcpInfo,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info,
+    sockopt::GetStruct<libc::tcp_info>
+);
+
 /// After how long a TCP socket would send again what is not acknowledged, ns.
-pub fn retransmission_timeout(fd: RawFd) -> io::Result<u64> {
-    // SAFETY: an all-zero tcp_info is a valid one to fill in.
-    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
-    let mut size = mem::size_of_val(&info) as libc::socklen_t;
-    // SAFETY: `info` is live, `size` is its size, and the kernel writes no more.
-    check(unsafe {
-        libc::getsockopt(
-            fd,
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            ptr::from_mut(&mut info).cast(),
-            &mut size,
-        )
-    })?;
-    Ok(u64::from(info.tcpi_rto) * 1000)
+pub fn retransmission_timeout(socket: &TcpStream) -> io::Result<u64> {
+    Ok(u64::from(getsockopt(socket, TcpInfo)?.tcpi_rto) * 1000)
 }
 
 /// Asks for receive timestamps (SO_TIMESTAMPNS), read by [`receive`].

@@ -56,7 +56,7 @@ const ROUTER_DEVICE: &str = "x1";
 /// What its bucket holds, bytes; just above TCP's packet of 1514.
 pub const ROUTER_BURST: u32 = 1600;
 /// The last hop's end of the line.
-pub const LAST_HOP: &str = "10.77.2.1";
+const LAST_HOP: &str = "10.77.2.1";
 /// Where the clients of a relay are.
 const CLIENTS: &str = "10.78.0.0/16";
 

@@ -30,6 +30,7 @@ mod socket;
 mod sockopt;
 mod sockopt_lab;
 mod stamp;
+mod stamp_lab;
 mod stream;
 mod tc;
 mod truncate;

@@ -372,7 +372,7 @@ fn drop_is_counted_reported_and_explained() {
         assert!(event["late_ns"].as_i64().unwrap() > 25_000_000, "{event}");
         assert!(event["len"].as_u64().unwrap() > 500, "{event}");
         // SAFETY: the process is our child and has not been waited for.
-        assert_eq!(unsafe { libc::kill(events.id() as i32, libc::SIGINT) }, 0);
+        assert_eq!(unsafe { libc::kill(events.id() as i32, libc::SIGTERM) }, 0);
         events.wait().unwrap();
 
         let late = &lab.json("stats")["flows"]["late"];

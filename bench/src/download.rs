@@ -137,10 +137,10 @@ fn send(
     let mut say = |lifetime: u64| -> Result<()> {
         let timeout = sys::retransmission_timeout(&stream).context("TCP_INFO")?;
         let ms = (timeout.min(lifetime) / MILLI) as u32;
-        match ms == std::mem::replace(&mut said, ms) {
-            true => Ok(()),
-            false => sys::set_lpd_option(stream.as_raw_fd(), ms).context("IP_OPTIONS"),
+        if ms != std::mem::replace(&mut said, ms) {
+            sys::set_lpd_option(stream.as_raw_fd(), ms).context("IP_OPTIONS")?;
         }
+        Ok(())
     };
     lifetime.map_or(Ok(()), &mut say)?;
     (&stream).write_all(&vec![0x5a; bytes]).context("sending")?;

@@ -374,7 +374,6 @@ fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
     // 215 and 860 opportunities of 1504 bytes in 120 s.
     assert_eq!(rates, [21_657, 21_657, 86_229, 86_229]);
     for (from, to, line, says) in [
-        ("trace = \"traces/spikes-30\"", "rate = 9000", 4, "`trace`"),
         ("owd", "load = 1\nowd", 4, "`trace`"),
         ("\"line\"", "\"sender\"", 4, "`trace`"),
         ("traces/spikes-30", "traces/none", 6, "traces/none"),

@@ -45,3 +45,36 @@ fn stalled_line_has_an_agent_of_its_own() {
         assert_eq!(on_time == sent, scenario == "path", "{run}");
     }
 }
+
+const LAST_HOP: &str = r#"
+title = "Last hop"
+seconds = 30
+lifetime = 3000
+queues = ["pfifo 50", "bestby qdisc triage limit 50"]
+[topology]
+bottleneck = "line"
+trace = "bench"
+owd = 50
+[traffic]
+model = "cbr"
+"#;
+
+#[test]
+fn last_hop_drops_what_a_spike_made_stale_and_a_fifo_does_not() {
+    if !require::can(require::bpf_qdisc()) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let scenario = directory.join("hop.toml");
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/traces/spikes-30");
+    fs::write(&scenario, LAST_HOP.replace("bench", traces)).unwrap();
+    let out = directory.join("out");
+    succeed(&mut program::lab(&scenario, &out));
+    let [fifo, ours] = ["pfifo-50", "bestby-qdisc-triage-limit-50"]
+        .map(|queue| program::run(&out, "hop", queue)["last_hop"].clone());
+    assert!(fifo["left_stale"].as_u64() > Some(20), "{fifo}");
+    assert_eq!(ours["left_stale"], 0, "{ours}");
+    // One spike.
+    assert!(ours["on_line"].as_u64() <= Some(2), "{ours}");
+}

@@ -1,13 +1,16 @@
 //! `bestby probe` from a host over a router to a receiver: each verdict, and what it must not be taken for.
 
-use std::net::UdpSocket;
+use std::net::{Ipv6Addr, UdpSocket};
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use aya::EbpfLoader;
 use aya::programs::tc::qdisc_add_clsact;
 use aya::programs::{SchedClassifier, TcAttachType};
-use bestby_tests::netns::Netns;
+use bestby_bpf::abi::{BB_MODE_TC, bb_trust_key};
+use bestby_tests::bpf::{Lab, iface, mapped};
+use bestby_tests::clock::{SECOND, now_ns};
+use bestby_tests::netns::{Netns, ifindex};
 use bestby_tests::program::{binary, said};
 use bestby_tests::user::as_nobody;
 use serde_json::{Value, json};
@@ -178,6 +181,30 @@ fn probe_finds_which_stale_packets_the_last_hop_discards() {
 }
 
 /// 40 of 100 packets get lost, the same ones each time.
+#[test]
+fn probe_finds_bestby_at_the_last_hop_if_it_trusts_the_source() {
+    let path = Path::new();
+    let lab = path.router.enter(|| {
+        let mut lab = Lab::bare();
+        lab.iface(3, &iface(ifindex("r1"), BB_MODE_TC));
+        lab.attach("r1");
+        lab
+    });
+    path.check(RECEIVERS, 0, IGNORES);
+    for addr in [mapped([10, 7, 0, 1]), "fd07::1".parse::<Ipv6Addr>().unwrap().octets()] {
+        let key = bb_trust_key {
+            prefix: 32 + 128,
+            ifindex: path.router.enter(|| ifindex("r1")),
+            addr,
+        };
+        lab.put("bb_trust", &key, &1u32);
+    }
+    path.check(RECEIVERS, 0, ["tolerates", "acts", "ignores"]);
+    // With a clock, deadlines as well.
+    lab.configure(|c| c.clock_until_ns = now_ns() + 60 * SECOND);
+    path.check(RECEIVERS, 0, ["tolerates", "acts", "acts"]);
+}
+
 #[test]
 fn probe_of_a_lossy_path_does_not_find_it_drops_the_option() {
     let path = Path::new();

@@ -191,7 +191,10 @@ fn probe_finds_bestby_at_the_last_hop_if_it_trusts_the_source() {
         lab
     });
     path.check(RECEIVERS, 0, IGNORES);
-    for addr in [mapped([10, 7, 0, 1]), "fd07::1".parse::<Ipv6Addr>().unwrap().octets()] {
+    for addr in [
+        mapped([10, 7, 0, 1]),
+        "fd07::1".parse::<Ipv6Addr>().unwrap().octets(),
+    ] {
         let key = bb_trust_key {
             prefix: 32 + 128,
             ifindex: path.router.enter(|| ifindex("r1")),

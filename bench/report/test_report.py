@@ -174,8 +174,8 @@ def test_wrong_names_are_refused_with_those_there_are(tmp_path):
 
 def test_docs_picture_that_is_not_of_its_runs_is_refused(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
-    for page in ("results.md", "lpd-figures.md"):
-        (tmp_path / "docs" / page).write_text("no table\n")
+    for name in ("results.md", "lpd-figures.md"):
+        (tmp_path / "docs" / name).write_text("no table\n")
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     docs.write(check=False)
     docs.write(check=True)

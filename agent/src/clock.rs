@@ -5,10 +5,6 @@ use std::os::fd::AsFd as _;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use crate::attach::monotonic_ns;
-use crate::datapath::Datapath;
-use crate::error::Result;
-
 /// A deadline that is wrong by more is worth nothing.
 const MOST_ERROR_NS: u64 = 100_000_000;
 /// By so much the kernel's estimate of the error grows while nobody disciplines the clock: 500 ppm (NTP's MAXFREQ).
@@ -60,27 +56,6 @@ impl Clock {
         }
         (self.error_ns >= MOST_ERROR_NS)
             .then(|| format!("the clock may be wrong by {} ms", self.error_ns / 1_000_000))
-    }
-}
-
-impl Datapath {
-    /// Tells the kernel side whether the clock is exact enough. Once a second, and when the clock was set.
-    ///
-    /// # Errors
-    /// The map cannot be written.
-    pub fn keep_time(&mut self) -> Result<()> {
-        let was = std::mem::replace(&mut self.clock, Clock::read());
-        let clock = self.clock;
-        if was.trouble().is_none() != clock.trouble().is_none() {
-            match clock.trouble() {
-                Some(why) => tracing::info!("deadlines in IP options are ignored: {why}"),
-                None => tracing::info!("the clock is exact enough for deadlines in IP options"),
-            }
-        }
-        let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
-        kernel.tai_s = clock.tai_s;
-        kernel.clock_until_ns = clock.until(monotonic_ns());
-        self.shared.config.set(&0, &kernel)
     }
 }
 

@@ -282,6 +282,25 @@ impl Datapath {
         self.share(agent.plain_share)
     }
 
+    /// Tells the kernel side whether the clock is exact enough. Once a second, and when the clock was set.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn keep_time(&mut self) -> Result<()> {
+        let was = std::mem::replace(&mut self.clock, Clock::read());
+        let clock = self.clock;
+        if was.trouble().is_none() != clock.trouble().is_none() {
+            match clock.trouble() {
+                Some(why) => tracing::info!("deadlines in IP options are ignored: {why}"),
+                None => tracing::info!("the clock is exact enough for deadlines in IP options"),
+            }
+        }
+        let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
+        kernel.tai_s = clock.tai_s;
+        kernel.clock_until_ns = clock.until(attach::monotonic_ns());
+        self.shared.config.set(&0, &kernel)
+    }
+
     /// Gives what is not media this part of every attached interface: in the kernel side's settings, and in mode tc
     /// in the tree below.
     fn share(&mut self, plain: PlainShare) -> Result<()> {

@@ -107,6 +107,7 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         option_many: get(abi::BB_G_OPTION_MANY)?,
         option_untrusted: get(abi::BB_G_OPTION_UNTRUSTED)?,
         option_no_clock: get(abi::BB_G_OPTION_NO_CLOCK)?,
+        decremented: get(abi::BB_G_DECREMENTED)?,
         stamped: get(abi::BB_G_STAMPED)?,
         stamp_mtu: get(abi::BB_G_STAMP_MTU)?,
         stamp_path_mtu: get(abi::BB_G_STAMP_PATH_MTU)?,

@@ -17,6 +17,7 @@
 #define BB_ABI_H
 
 #include <linux/types.h>
+#include "bb_counters.h"
 
 #define BB_ABI_VERSION 6
 
@@ -44,16 +45,6 @@ enum bb_method {
 	BB_LAZY = 5,
 	BB_TRIAGE = 6,
 	BB_METHODS = 7,
-};
-
-/* Why a packet was dropped. Every drop has exactly one reason. */
-enum bb_reason {
-	BB_DROP_STALE = 0, /* now + owd > deadline, at the head of the queue or deeper in it */
-	BB_DROP_ADU = 1, /* the rest of an ADU that lost a packet, or an ADU given up by triage */
-	BB_DROP_OVERFLOW = 2, /* arriving packet refused: a limit is reached */
-	BB_DROP_EVICTED = 3, /* queued packet given up for an arriving one */
-	BB_DROP_PREDICTED = 4, /* mode tc: would have become stale before it could leave */
-	BB_REASONS = 5,
 };
 
 /* What shares one bottleneck, and so one queue. */
@@ -132,21 +123,6 @@ struct bb_cb {
 
 #define BB_RTP 0x80
 #define BB_PAYLOAD_TYPES 256 /* entries of bb_rtp_stats, by bb_cb.rtp */
-
-/* ---- counters ---- */
-
-/* in = sent + sum(dropped) + queued, always. would_drop counts in observe mode only. */
-struct bb_counters {
-	__u64 packets_in;
-	__u64 bytes_in;
-	__u64 packets_sent;
-	__u64 bytes_sent;
-	__u64 queued;
-	__u64 dropped[BB_REASONS];
-	__u64 sent_stale; /* sent although stale: treatment forward, sfdps2's exception, lazy, fifo, observe */
-	__u64 would_drop[BB_REASONS];
-	__u64 truncated; /* of those sent: only their headers were */
-};
 
 /* ---- configuration (one entry) ---- */
 
@@ -556,69 +532,6 @@ struct bb_frag {
 	__u64 seen_ns; /* when the first fragment was */
 	__u8 proto; /* of the datagram, after IPv6 extension headers */
 	__u8 pad[7];
-};
-
-/* ---- global counters: array indices of bb_global (each a __u64) ---- */
-
-enum bb_global_counter {
-	BB_G_NO_METADATA = 0,
-	BB_G_MALFORMED = 1, /* headers that end early or never */
-	BB_G_FOREIGN_MARK = 2, /* a mark without our magic */
-	BB_G_NO_RTT = 3, /* a flow's owd was looked for, every 10 ms at most, and is not known: 0 */
-	BB_G_SESSIONS_FULL = 4, /* no free way: packet went to the plain session of its interface */
-	BB_G_EVENTS_LOST = 5, /* drop notices suppressed */
-	BB_G_PAST_DEADLINE = 6, /* stale already when classified */
-	BB_G_RULE_PROBES = 7, /* hash look-ups of rule searches: per new flow, one per shape */
-	BB_G_BAD_CB = 8, /* a control block that another program wrote to: sent as plain traffic */
-	BB_G_NO_CB =
-		9, /* packets that came to the queue unjudged: a tcx program before ours ended the chain */
-	BB_G_STREAMS_FULL = 10, /* no free way for a stream: its packet had a lifetime of its own */
-	BB_G_USERS_FULL =
-		11, /* no free way for a user: its traffic shares with the others of that kind */
-	BB_G_FORWARDED_MARK = 12, /* our magic in the mark of a forwarded packet: not believed */
-	BB_G_REFUSED =
-		13, /* the queue took a packet not even to count it: it had no room, or no interface */
-	BB_G_SEGMENTER_LOST = 14, /* a GSO packet did not come back from the segmenting device */
-	/* LPD's option, not counting where: */
-	BB_G_OPTION_MALFORMED = 15, /* lengths that cannot be */
-	BB_G_OPTION_UNKNOWN = 16, /* a stale-treatment that nothing defines */
-	BB_G_OPTION_FAR = 17, /* a deadline more than 131 s away */
-	BB_G_OPTION_MANY = 18, /* behind more than BB_MAX_OPTIONS other options */
-	BB_G_OPTION_UNTRUSTED = 19, /* of a forwarded packet whose source nobody vouches for */
-	BB_G_OPTION_NO_CLOCK = 20, /* a deadline, while the clock is not synchronised */
-	/* LPD's option in packets that leave: */
-	BB_G_STAMPED = 21,
-	BB_G_STAMP_MTU = 22, /* without: no room below the device's MTU */
-	BB_G_STAMP_PATH_MTU = 23, /* ... below the path's */
-	BB_G_STAMP_GSO = 24, /* segments of a super-packet would not fit */
-	BB_G_STAMP_CHECKSUM = 25, /* a super-packet whose checksum the device does not complete */
-	BB_G_STAMP_FRAGMENT = 26,
-	BB_G_STAMP_SHARED = 27, /* somebody else holds the packet */
-	BB_G_STAMP_AH = 28, /* IPsec protects the header */
-	BB_G_STAMP_OPTIONS = 29, /* it has others, or there is no room for one more */
-	BB_G_STAMP_CLOCK =
-		30, /* longer than a lifetime can say, while the clock is not synchronised, or than 131 s */
-	BB_G_DECREMENTED = 31, /* forwarded with less lifetime, or the deadline */
-	BB_G_STAMP_FAILED = 32, /* without: no memory, or a frame that the kernel cannot open */
-	BB_GLOBALS = 64,
-};
-
-/* ---- drop notices (ring buffer bb_events) ---- */
-
-struct bb_event {
-	__u64 time_ns;
-	__u64 age_ns; /* since the classifier saw it, 0 if unknown */
-	__s64 late_ns; /* now + owd - deadline; negative = it was not stale (adu, evicted, overflow) */
-	__u32 adu;
-	__u32 ifindex;
-	__u32 len;
-	__u16 rule;
-	__u16 session;
-	__u8 reason; /* enum bb_reason */
-	__u8 priority;
-	__u8 observe; /* 1: would have been dropped */
-	__u8 truncated; /* 1: its headers were sent, it was not dropped */
-	__u32 suppressed; /* notices left out since the previous one */
 };
 
 #endif /* BB_ABI_H */

@@ -80,6 +80,141 @@ pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
 pub type __s64 = ::std::os::raw::c_longlong;
 pub type __u64 = ::std::os::raw::c_ulonglong;
+pub const BB_DROP_STALE: bb_reason = 0;
+pub const BB_DROP_ADU: bb_reason = 1;
+pub const BB_DROP_OVERFLOW: bb_reason = 2;
+pub const BB_DROP_EVICTED: bb_reason = 3;
+pub const BB_DROP_PREDICTED: bb_reason = 4;
+pub const BB_REASONS: bb_reason = 5;
+pub type bb_reason = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_counters {
+    pub packets_in: __u64,
+    pub bytes_in: __u64,
+    pub packets_sent: __u64,
+    pub bytes_sent: __u64,
+    pub queued: __u64,
+    pub dropped: [__u64; 5usize],
+    pub sent_stale: __u64,
+    pub would_drop: [__u64; 5usize],
+    pub truncated: __u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 136usize];
+    ["Alignment of bb_counters"][::std::mem::align_of::<bb_counters>() - 8usize];
+    ["Offset of field: bb_counters::packets_in"]
+        [::std::mem::offset_of!(bb_counters, packets_in) - 0usize];
+    ["Offset of field: bb_counters::bytes_in"]
+        [::std::mem::offset_of!(bb_counters, bytes_in) - 8usize];
+    ["Offset of field: bb_counters::packets_sent"]
+        [::std::mem::offset_of!(bb_counters, packets_sent) - 16usize];
+    ["Offset of field: bb_counters::bytes_sent"]
+        [::std::mem::offset_of!(bb_counters, bytes_sent) - 24usize];
+    ["Offset of field: bb_counters::queued"][::std::mem::offset_of!(bb_counters, queued) - 32usize];
+    ["Offset of field: bb_counters::dropped"]
+        [::std::mem::offset_of!(bb_counters, dropped) - 40usize];
+    ["Offset of field: bb_counters::sent_stale"]
+        [::std::mem::offset_of!(bb_counters, sent_stale) - 80usize];
+    ["Offset of field: bb_counters::would_drop"]
+        [::std::mem::offset_of!(bb_counters, would_drop) - 88usize];
+    ["Offset of field: bb_counters::truncated"]
+        [::std::mem::offset_of!(bb_counters, truncated) - 128usize];
+};
+pub const BB_G_NO_METADATA: bb_global_counter = 0;
+pub const BB_G_MALFORMED: bb_global_counter = 1;
+pub const BB_G_FOREIGN_MARK: bb_global_counter = 2;
+pub const BB_G_NO_RTT: bb_global_counter = 3;
+pub const BB_G_SESSIONS_FULL: bb_global_counter = 4;
+pub const BB_G_EVENTS_LOST: bb_global_counter = 5;
+pub const BB_G_PAST_DEADLINE: bb_global_counter = 6;
+pub const BB_G_RULE_PROBES: bb_global_counter = 7;
+pub const BB_G_BAD_CB: bb_global_counter = 8;
+pub const BB_G_NO_CB: bb_global_counter = 9;
+pub const BB_G_STREAMS_FULL: bb_global_counter = 10;
+pub const BB_G_USERS_FULL: bb_global_counter = 11;
+pub const BB_G_FORWARDED_MARK: bb_global_counter = 12;
+pub const BB_G_REFUSED: bb_global_counter = 13;
+pub const BB_G_SEGMENTER_LOST: bb_global_counter = 14;
+pub const BB_G_OPTION_MALFORMED: bb_global_counter = 15;
+pub const BB_G_OPTION_UNKNOWN: bb_global_counter = 16;
+pub const BB_G_OPTION_FAR: bb_global_counter = 17;
+pub const BB_G_OPTION_MANY: bb_global_counter = 18;
+pub const BB_G_OPTION_UNTRUSTED: bb_global_counter = 19;
+pub const BB_G_OPTION_NO_CLOCK: bb_global_counter = 20;
+pub const BB_G_STAMPED: bb_global_counter = 21;
+pub const BB_G_STAMP_MTU: bb_global_counter = 22;
+pub const BB_G_STAMP_PATH_MTU: bb_global_counter = 23;
+pub const BB_G_STAMP_GSO: bb_global_counter = 24;
+pub const BB_G_STAMP_CHECKSUM: bb_global_counter = 25;
+pub const BB_G_STAMP_FRAGMENT: bb_global_counter = 26;
+pub const BB_G_STAMP_SHARED: bb_global_counter = 27;
+pub const BB_G_STAMP_AH: bb_global_counter = 28;
+pub const BB_G_STAMP_OPTIONS: bb_global_counter = 29;
+pub const BB_G_STAMP_CLOCK: bb_global_counter = 30;
+pub const BB_G_DECREMENTED: bb_global_counter = 31;
+pub const BB_G_STAMP_FAILED: bb_global_counter = 32;
+pub const BB_GLOBALS: bb_global_counter = 64;
+pub type bb_global_counter = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_event {
+    pub time_ns: __u64,
+    pub age_ns: __u64,
+    pub late_ns: __s64,
+    pub adu: __u32,
+    pub ifindex: __u32,
+    pub len: __u32,
+    pub rule: __u16,
+    pub session: __u16,
+    pub reason: __u8,
+    pub priority: __u8,
+    pub observe: __u8,
+    pub truncated: __u8,
+    pub suppressed: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_event"][::std::mem::size_of::<bb_event>() - 48usize];
+    ["Alignment of bb_event"][::std::mem::align_of::<bb_event>() - 8usize];
+    ["Offset of field: bb_event::time_ns"][::std::mem::offset_of!(bb_event, time_ns) - 0usize];
+    ["Offset of field: bb_event::age_ns"][::std::mem::offset_of!(bb_event, age_ns) - 8usize];
+    ["Offset of field: bb_event::late_ns"][::std::mem::offset_of!(bb_event, late_ns) - 16usize];
+    ["Offset of field: bb_event::adu"][::std::mem::offset_of!(bb_event, adu) - 24usize];
+    ["Offset of field: bb_event::ifindex"][::std::mem::offset_of!(bb_event, ifindex) - 28usize];
+    ["Offset of field: bb_event::len"][::std::mem::offset_of!(bb_event, len) - 32usize];
+    ["Offset of field: bb_event::rule"][::std::mem::offset_of!(bb_event, rule) - 36usize];
+    ["Offset of field: bb_event::session"][::std::mem::offset_of!(bb_event, session) - 38usize];
+    ["Offset of field: bb_event::reason"][::std::mem::offset_of!(bb_event, reason) - 40usize];
+    ["Offset of field: bb_event::priority"][::std::mem::offset_of!(bb_event, priority) - 41usize];
+    ["Offset of field: bb_event::observe"][::std::mem::offset_of!(bb_event, observe) - 42usize];
+    ["Offset of field: bb_event::truncated"][::std::mem::offset_of!(bb_event, truncated) - 43usize];
+    ["Offset of field: bb_event::suppressed"]
+        [::std::mem::offset_of!(bb_event, suppressed) - 44usize];
+};
 pub const BB_TREAT_DEFAULT: bb_treatment = 0;
 pub const BB_TREAT_FORWARD: bb_treatment = 1;
 pub const BB_TREAT_DISCARD: bb_treatment = 2;
@@ -94,13 +229,6 @@ pub const BB_LAZY: bb_method = 5;
 pub const BB_TRIAGE: bb_method = 6;
 pub const BB_METHODS: bb_method = 7;
 pub type bb_method = ::std::os::raw::c_uint;
-pub const BB_DROP_STALE: bb_reason = 0;
-pub const BB_DROP_ADU: bb_reason = 1;
-pub const BB_DROP_OVERFLOW: bb_reason = 2;
-pub const BB_DROP_EVICTED: bb_reason = 3;
-pub const BB_DROP_PREDICTED: bb_reason = 4;
-pub const BB_REASONS: bb_reason = 5;
-pub type bb_reason = ::std::os::raw::c_uint;
 pub const BB_SESSION_CONTROL: bb_session_kind = 0;
 pub const BB_SESSION_PLAIN: bb_session_kind = 1;
 pub const BB_SESSION_DST: bb_session_kind = 2;
@@ -177,52 +305,6 @@ const _: () = {
     ["Offset of field: bb_cb::deadline_hi"][::std::mem::offset_of!(bb_cb, deadline_hi) - 12usize];
     ["Offset of field: bb_cb::rtp"][::std::mem::offset_of!(bb_cb, rtp) - 15usize];
     ["Offset of field: bb_cb::adu"][::std::mem::offset_of!(bb_cb, adu) - 16usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_counters {
-    pub packets_in: __u64,
-    pub bytes_in: __u64,
-    pub packets_sent: __u64,
-    pub bytes_sent: __u64,
-    pub queued: __u64,
-    pub dropped: [__u64; 5usize],
-    pub sent_stale: __u64,
-    pub would_drop: [__u64; 5usize],
-    pub truncated: __u64,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 136usize];
-    ["Alignment of bb_counters"][::std::mem::align_of::<bb_counters>() - 8usize];
-    ["Offset of field: bb_counters::packets_in"]
-        [::std::mem::offset_of!(bb_counters, packets_in) - 0usize];
-    ["Offset of field: bb_counters::bytes_in"]
-        [::std::mem::offset_of!(bb_counters, bytes_in) - 8usize];
-    ["Offset of field: bb_counters::packets_sent"]
-        [::std::mem::offset_of!(bb_counters, packets_sent) - 16usize];
-    ["Offset of field: bb_counters::bytes_sent"]
-        [::std::mem::offset_of!(bb_counters, bytes_sent) - 24usize];
-    ["Offset of field: bb_counters::queued"][::std::mem::offset_of!(bb_counters, queued) - 32usize];
-    ["Offset of field: bb_counters::dropped"]
-        [::std::mem::offset_of!(bb_counters, dropped) - 40usize];
-    ["Offset of field: bb_counters::sent_stale"]
-        [::std::mem::offset_of!(bb_counters, sent_stale) - 80usize];
-    ["Offset of field: bb_counters::would_drop"]
-        [::std::mem::offset_of!(bb_counters, would_drop) - 88usize];
-    ["Offset of field: bb_counters::truncated"]
-        [::std::mem::offset_of!(bb_counters, truncated) - 128usize];
 };
 #[repr(C)]
 #[derive(
@@ -1229,86 +1311,4 @@ const _: () = {
     ["Offset of field: bb_frag::seen_ns"][::std::mem::offset_of!(bb_frag, seen_ns) - 16usize];
     ["Offset of field: bb_frag::proto"][::std::mem::offset_of!(bb_frag, proto) - 24usize];
     ["Offset of field: bb_frag::pad"][::std::mem::offset_of!(bb_frag, pad) - 25usize];
-};
-pub const BB_G_NO_METADATA: bb_global_counter = 0;
-pub const BB_G_MALFORMED: bb_global_counter = 1;
-pub const BB_G_FOREIGN_MARK: bb_global_counter = 2;
-pub const BB_G_NO_RTT: bb_global_counter = 3;
-pub const BB_G_SESSIONS_FULL: bb_global_counter = 4;
-pub const BB_G_EVENTS_LOST: bb_global_counter = 5;
-pub const BB_G_PAST_DEADLINE: bb_global_counter = 6;
-pub const BB_G_RULE_PROBES: bb_global_counter = 7;
-pub const BB_G_BAD_CB: bb_global_counter = 8;
-pub const BB_G_NO_CB: bb_global_counter = 9;
-pub const BB_G_STREAMS_FULL: bb_global_counter = 10;
-pub const BB_G_USERS_FULL: bb_global_counter = 11;
-pub const BB_G_FORWARDED_MARK: bb_global_counter = 12;
-pub const BB_G_REFUSED: bb_global_counter = 13;
-pub const BB_G_SEGMENTER_LOST: bb_global_counter = 14;
-pub const BB_G_OPTION_MALFORMED: bb_global_counter = 15;
-pub const BB_G_OPTION_UNKNOWN: bb_global_counter = 16;
-pub const BB_G_OPTION_FAR: bb_global_counter = 17;
-pub const BB_G_OPTION_MANY: bb_global_counter = 18;
-pub const BB_G_OPTION_UNTRUSTED: bb_global_counter = 19;
-pub const BB_G_OPTION_NO_CLOCK: bb_global_counter = 20;
-pub const BB_G_STAMPED: bb_global_counter = 21;
-pub const BB_G_STAMP_MTU: bb_global_counter = 22;
-pub const BB_G_STAMP_PATH_MTU: bb_global_counter = 23;
-pub const BB_G_STAMP_GSO: bb_global_counter = 24;
-pub const BB_G_STAMP_CHECKSUM: bb_global_counter = 25;
-pub const BB_G_STAMP_FRAGMENT: bb_global_counter = 26;
-pub const BB_G_STAMP_SHARED: bb_global_counter = 27;
-pub const BB_G_STAMP_AH: bb_global_counter = 28;
-pub const BB_G_STAMP_OPTIONS: bb_global_counter = 29;
-pub const BB_G_STAMP_CLOCK: bb_global_counter = 30;
-pub const BB_G_DECREMENTED: bb_global_counter = 31;
-pub const BB_G_STAMP_FAILED: bb_global_counter = 32;
-pub const BB_GLOBALS: bb_global_counter = 64;
-pub type bb_global_counter = ::std::os::raw::c_uint;
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_event {
-    pub time_ns: __u64,
-    pub age_ns: __u64,
-    pub late_ns: __s64,
-    pub adu: __u32,
-    pub ifindex: __u32,
-    pub len: __u32,
-    pub rule: __u16,
-    pub session: __u16,
-    pub reason: __u8,
-    pub priority: __u8,
-    pub observe: __u8,
-    pub truncated: __u8,
-    pub suppressed: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_event"][::std::mem::size_of::<bb_event>() - 48usize];
-    ["Alignment of bb_event"][::std::mem::align_of::<bb_event>() - 8usize];
-    ["Offset of field: bb_event::time_ns"][::std::mem::offset_of!(bb_event, time_ns) - 0usize];
-    ["Offset of field: bb_event::age_ns"][::std::mem::offset_of!(bb_event, age_ns) - 8usize];
-    ["Offset of field: bb_event::late_ns"][::std::mem::offset_of!(bb_event, late_ns) - 16usize];
-    ["Offset of field: bb_event::adu"][::std::mem::offset_of!(bb_event, adu) - 24usize];
-    ["Offset of field: bb_event::ifindex"][::std::mem::offset_of!(bb_event, ifindex) - 28usize];
-    ["Offset of field: bb_event::len"][::std::mem::offset_of!(bb_event, len) - 32usize];
-    ["Offset of field: bb_event::rule"][::std::mem::offset_of!(bb_event, rule) - 36usize];
-    ["Offset of field: bb_event::session"][::std::mem::offset_of!(bb_event, session) - 38usize];
-    ["Offset of field: bb_event::reason"][::std::mem::offset_of!(bb_event, reason) - 40usize];
-    ["Offset of field: bb_event::priority"][::std::mem::offset_of!(bb_event, priority) - 41usize];
-    ["Offset of field: bb_event::observe"][::std::mem::offset_of!(bb_event, observe) - 42usize];
-    ["Offset of field: bb_event::truncated"][::std::mem::offset_of!(bb_event, truncated) - 43usize];
-    ["Offset of field: bb_event::suppressed"]
-        [::std::mem::offset_of!(bb_event, suppressed) - 44usize];
 };

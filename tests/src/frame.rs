@@ -131,3 +131,20 @@ pub fn udp4_to(dst: [u8; 4], dport: u16, payload: &[u8]) -> Vec<u8> {
 pub fn udp6(dport: u16, payload: &[u8]) -> Vec<u8> {
     ethernet(0x86dd, &ip6(17, &udp(dport, payload)))
 }
+
+/// An IPv4 packet with the checksum of its header, which whoever forwards it looks at.
+#[must_use]
+pub fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
+    let header = usize::from(packet[0] & 15) * 4;
+    packet[10..12].fill(0);
+    let sum: u32 = packet[..header]
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u32::from(u16::from_be_bytes(*word)))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    packet
+}

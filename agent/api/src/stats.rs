@@ -126,6 +126,8 @@ pub struct GlobalCounters {
     pub option_untrusted: u64,
     /// LPD's options with a deadline, while the clock was not synchronised: ignored.
     pub option_no_clock: u64,
+    /// Packets forwarded with less lifetime in LPD's option, or with a deadline for it.
+    pub decremented: u64,
     /// Packets that left with LPD's option.
     pub stamped: u64,
     /// Packets left without it: no room below the device's MTU.
@@ -152,7 +154,7 @@ pub struct GlobalCounters {
 
 impl GlobalCounters {
     /// Name, value and meaning of each counter.
-    pub const fn named(&self) -> [(&'static str, u64, &'static str); 31] {
+    pub const fn named(&self) -> [(&'static str, u64, &'static str); 32] {
         [
             (
                 "no metadata",
@@ -253,6 +255,11 @@ impl GlobalCounters {
                 "option no clock",
                 self.option_no_clock,
                 "IP options (LPD) with a deadline while the clock was not synchronised: ignored",
+            ),
+            (
+                "decremented",
+                self.decremented,
+                "packets forwarded with less lifetime in their IP option (LPD), or with a deadline for it",
             ),
             (
                 "stamped",

@@ -12,7 +12,7 @@ use bestby_tests::{
     agent::wait_for,
     bpf::{Lab, Rule, iface, mapped},
     clock::{SECOND, now_ns},
-    frame::{DST4, ethernet, ip4, ip4_with, ip6, stun, udp, udp4, udp6},
+    frame::{DST4, ethernet, ip4, ip4_with, ip6, stun, udp, udp4, udp6, with_checksum},
     netns::{ifindex, in_namespace, shell, tun, veth},
     socket::set,
 };
@@ -130,18 +130,6 @@ fn frames_cut_within_their_ip_header_are_sent() {
         assert_eq!(lab.rule_stats(1).packets_sent, 2);
         assert_eq!(lab.rule_stats(0).dropped, [0; BB_REASONS as usize]);
     });
-}
-
-/// The checksum of an IPv4 header without options, which whoever forwards it looks at.
-fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
-    let sum: u32 = packet[..20]
-        .chunks(2)
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-    packet
 }
 
 /// Frames that are sent through bbm1 are forwarded from bbm0 to bb0, mark and all.

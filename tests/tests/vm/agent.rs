@@ -143,7 +143,7 @@ fn other_qdisc_is_replaced_only_if_told_so(lab: &Lab, _: &Netns, agent: Agent) -
 fn failed_change_of_mode_keeps_the_former_queue(lab: &Lab, _: &Netns, agent: Agent) -> Agent {
     // A change of rate keeps the queue, a change of size makes a new one.
     for limit in [60, 500] {
-        agent.attach(json!({"dev": "v0", "rate": "20mbit", "limit": limit, "replace": true}));
+        agent.attach(json!({"dev": "v0", "rate": "20mbit", "limit": limit}));
     }
     assert_eq!(agent.ok("GET", "/v1/interfaces", None)[0]["limit"], 500);
     let to_tc = json!({"dev": "v0", "rate": "20mbit", "mode": "tc"});

@@ -7,15 +7,10 @@
 //! that left it before: one that is on the line in part, and one behind it. On the way back, which is no
 //! bottleneck, whatever waits goes at the same times.
 
-use std::{
-    fmt, fs,
-    io::{ErrorKind, Read as _, Write as _},
-    os::fd::AsRawFd as _,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, fs, os::fd::AsRawFd as _};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -59,13 +54,14 @@ impl Trace {
                 format!("{file}:{number}: a time in ms, not before the last one, is not `{line}`")
             })?);
         }
-        match all.last() {
-            Some(1..) => Ok(Self {
-                file,
-                opportunities: all.into(),
-            }),
-            _ => Err(format!("{file}: a trace needs a time after 0 ms")),
+        if all.last().is_none_or(|last| *last == 0) {
+            return Err(format!("{file}: a trace needs a time after 0 ms"));
         }
+        let opportunities = all.into();
+        Ok(Self {
+            file,
+            opportunities,
+        })
     }
 
     /// How long it takes until it begins anew, ns.

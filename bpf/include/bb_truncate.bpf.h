@@ -15,7 +15,7 @@
  *    clone, its twin, meets the classifier again, which truncates it. The queue keeps both
  *    and sends one of them (bbq_twin.bpf.h). The packet itself stays whole, with its socket.
  *
- * A clone costs some 4,500 instructions, so only packets whose treatment says so have one.
+ * A clone costs some 5,500 instructions, so only packets whose treatment says so have one.
  */
 #ifndef BB_TRUNCATE_BPF_H
 #define BB_TRUNCATE_BPF_H

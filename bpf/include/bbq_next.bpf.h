@@ -50,6 +50,12 @@ bb_inline int bbq_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *if
 	return pick->q && pick->ses && bbq_may_go(inst, iface, now, pick);
 }
 
+/* Packets were given up whose headers have no place yet: those may go before what is queued. */
+bb_inline int bbq_headers_wait(struct bbq_instance *in)
+{
+	return in->swapped || (in->doomed && in->pairs);
+}
+
 /*
  * The packet to send now if nothing stands in the way: it is the head of the
  * session whose turn it is, fresh, nobody waits to be released, and triage has
@@ -58,7 +64,7 @@ bb_inline int bbq_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *if
 bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 			       __u64 now, struct bbq_pick *pick)
 {
-	if (in->throttled && now >= in->wake_ns)
+	if ((in->throttled && now >= in->wake_ns) || bbq_headers_wait(in))
 		return 0;
 	if (in->media.sessions.members && (in->plain_credit <= 0 || !in->users.members)) {
 		pick->u = &in->media;
@@ -161,6 +167,10 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		rate = bbq_rate(iface, ses);
 		if (q->unplanned && bbq_plans(iface, rate) && bbq_triage(inst, session, now))
 			return 0;
+		if (bbq_headers_wait(in)) {
+			in->more = 1;
+			return 0;
+		}
 		idx = bbq_select(inst, session, now, rate);
 		p = bbq_packet_at(idx);
 		if (!p && in->more)

@@ -313,6 +313,35 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 	return at;
 }
 
+/* ADUs that bbq_find_first passes by. */
+#define BBQ_FIRST 48
+#define BBQ_LOST (~0U)
+
+/*
+ * The same for a packet that was given up and is back, or BBQ_LOST: it was among the first, and
+ * in a list without lanes the way from the end is long.
+ */
+__noinline __u32 bbq_find_first(__u32 inst, __u32 session, __u32 idx, __u32 l)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_packet *p = bbq_packet_at(idx), *a;
+	__u32 at, before = BBQ_NONE;
+
+	if (!q || !in || !p || l >= BBQ_LISTS)
+		return BBQ_NONE;
+	at = q->head[l];
+	for (__u32 n = bb_zero; n < BBQ_FIRST && bb_can_loop; n++) {
+		a = bbq_packet_at(at);
+		if (!a || a->key > p->key)
+			return before;
+		in->work -= BBQ_WORK_STEP / 2;
+		before = at;
+		at = a->next;
+	}
+	return BBQ_LOST;
+}
+
 /*
  * Inserts packet idx into list l of the session's queue, and into as many lanes as
  * p->lanes says; `adu` is what it may join. Returns the first packet of its ADU (idx itself, if it is alone).
@@ -343,7 +372,10 @@ bb_inline __u32 bbq_insert(__u32 inst, struct bbq_instance *in, struct bbq_queue
 	if (!at) {
 		p->lanes = 0;
 	} else if (p->lanes || at->key > p->key) {
-		here = bbq_find(inst, p->session, idx, l);
+		here = p->flags & BBQ_F_TRUNCATED ? bbq_find_first(inst, p->session, idx, l) :
+						    BBQ_LOST;
+		if (here == BBQ_LOST)
+			here = bbq_find(inst, p->session, idx, l);
 		if (p->lanes)
 			bbq_lanes_in(inst, p->session, idx);
 		at = bbq_packet_at(here);

@@ -366,11 +366,8 @@ fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
     let both = "[\"traces/spikes-30\", \"traces/spikes-120\"]";
     let s = parse(&changed(LINE, "\"traces/spikes-30\"", both));
     assert_eq!(s.cells[0].id, "trace=traces-spikes-30_pfifo-5");
-    let rates: Vec<_> = s
-        .cells
-        .iter()
-        .map(|cell| cell.point.link.of(0.0).0)
-        .collect();
+    let links = s.cells.iter().map(|cell| cell.point.link);
+    let rates: Vec<_> = links.map(|link| link.of(0.0).0).collect();
     // 215 and 860 opportunities of 1504 bytes in 120 s.
     assert_eq!(rates, [21_657, 21_657, 86_229, 86_229]);
     for (from, to, line, says) in [
@@ -381,12 +378,7 @@ fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
         ("pfifo 5", "etf", 3, "in front of a line"),
         ("[topology]", "control = \"tcp\"\n[topology]", 9, "download"),
         ("\"cbr\"", "\"cbr\"\nstreams = 2", 8, "one end"),
-        (
-            "[topology]",
-            "control = \"dccp\"\n[topology]",
-            5,
-            "`control`",
-        ),
+        ("owd", "control = \"dccp\"\nowd", 5, "`control`"),
         ("[topology]", "undo = true\n[topology]", 4, "`undo`"),
     ] {
         refused(&changed(LINE, from, to), line, says);

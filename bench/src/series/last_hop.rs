@@ -9,11 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::{
-    controlled,
-    passage::{Passage, counters},
-    run::Job,
-};
+use super::passage::{Passage, counters};
+use super::{controlled, run::Job};
 use crate::{
     bestby::Agent,
     competing::Competitor,
@@ -55,9 +52,9 @@ pub(super) fn pass(
         // The rule of the run before, if there was one.
         let _ = agent.bestby("flow rm last-hop");
         if !point.option {
-            let lifetime = first.lifetime / MILLI;
+            let ms = first.lifetime / MILLI;
             agent.bestby(&format!(
-                "flow add last-hop --lifetime {lifetime}ms --frames none"
+                "flow add last-hop --lifetime {ms}ms --frames none"
             ))?;
         }
     }

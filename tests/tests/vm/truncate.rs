@@ -98,6 +98,13 @@ fn packets_that_wait_too_long_arrive_as_headers_in_order() {
             })
             .unwrap();
             sender.connect((to, PORT)).unwrap();
+            // What waits for the peer's address is overtaken.
+            sender.send(&media(0, None)).unwrap();
+            receive(&receiver, 1);
+            wait_for("the first one to be counted", || {
+                counted(agent)[1] > before[1]
+            });
+            before = counted(agent);
             for n in 0..40 {
                 sender.send(&media(n, None)).unwrap();
             }
@@ -114,6 +121,36 @@ fn packets_that_wait_too_long_arrive_as_headers_in_order() {
             assert_eq!(held(&sender), 0);
         }
     });
+}
+
+#[test]
+fn upgrade_keeps_pairs_and_sends_one_of_each_in_order() {
+    for (lifetime, all_whole) in [("10s", true), ("300ms", false)] {
+        site(json!({"rate": RATE}), lifetime, |_, peer, agent| {
+            let receiver = truncated::receiver(peer, "10.9.0.2", PORT);
+            let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+            sender.connect(("10.9.0.2", PORT)).unwrap();
+            sender.send(&media(0, None)).unwrap();
+            receive(&receiver, 1);
+            for n in 0..40 {
+                sender.send(&media(n, None)).unwrap();
+            }
+            let queued = counted(agent)[3];
+            agent.ok("POST", "/v1/interfaces/v0/upgrade", None);
+            for n in 40..50 {
+                sender.send(&media(n, None)).unwrap();
+            }
+            assert!(queued > 20, "{queued} packets saw the upgrade");
+            let got = receive(&receiver, 50);
+            let numbers: Vec<u16> = got.iter().map(|(n, _)| *n).collect();
+            assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+            let headers = got.iter().filter(|(_, length)| *length == 12).count() as u64;
+            assert_eq!(headers == 0, all_whole, "{got:?}");
+            wait_for("all to be counted", || counted(agent)[1] == 51);
+            assert_eq!(counted(agent), [51, 51, headers, 0, 0]);
+            assert_eq!(held(&sender), 0);
+        });
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod etf;
 mod hostile;
 mod lab;
 mod owd;
+mod pairs;
 mod plan;
 #[path = "../qdisc_lab/mod.rs"]
 mod qdisc_lab;

@@ -370,6 +370,7 @@ fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
     let rates: Vec<_> = links.map(|link| link.of(0.0).0).collect();
     // 215 and 860 opportunities of 1504 bytes in 120 s.
     assert_eq!(rates, [21_657, 21_657, 86_229, 86_229]);
+    let dccp = "control = \"dccp\"\n[topology]";
     for (from, to, line, says) in [
         ("owd", "load = 1\nowd", 4, "`trace`"),
         ("\"line\"", "\"sender\"", 4, "`trace`"),
@@ -378,7 +379,7 @@ fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
         ("pfifo 5", "etf", 3, "in front of a line"),
         ("[topology]", "control = \"tcp\"\n[topology]", 9, "download"),
         ("\"cbr\"", "\"cbr\"\nstreams = 2", 8, "one end"),
-        ("owd", "control = \"dccp\"\nowd", 5, "`control`"),
+        ("[topology]", dccp, 5, "`control`"),
         ("[topology]", "undo = true\n[topology]", 4, "`undo`"),
     ] {
         refused(&changed(LINE, from, to), line, says);

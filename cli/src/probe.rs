@@ -1,43 +1,19 @@
 //! `bestby probe`: whether the path to a receiver carries LPD's option, and whether a hop acts on it.
-//!
-//! 1. Four trains of small packets go to the receiver, which differ in what their option says (`verdict.rs`).
-//! 2. The trains are interleaved, and each round begins with another one, so that a burst of losses or a rate limit
-//!    on the way costs all of them the same.
-//! 3. A packet that is answered has arrived (`question.rs`). An answer that gets lost counts as a lost packet.
-//!
-//! Packets that must look stale to the last hop must not to this host's own classifier, nor may it put an option
-//! into those without: their mark says that they have no deadline.
-
-mod question;
-mod verdict;
 
 use std::fmt::Write as _;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 use bestby::{Magic, Mark, Metadata, Treatment};
-use bestby_api::{LpdExpiry, LpdOption, LpdTypes, StaleTreatment};
+use bestby_api::LpdTypes;
+pub(crate) use bestby_probe::{Hop, Kind, Path, Train};
 use clap::{Args, ValueEnum};
-use etherparse::IcmpEchoHeader;
 use serde::Serialize;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::question::{Echo, Question};
-pub(crate) use self::verdict::{Hop, Kind, Path, Train};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::Table;
-
-/// Between two packets: short enough for a person who waits, long enough that one burst of losses costs each train
-/// one packet.
-const GAP: Duration = Duration::from_millis(75);
-/// After the last packet, for its answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the lifetime that lasts does; how long ago the deadline was. Both are far beyond any queue and any
-/// error of a clock that counts as synchronised, and below the 131 s in which bestby takes a deadline for one.
-const FAR: Duration = Duration::from_secs(60);
 
 /// Exit code where packets with the option get lost.
 const DROPS: u8 = 3;
@@ -62,8 +38,8 @@ pub(crate) struct What {
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Packets of each train
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(5..=100))]
-    count: u32,
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(5..=100))]
+    count: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -90,7 +66,14 @@ pub(crate) struct Probe {
 
 pub(crate) async fn run(what: What, output: &Output) -> Result<ExitCode, Failure> {
     let to = resolve(&what).await?;
-    let trains = send_trains(to, &what).await?;
+    let manner = bestby_probe::Manner {
+        count: what.count,
+        mark: no_deadline(),
+        types: LpdTypes::EXPERIMENTAL,
+    };
+    let trains = bestby_probe::send(to, KINDS, &manner)
+        .await
+        .map_err(|e| cannot_probe(to.ip(), &e))?;
     let probe = Probe::of(to.ip(), what.port, trains);
     output.answer(&probe, render)?;
     Ok(match probe.path {
@@ -126,61 +109,6 @@ async fn resolve(what: &What) -> Result<SocketAddr, Failure> {
     Ok(to)
 }
 
-async fn send_trains(to: SocketAddr, what: &What) -> Result<[Train; 4], Failure> {
-    let mut trains = KINDS.map(Train::new);
-    let mut refusal = None;
-    let mut waiting = JoinSet::new();
-    let mut clock = interval(GAP);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let cookie: u64 = rand::random();
-    let mark = no_deadline();
-    for round in 0..what.count as usize {
-        for turn in 0..KINDS.len() {
-            let which = (round + turn) % KINDS.len();
-            let seq = (round * KINDS.len() + turn) as u16; // at most 400
-            let echo = what.port.is_none().then_some(Echo {
-                header: IcmpEchoHeader {
-                    id: cookie as u16,
-                    seq,
-                },
-                cookie: cookie.to_ne_bytes(),
-            });
-            let option = option(KINDS[which], to.is_ipv4());
-            clock.tick().await;
-            let question = Question::new(to, echo, option.as_deref(), mark)
-                .map_err(|e| cannot_probe(to.ip(), &e))?;
-            match question.ask() {
-                Ok(()) => {
-                    trains[which].sent += 1;
-                    waiting.spawn(async move { question.answer().await.map(|()| which) });
-                }
-                Err(error) => {
-                    trains[which].refused += 1;
-                    refusal.get_or_insert(error);
-                }
-            }
-        }
-    }
-    let collect = async {
-        while let Some(done) = waiting.join_next().await {
-            // A task that panicked has no answer either.
-            let which = done.map_err(std::io::Error::other).flatten();
-            trains[which?].answered += 1;
-        }
-        Ok(())
-    };
-    // What is not answered until then will not be.
-    if let Ok(Err(error)) = timeout(PATIENCE, collect).await {
-        return Err(cannot_probe(to.ip(), &error));
-    }
-    match refusal {
-        Some(error) if trains.iter().all(|train| train.sent == 0) => {
-            Err(cannot_probe(to.ip(), &error))
-        }
-        _ => Ok(trains),
-    }
-}
-
 /// The mark without a deadline, where bestby reads marks; elsewhere another program might.
 fn no_deadline() -> Option<u32> {
     let says = Metadata::new().treatment(Treatment::Forward);
@@ -189,27 +117,7 @@ fn no_deadline() -> Option<u32> {
     bestby::is_active().then_some(mark.get())
 }
 
-/// What a packet carries: IPv4's option, or IPv6's whole hop-by-hop header.
-fn option(kind: Kind, ipv4: bool) -> Option<Vec<u8>> {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let expiry = match kind {
-        Kind::Plain => return None,
-        Kind::Valid => LpdExpiry::lifetime(FAR)?,
-        Kind::Lifetime => LpdExpiry::Lifetime(0),
-        Kind::Deadline => LpdExpiry::deadline(now.saturating_sub(FAR)),
-    };
-    let option = LpdOption::new(expiry, StaleTreatment::Discard);
-    let types = LpdTypes::EXPERIMENTAL;
-    Some(if ipv4 {
-        option.ipv4(&types).to_vec()
-    } else {
-        option.hop_by_hop(&types, 0).to_vec() // the kernel says what follows
-    })
-}
-
-fn cannot_probe(to: IpAddr, error: &std::io::Error) -> Failure {
+fn cannot_probe(to: IpAddr, error: &io::Error) -> Failure {
     let hint = match error.raw_os_error() {
         // IPv4 calls an option that one may not send an invalid one.
         Some(libc::EPERM | libc::EINVAL) => {
@@ -223,7 +131,7 @@ fn cannot_probe(to: IpAddr, error: &std::io::Error) -> Failure {
 
 impl Probe {
     pub(crate) fn of(destination: IpAddr, port: Option<u16>, trains: [Train; 4]) -> Self {
-        let verdict = verdict::judge(&trains);
+        let verdict = bestby_probe::judge(&trains);
         Self {
             destination,
             port,

@@ -16,7 +16,7 @@ const ENOUGH: u32 = 3;
 /// What the packets of a train say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// They have no option.
     Plain,
     /// A lifetime that lasts.
@@ -29,16 +29,20 @@ pub(crate) enum Kind {
 
 /// Packets of one kind, and their answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Train {
-    pub(crate) packets: Kind,
-    pub(crate) sent: u32,
-    pub(crate) answered: u32,
+pub struct Train {
+    /// What they say.
+    pub packets: Kind,
+    /// Those that left this host.
+    pub sent: u32,
+    /// Those of them that were answered.
+    pub answered: u32,
     /// Not sent, because this host refused them.
-    pub(crate) refused: u32,
+    pub refused: u32,
 }
 
 impl Train {
-    pub(crate) const fn new(packets: Kind) -> Self {
+    /// One of which nothing was sent yet.
+    pub const fn new(packets: Kind) -> Self {
         Self {
             packets,
             sent: 0,
@@ -51,7 +55,7 @@ impl Train {
 /// What the path does with the option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Path {
+pub enum Path {
     /// Packets with the option arrive as those without.
     Tolerates,
     /// Packets with the option get lost, those without arrive.
@@ -65,7 +69,7 @@ pub(crate) enum Path {
 /// What a hop does with stale packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Hop {
+pub enum Hop {
     /// It discards them.
     Acts,
     /// Every hop forwards them.
@@ -76,23 +80,28 @@ pub(crate) enum Hop {
 
 /// What the trains say, or nothing of the hops where the path does not carry the option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub(crate) path: Path,
+pub struct Verdict {
+    /// What the path does.
+    pub path: Path,
     /// Of lifetimes that have run out, and of deadlines that have passed.
-    pub(crate) hops: Option<[Hop; 2]>,
+    pub hops: Option<[Hop; 2]>,
 }
 
-/// Judges the trains.
-pub(crate) fn judge([plain, valid, lifetime, deadline]: &[Train; 4]) -> Verdict {
-    let path = if plain.answered == 0 && valid.answered == 0 {
-        Path::Silent
-    } else {
-        match compare(plain, valid) {
-            Compared::Alike => Path::Tolerates,
-            Compared::Fewer => Path::Drops,
-            Compared::Unsure => Path::Unsure,
-        }
-    };
+/// What trains of [`Kind::Plain`] and [`Kind::Valid`] say.
+pub fn judge_path([plain, valid]: [&Train; 2]) -> Path {
+    if plain.answered == 0 && valid.answered == 0 {
+        return Path::Silent;
+    }
+    match compare(plain, valid) {
+        Compared::Alike => Path::Tolerates,
+        Compared::Fewer => Path::Drops,
+        Compared::Unsure => Path::Unsure,
+    }
+}
+
+/// Judges trains of all four kinds, in their order.
+pub fn judge([plain, valid, lifetime, deadline]: &[Train; 4]) -> Verdict {
+    let path = judge_path([plain, valid]);
     let hop = |stale| match compare(valid, stale) {
         Compared::Alike => Hop::Ignores,
         Compared::Fewer => Hop::Acts,

@@ -216,13 +216,19 @@ static __always_inline __u64 bb_expected_wait(struct __sk_buff *skb, const struc
 					      const struct bb_iface *iface)
 {
 	struct bb_session *session = bb_session_at(w->session);
-	struct bb_tc_request *r;
-	__u64 rate = iface->rate;
-	__u32 zero = 0;
+	struct bb_tc_model *model;
+	__u64 rate = iface->rate, wait = 0;
+	__u32 slot = w->slot;
 
 	if (iface->mode == BB_MODE_TC) {
-		r = bpf_map_lookup_elem(&bb_tc_requests, &zero);
-		return r && rate ? r->wait_ns : 0;
+		model = bpf_map_lookup_elem(&bb_tc_models, &slot);
+		if (!model || !rate)
+			return 0;
+		/* It is in there itself by now. */
+		for (__u32 leaf = 0; leaf <= BB_TC_LEAF_PLAIN; leaf++)
+			if (leaf <= w->leaf)
+				wait += model->queue[leaf];
+		return wait;
 	}
 	if (!session)
 		return 0;

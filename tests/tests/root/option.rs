@@ -340,9 +340,20 @@ fn option_of_a_forwarded_packet_counts_only_from_a_trusted_source() {
     });
 }
 
-/// What a router with this decrement makes of an option with a lifetime of 900 ms: the value of the packet that leaves.
-fn passed_on(six: bool, decrement: u32, clock: bool) -> (u8, u32, bool) {
-    let mut out = (0, 0, false);
+/// What a router makes of the option of a packet that leaves.
+#[derive(Debug, PartialEq, Eq)]
+struct Passed {
+    kind: u8,
+    value: u32,
+    checksum: bool,
+    /// Length of the packet, bytes.
+    length: u32,
+    /// Since the first packet, ms.
+    since: u32,
+}
+
+/// A router with this decrement that forwards packets with a lifetime of 900 ms, one after the other.
+fn pass_on(six: bool, clock: bool, decrement: u32, rate: u64, count: usize) -> Vec<Passed> {
     in_namespace(|| {
         let (mut from, mut to) = (tun("bbt0"), tun("bbt1"));
         shell(
@@ -354,9 +365,9 @@ fn passed_on(six: bool, decrement: u32, clock: bool) -> (u8, u32, bool) {
         );
         let mut lab = Lab::bare();
         let device = ifindex("bbt1");
-        let mut settings = iface(device, BB_MODE_TC);
-        settings.decrement = decrement as u8;
-        lab.iface(3, &settings);
+        let mut slot = iface(device, BB_MODE_TC);
+        (slot.decrement, slot.rate) = (decrement as u8, rate);
+        lab.iface(3, &slot);
         lab.attach("bbt1");
         if clock {
             lab.configure(|c| c.clock_until_ns = now_ns() + 60 * SECOND);
@@ -380,46 +391,73 @@ fn passed_on(six: bool, decrement: u32, clock: bool) -> (u8, u32, bool) {
                 DST4,
             ))
         };
-        from.write_all(&packet).unwrap();
-        let mut bytes = [0; 2000];
-        let at = loop {
-            let size = to.read(&mut bytes).unwrap();
-            // Not what IPv6 says of its own accord.
-            match (bytes[0] >> 4, six) {
-                (6, true) if bytes[6] == 0 && bytes[42] != 5 && size == packet.len() => break 44,
-                (4, false) => break 20,
-                _ => {}
-            }
-        };
-        assert_eq!(bytes[at + 3] & 0xf0, DISCARD | 0x80, "flags stay");
-        let value = u32::from_be_bytes(*bytes[at + 4..].first_chunk().unwrap());
-        let right =
-            six || { with_checksum(bytes[..packet.len()].to_vec())[10..12] == bytes[10..12] };
-        assert_eq!(lab.global(BB_G_DECREMENTED), u64::from(value != 900));
-        out = (bytes[at], value, right);
-    });
-    out
+        let first = now_ns();
+        let passed: Vec<Passed> = (0..count)
+            .map(|_| {
+                from.write_all(&packet).unwrap();
+                let mut bytes = [0; 2000];
+                let at = loop {
+                    let size = to.read(&mut bytes).unwrap();
+                    // Not what IPv6 says of its own accord.
+                    match (bytes[0] >> 4, six) {
+                        (6, true) if bytes[6] == 0 && bytes[42] != 5 && size == packet.len() => {
+                            break 44;
+                        }
+                        (4, false) => break 20,
+                        _ => {}
+                    }
+                };
+                assert_eq!(bytes[at + 3] & 0xf0, DISCARD | 0x80, "flags stay");
+                Passed {
+                    kind: bytes[at],
+                    value: u32::from_be_bytes(*bytes[at + 4..].first_chunk().unwrap()),
+                    checksum: six || {
+                        with_checksum(bytes[..packet.len()].to_vec())[10..12] == bytes[10..12]
+                    },
+                    length: packet.len() as u32,
+                    since: ((now_ns() - first) / MS) as u32,
+                }
+            })
+            .collect();
+        let changed = passed.iter().filter(|p| p.value != 900).count();
+        assert_eq!(lab.global(BB_G_DECREMENTED), changed as u64);
+        passed
+    })
 }
 
 #[test]
 fn option_lifetime_of_a_forwarded_packet_becomes_a_deadline_where_the_clock_is_exact() {
-    assert_eq!(passed_on(false, BB_DECREMENT_OFF, true), (0x5e, 900, true));
-    assert_eq!(passed_on(true, BB_DECREMENT_OFF, true), (0x3e, 900, true));
+    let passed_on = |six, decrement, clock| {
+        let passed = pass_on(six, clock, decrement, 0, 1).remove(0);
+        assert!(passed.checksum);
+        (passed.kind, passed.value)
+    };
+    assert_eq!(passed_on(false, BB_DECREMENT_OFF, true), (0x5e, 900));
+    assert_eq!(passed_on(true, BB_DECREMENT_OFF, true), (0x3e, 900));
     // Without a clock it stays; nothing waits, so nothing is foretold.
-    assert_eq!(
-        passed_on(false, BB_DECREMENT_CLOCK, false),
-        (0x5e, 900, true)
-    );
-    assert_eq!(
-        passed_on(false, BB_DECREMENT_PREDICT, true),
-        (0x5e, 900, true)
-    );
+    assert_eq!(passed_on(false, BB_DECREMENT_CLOCK, false), (0x5e, 900));
+    assert_eq!(passed_on(false, BB_DECREMENT_PREDICT, true), (0x5e, 900));
     for (six, kind) in [(false, 0x5e), (true, 0x1e)] {
         let before = tai() / MS;
-        let (is, value, checksum) = passed_on(six, BB_DECREMENT_CLOCK, true);
-        assert_eq!((is, checksum), (kind, true));
+        let (is, value) = passed_on(six, BB_DECREMENT_CLOCK, true);
+        assert_eq!(is, kind);
         let at = u64::from(value - 65_535);
         let since = (at + 86_400_000 - 900 - before % 86_400_000) % 86_400_000;
         assert!(since <= tai() / MS - before + 1, "{since} ms");
+    }
+}
+
+/// At 1,000 bytes a second each packet takes as many milliseconds as it has bytes.
+#[test]
+fn option_lifetime_of_a_forwarded_packet_is_less_by_the_wait_that_is_expected() {
+    for (six, kind) in [(false, 0x5e), (true, 0x3e)] {
+        let passed = pass_on(six, false, BB_DECREMENT_PREDICT, 1_000, 5);
+        for (n, packet) in (1..).zip(&passed) {
+            assert!(packet.checksum && packet.kind == kind, "{packet:?}");
+            // What has left since the first came waits no more.
+            let least = 900 - n * packet.length;
+            let range = least - 1..=least + packet.since + 1;
+            assert!(range.contains(&packet.value), "{n}: {packet:?} {range:?}");
+        }
     }
 }

@@ -356,11 +356,13 @@ plain:
 out:
 	if (iface->mode == BB_MODE_TC)
 		reason = bb_tc_judge(skb, w, flow, iface);
-	if (w->rule_flags & BB_RULE_STAMP &&
-	    (reason == BB_TC_ADMIT || iface->flags & BB_IFACE_OBSERVE))
-		bb_stamp(skb, w);
-	if (iface->decrement && w->packet.option == BB_OPTION_READ)
-		bb_pass_on(skb, w, iface);
+	/* Who only observes changes no packet. */
+	if (!(iface->flags & BB_IFACE_OBSERVE)) {
+		if (w->rule_flags & BB_RULE_STAMP && reason == BB_TC_ADMIT)
+			bb_stamp(skb, w);
+		if (iface->decrement && w->packet.option == BB_OPTION_READ)
+			bb_pass_on(skb, w, iface);
+	}
 	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)
 		return bb_tc_finish(skb, w, iface, reason);

@@ -372,7 +372,7 @@ fn stamp_of_what_has_options_or_is_protected_is_left_out() {
 }
 
 #[test]
-fn stamp_of_a_packet_that_is_refused_is_left_out() {
+fn stamp_of_a_packet_that_is_refused_or_observed_is_left_out() {
     let lab = Lab::bare();
     let mut slot = iface(LO, BB_MODE_TC);
     lab.iface(0, &slot);
@@ -381,12 +381,20 @@ fn stamp_of_a_packet_that_is_refused_is_left_out() {
     let frame = ethernet(0x0800, &ip4(17, &udp(PORT, &[0; 20])));
     assert_eq!(lab.run(&frame).verdict, SHOT);
     assert_eq!(lab.global(BB_G_STAMPED), 0);
+    // One that is in time.
+    let rule = Rule::new().dport(PORT).lifetime(SECOND);
+    lab.rules(&[stamps(rule)]);
+    let _ = lab.run(&frame);
+    assert_eq!(lab.global(BB_G_STAMPED), 1);
+    // Who only observes changes no packet.
     slot.flags = BB_IFACE_OBSERVE as u8;
     lab.iface(0, &slot);
     let _ = lab.run(&frame);
     assert_eq!(lab.global(BB_G_STAMPED), 1);
     // A rule without it.
-    lab.rules(&[late]);
+    slot.flags = 0;
+    lab.iface(0, &slot);
+    lab.rules(&[rule]);
     let _ = lab.run(&frame);
     assert_eq!(lab.global(BB_G_STAMPED), 1);
 }

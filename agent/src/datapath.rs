@@ -18,6 +18,7 @@ use crate::error::{Error, Result, Tried as _};
 use crate::hooks::{self, Classifier};
 use crate::maps::Shared;
 use crate::names::{self, Names};
+use crate::probes::Probes;
 use crate::rules::address_bytes;
 use crate::ruleset::RuleSet;
 use crate::store::Store;
@@ -76,6 +77,7 @@ pub struct Datapath {
     pub(crate) rtp_profile: RtpProfile,
     /// The time of day, as it was looked at last.
     pub(crate) clock: Clock,
+    pub(crate) probes: Probes,
     /// Per cent of each link for what is not media.
     pub(crate) plain_share: PlainShare,
     /// The host's names as they were when the rules were compiled.
@@ -223,6 +225,7 @@ impl Datapath {
             ruleset,
             rtp_profile: config.rtp_profile,
             clock: Clock::read(),
+            probes: Probes::default(),
             plain_share: config.agent.plain_share,
             names,
             cgroups: HashMap::new(),

@@ -442,6 +442,9 @@ impl Datapath {
         let forwarded_marks = config.flags & abi::BB_CONFIG_FORWARDED_MARKS != 0;
         let mut notes = notes(p, ours, &flow, forwarded_marks);
         notes.extend(header_alone(p, treatment));
+        let rule = winner.and_then(|w| self.book.entries.get(w));
+        let observes = attached.as_ref().is_some_and(|a| a.request.observe);
+        notes.extend(rule.and_then(|e| self.stamp_note(&e.rule, p.dst, observes)));
         Ok(Explanation {
             packet: p.clone(),
             dev: request.dev.clone(),

@@ -236,6 +236,8 @@ pub struct Shared {
     pub sock_peers: Map<abi::bb_sock_peer_key, abi::bb_peer>,
     pub rtts: ByAddress<abi::bb_rtt>,
     pub trust: Map<abi::bb_trust_key, u32>,
+    /// Destinations of rules with `stamp probed`.
+    pub probed: Map<abi::bb_addr, abi::bb_probed>,
     pub global: Map<u32, u64>,
     pub events: MapHandle,
     /// Bytes of kernel memory of all shared maps.
@@ -326,6 +328,7 @@ impl Shared {
             sock_peers: Map::open(&path("bb_sock_peers"))?,
             rtts: ByAddress::open(dir, "bb_rtts")?,
             trust: Map::open(&path("bb_trust"))?,
+            probed: Map::open(&path("bb_probed"))?,
             global: Map::open(&path("bb_global"))?,
             events: MapHandle::from_pinned_path(path("bb_events"))
                 .tried(|| "opening bb_events".into())?,

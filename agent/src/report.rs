@@ -118,6 +118,7 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         stamp_ah: get(abi::BB_G_STAMP_AH)?,
         stamp_options: get(abi::BB_G_STAMP_OPTIONS)?,
         stamp_clock: get(abi::BB_G_STAMP_CLOCK)?,
+        stamp_probe: get(abi::BB_G_STAMP_PROBE)?,
         stamp_failed: get(abi::BB_G_STAMP_FAILED)?,
     })
 }

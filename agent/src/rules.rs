@@ -155,9 +155,11 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
     if rule.frames == Some(Frames::None) {
         flags |= abi::BB_RULE_NO_FRAMES;
     }
-    if rule.stamp == Some(Stamp::Yes) {
-        flags |= abi::BB_RULE_STAMP;
-    }
+    flags |= match rule.stamp {
+        None | Some(Stamp::No) => 0,
+        Some(Stamp::Yes) => abi::BB_RULE_STAMP,
+        Some(Stamp::Probed) => abi::BB_RULE_STAMP | abi::BB_RULE_PROBED,
+    };
     if rule.lifetime == Some(FlowLifetime::Rto) {
         flags |= abi::BB_RULE_RTO;
     }

@@ -19,7 +19,7 @@
 #include <linux/types.h>
 #include "bb_counters.h"
 
-#define BB_ABI_VERSION 6
+#define BB_ABI_VERSION 7
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -139,6 +139,7 @@ struct bb_cb {
 #define BB_MAX_PEERS 16384
 #define BB_MAX_SOCK_PEERS 8192
 #define BB_MAX_TRUST 4096
+#define BB_MAX_PROBED 1024
 #define BB_MAX_PARKED 64 /* power of two: headers whose packets are about to come, per queue */
 
 #define BB_CONFIG_FORWARDED_MARKS 0x01 /* marks count on forwarded packets, too */
@@ -208,6 +209,7 @@ struct bb_rule_ref {
 #define BB_RULE_NO_FRAMES 0x01
 #define BB_RULE_STAMP 0x02 /* the deadline goes into LPD's option */
 #define BB_RULE_RTO 0x04 /* TCP: its lifetime is its retransmission timeout at most */
+#define BB_RULE_PROBED 0x08 /* ... and only where a probe has come through (bb_probed) */
 
 #define BB_RULE_RTX 4
 
@@ -282,6 +284,12 @@ struct bb_trust_key {
 	__u32 prefix; /* bits: 32 of ifindex, then those of addr */
 	__u32 ifindex; /* where they leave */
 	__u8 addr[16]; /* source */
+};
+
+/* Destinations of rules with BB_RULE_PROBED. The classifier adds them, the agent probes. */
+struct bb_probed {
+	__u64 until_ns; /* the path carries LPD's option, as far as is known; 0 = it need not */
+	__u64 used_ns; /* last packet of such a rule; exact to BB_PROBED_TOUCH_NS */
 };
 
 /* ---- tables: the head of each entry (bb_table.h has the protocol) ---- */

@@ -73,6 +73,7 @@ enum bb_global_counter {
 		30, /* longer than a lifetime can say, while the clock is not synchronised, or than 131 s */
 	BB_G_DECREMENTED = 31, /* forwarded with less lifetime, or the deadline */
 	BB_G_STAMP_FAILED = 32, /* without: no memory, or a frame that the kernel cannot open */
+	BB_G_STAMP_PROBE = 33, /* ... or a path that no probe has come through */
 	BB_GLOBALS = 64,
 };
 

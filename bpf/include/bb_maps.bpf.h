@@ -89,6 +89,9 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } bb_trust SEC(".maps");
 
+/* LRU: destinations that nobody sends to any more make room. */
+BB_MAP(bb_probed, BPF_MAP_TYPE_LRU_HASH, struct bb_addr, struct bb_probed, BB_MAX_PROBED);
+
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

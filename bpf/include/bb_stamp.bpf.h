@@ -55,6 +55,10 @@
 #define BB_TCP_FIRST_RTO_NS BB_NSEC_PER_SEC
 #define BB_TCP_MAX_RTO_NS (120 * BB_NSEC_PER_SEC)
 
+/* So many timeouts of TCP in a row, and the option may be why. */
+#define BB_PROBED_TIMEOUTS 3
+#define BB_PROBED_TOUCH_NS BB_NSEC_PER_SEC
+
 /* What is stamped counts as BB_G_STAMPED; this does not count. */
 #define BB_STAMP_NOTHING (-1)
 
@@ -127,6 +131,44 @@ static __always_inline __u8 bb_option6_type(const struct bb_config *config, __u3
 {
 	return lifetime > BB_OPTION_RELATIVE_MS ? config->option6_deadline :
 						  config->option6_lifetime;
+}
+
+/* Timeouts in a row of the packet's TCP socket. */
+static __always_inline __u8 bb_socket_timeouts(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	__u8 backoff = 0;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (sk)
+		bpf_core_read(&backoff, sizeof(backoff),
+			      &((struct inet_connection_sock *)bb_untyped(sk))->icsk_backoff);
+	return backoff;
+}
+
+/*
+ * Does the path to the packet's destination carry the option, as far as is known? Who asks
+ * for the first time has the agent find out. A connection whose stamped segments vanish
+ * takes the answer back.
+ */
+static __always_inline int bb_path_carries(struct __sk_buff *skb, const struct bb_work *w)
+{
+	struct bb_probed *probed, unknown = { .used_ns = w->now };
+	struct bb_addr dst;
+
+	__builtin_memcpy(dst.addr, w->packet.key.dst, sizeof(dst.addr));
+	probed = bpf_map_lookup_elem(&bb_probed, &dst);
+	if (!probed) {
+		bpf_map_update_elem(&bb_probed, &dst, &unknown, BPF_NOEXIST);
+		return 0;
+	}
+	if (w->now - probed->used_ns > BB_PROBED_TOUCH_NS)
+		probed->used_ns = w->now;
+	if (w->packet.key.proto == BB_PROTO_TCP && probed->until_ns &&
+	    bb_socket_timeouts(skb) >= BB_PROBED_TIMEOUTS)
+		probed->until_ns = 0;
+	return w->now < probed->until_ns;
 }
 
 /* Is it a TCP segment without data? */
@@ -434,6 +476,8 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
 	result = bb_option_lifetime(config, w, deadline, &lifetime);
 	if (result != BB_G_STAMPED)
 		return result;
+	if (w->rule_flags & BB_RULE_PROBED && !bb_path_carries(skb, w))
+		return BB_G_STAMP_PROBE;
 	total += need;
 	option = six ? ip + BB_IPV6_BYTES + 4 : ip + BB_IPV4_BYTES;
 	option[0] = six ? bb_option6_type(config, lifetime) : config->option4;

@@ -1,7 +1,7 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
-pub const BB_ABI_VERSION: u32 = 6;
+pub const BB_ABI_VERSION: u32 = 7;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -40,12 +40,14 @@ pub const BB_MAX_FLOWS: u32 = 32768;
 pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_MAX_TRUST: u32 = 4096;
+pub const BB_MAX_PROBED: u32 = 1024;
 pub const BB_MAX_PARKED: u32 = 64;
 pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
 pub const BB_CONFIG_RTP_RULES: u32 = 2;
 pub const BB_RULE_NO_FRAMES: u32 = 1;
 pub const BB_RULE_STAMP: u32 = 2;
 pub const BB_RULE_RTO: u32 = 4;
+pub const BB_RULE_PROBED: u32 = 8;
 pub const BB_RULE_RTX: u32 = 4;
 pub const BB_MODE_NONE: u32 = 0;
 pub const BB_MODE_QDISC: u32 = 1;
@@ -166,6 +168,7 @@ pub const BB_G_STAMP_OPTIONS: bb_global_counter = 29;
 pub const BB_G_STAMP_CLOCK: bb_global_counter = 30;
 pub const BB_G_DECREMENTED: bb_global_counter = 31;
 pub const BB_G_STAMP_FAILED: bb_global_counter = 32;
+pub const BB_G_STAMP_PROBE: bb_global_counter = 33;
 pub const BB_GLOBALS: bb_global_counter = 64;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]
@@ -646,6 +649,30 @@ const _: () = {
     ["Offset of field: bb_trust_key::ifindex"]
         [::std::mem::offset_of!(bb_trust_key, ifindex) - 4usize];
     ["Offset of field: bb_trust_key::addr"][::std::mem::offset_of!(bb_trust_key, addr) - 8usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_probed {
+    pub until_ns: __u64,
+    pub used_ns: __u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_probed"][::std::mem::size_of::<bb_probed>() - 16usize];
+    ["Alignment of bb_probed"][::std::mem::align_of::<bb_probed>() - 8usize];
+    ["Offset of field: bb_probed::until_ns"][::std::mem::offset_of!(bb_probed, until_ns) - 0usize];
+    ["Offset of field: bb_probed::used_ns"][::std::mem::offset_of!(bb_probed, used_ns) - 8usize];
 };
 #[repr(C)]
 #[derive(

@@ -105,7 +105,7 @@ pub(crate) struct Fields {
     #[arg(long, value_name = "DEV", help_heading = "Match", value_parser = setting::<DevName>)]
     dev: Option<Setting<DevName>>,
     /// How long the data is of use at the receiver, from when this host saw it first, e.g. 200ms;
-    /// rto: TCP's retransmission timeout, for the last hop (with --proto tcp --stamp yes)
+    /// rto: TCP's retransmission timeout, for the last hop (with --proto tcp and --stamp)
     #[arg(long, value_name = "TIME|rto", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<FlowLifetime>)]
     lifetime: Option<Setting<FlowLifetime>>,
     /// 0 is sent first [default: 3]
@@ -117,8 +117,9 @@ pub(crate) struct Fields {
     /// One-way delay to reckon with where none was measured or set
     #[arg(long, value_name = "TIME", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Owd>)]
     owd: Option<Setting<Owd>>,
-    /// Whether the deadline goes into the packets, for the last hop: LPD's option [default: no]
-    #[arg(long, value_name = "yes|no", help_heading = "Worth", value_parser = value::<Stamp>)]
+    /// Whether the deadline goes into the packets, for the last hop: LPD's option; probed: only where a probe has shown
+    /// that the path carries it [default: no]
+    #[arg(long, value_name = "yes|probed|no", help_heading = "Worth", value_parser = value::<Stamp>)]
     stamp: Option<Stamp>,
     /// Whether packets of one RTP timestamp are one frame, or each has a lifetime of its own [default: auto]
     #[arg(long, value_name = "auto|none", help_heading = "Worth", value_parser = value::<Frames>)]

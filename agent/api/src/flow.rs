@@ -160,9 +160,9 @@ impl FlowRule {
         if self.proto != Some(Proto::Tcp) {
             return Err("gives lifetime rto without proto tcp: others have no such timeout".into());
         }
-        if self.stamp != Some(Stamp::Yes) {
+        if matches!(self.stamp, None | Some(Stamp::No)) {
             return Err(
-                "gives lifetime rto without stamp yes: it is for the last hop, as TCP is not dropped here"
+                "gives lifetime rto without stamp yes or probed: it is for the last hop, as TCP is not dropped here"
                     .into(),
             );
         }
@@ -407,7 +407,8 @@ mod tests {
             let error = check(fields).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
-        assert!(serde_json::from_str::<FlowRule>(r#"{"name":"a","stamp":"probed"}"#).is_err());
+        assert_eq!(check(r#","proto":"tcp","stamp":"probed""#), Ok(()));
+        assert!(serde_json::from_str::<FlowRule>(r#"{"name":"a","stamp":"maybe"}"#).is_err());
     }
 
     #[test]

@@ -148,13 +148,15 @@ pub struct GlobalCounters {
     pub stamp_options: u64,
     /// ... longer than a lifetime can say, and no synchronised clock.
     pub stamp_clock: u64,
+    /// ... no probe has shown that the path carries the option.
+    pub stamp_probe: u64,
     /// ... no memory, or a frame that the kernel cannot open.
     pub stamp_failed: u64,
 }
 
 impl GlobalCounters {
     /// Name, value and meaning of each counter.
-    pub const fn named(&self) -> [(&'static str, u64, &'static str); 32] {
+    pub const fn named(&self) -> [(&'static str, u64, &'static str); 33] {
         [
             (
                 "no metadata",
@@ -310,6 +312,11 @@ impl GlobalCounters {
                 "stamp clock",
                 self.stamp_clock,
                 "packets left unstamped: longer than a lifetime can say, and no clock is synchronised",
+            ),
+            (
+                "stamp probe",
+                self.stamp_probe,
+                "packets left unstamped: no probe has shown that the path carries the option",
             ),
             (
                 "stamp failed",

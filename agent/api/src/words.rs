@@ -51,9 +51,11 @@ words!(
 
 words!(
     /// Whether the deadline goes into the packets, for the last hop (LPD's option).
-    Stamp, "stamp", "yes or no", {
+    Stamp, "stamp", "yes, probed or no", {
         /// It does, wherever a packet has room for it.
         Yes = "yes",
+        /// It does, where a probe has shown that the path carries it.
+        Probed = "probed",
         /// Packets leave as they came.
         No = "no",
     }

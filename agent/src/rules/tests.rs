@@ -304,5 +304,7 @@ fn rule_flags_say_stamp_and_retransmission_timeout() {
     assert_eq!(flags(rto), abi::BB_RULE_STAMP | abi::BB_RULE_RTO);
     let stamp = r#"{"name":"t","lifetime":"1s","stamp":"yes"}"#;
     assert_eq!(flags(stamp), abi::BB_RULE_STAMP);
+    let probed = r#"{"name":"t","lifetime":"1s","stamp":"probed"}"#;
+    assert_eq!(flags(probed), abi::BB_RULE_STAMP | abi::BB_RULE_PROBED);
     assert_eq!(flags(r#"{"name":"t","lifetime":"1s","stamp":"no"}"#), 0);
 }

@@ -31,6 +31,7 @@ mod sockopt;
 mod sockopt_lab;
 mod stamp;
 mod stamp_lab;
+mod stamp_probed;
 mod stream;
 mod tc;
 mod truncate;

@@ -17,13 +17,34 @@ use serde_json::{Value, json};
 
 const RECEIVERS: [&str; 2] = ["10.8.0.2", "fd08::2"];
 
-/// What the router does with packets on their way to the receiver.
+/// What a device does with packets on their way to the receiver.
 #[derive(Default, Clone, Copy)]
-struct Hop {
-    drop_options: u8,
-    drop_lifetimes: u8,
-    drop_deadlines: u8,
-    loss_percent: u32,
+pub(crate) struct Hop {
+    pub(crate) drop_options: u8,
+    pub(crate) drop_lifetimes: u8,
+    pub(crate) drop_deadlines: u8,
+    pub(crate) loss_percent: u32,
+}
+
+/// The device does this from now on.
+pub(crate) fn behave(netns: &Netns, device: &str, place: TcAttachType, hop: Hop) {
+    netns.enter(|| {
+        let mut programs = EbpfLoader::new()
+            .override_global("drop_options", &hop.drop_options, true)
+            .override_global("drop_lifetimes", &hop.drop_lifetimes, true)
+            .override_global("drop_deadlines", &hop.drop_deadlines, true)
+            .override_global("loss_percent", &hop.loss_percent, true)
+            .load(include_bytes!(concat!(env!("OUT_DIR"), "/hop.bpf.o")))
+            .unwrap();
+        let program: &mut SchedClassifier =
+            programs.program_mut("hop").unwrap().try_into().unwrap();
+        program.load().unwrap();
+        // Kernels without tcx need it; the others say that it is there, or do not care.
+        let _ = qdisc_add_clsact(device);
+        program.attach(device, place).unwrap();
+        // It goes with the namespace.
+        std::mem::forget(programs);
+    });
 }
 
 struct Path {
@@ -68,23 +89,7 @@ impl Path {
 
     /// The router's last device does this from now on.
     fn behaves(&self, hop: Hop) {
-        self.router.enter(|| {
-            let mut programs = EbpfLoader::new()
-                .override_global("drop_options", &hop.drop_options, true)
-                .override_global("drop_lifetimes", &hop.drop_lifetimes, true)
-                .override_global("drop_deadlines", &hop.drop_deadlines, true)
-                .override_global("loss_percent", &hop.loss_percent, true)
-                .load(include_bytes!(concat!(env!("OUT_DIR"), "/hop.bpf.o")))
-                .unwrap();
-            let program: &mut SchedClassifier =
-                programs.program_mut("hop").unwrap().try_into().unwrap();
-            program.load().unwrap();
-            // Kernels without tcx need it; the others say that it is there, or do not care.
-            let _ = qdisc_add_clsact("r1");
-            program.attach("r1", TcAttachType::Egress).unwrap();
-            // It goes with the namespace.
-            std::mem::forget(programs);
-        });
+        behave(&self.router, "r1", TcAttachType::Egress, hop);
     }
 
     fn probe(&self, arguments: &str) -> Output {

@@ -228,7 +228,7 @@ impl Bench<'_> {
     #[track_caller]
     pub(crate) fn counted(&self, which: u32, count: u64) {
         let counters: Vec<(u32, u64)> = (BB_G_STAMPED..=BB_G_STAMP_CLOCK)
-            .chain([BB_G_STAMP_FAILED])
+            .chain([BB_G_STAMP_FAILED, BB_G_STAMP_PROBE])
             .map(|which| (which, self.lab.global(which)))
             .filter(|(_, n)| *n != 0)
             .collect();

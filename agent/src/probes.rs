@@ -1,0 +1,463 @@
+//! `--stamp probed`: which destinations' paths carry LPD's option.
+//!
+//! 1. The classifier notes each destination of such a rule (`bb_probed`), and stamps nothing until the agent has
+//!    probed the path: one destination a second, whoever has waited longest.
+//! 2. What came through is asked again each minute while packets go there. The answer counts for three: should the
+//!    agent die, stamping ends.
+//! 3. What did not is asked again after 1, 2, 4, ... 60 minutes.
+//! 4. Where TCP's stamped segments vanish, the classifier takes the answer back. The path is asked again at once, but
+//!    if that repeats itself, as after a failure: echo requests may pass where TCP does not.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bestby_api::{FlowRule, Stamp};
+use bestby_bpf::abi;
+use bestby_probe::{Kind, Manner, Path};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::attach::monotonic_ns;
+use crate::datapath::{Datapath, Handle};
+use crate::error::Result;
+use crate::rules::{address, address_bytes};
+
+/// Packets of each of the two trains.
+const COUNT: u16 = 10;
+const SECOND: u64 = 1_000_000_000;
+const MINUTE: u64 = 60 * SECOND;
+/// How often a path that carries the option is asked again.
+const RENEW: u64 = MINUTE;
+/// For so many renewals an answer counts.
+const COUNTS: u64 = 3;
+/// The longest wait after a failure.
+const LONGEST: u64 = 60 * MINUTE;
+/// A path that carries the option for so long has no failures any more; a destination to which nothing goes for so
+/// long is forgotten.
+const HELD: u64 = 10 * MINUTE;
+
+/// What is known of one destination. Times are ns of CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Destination {
+    /// When it is asked next.
+    due: u64,
+    /// When it was asked last; `None`: never.
+    asked: Option<u64>,
+    /// Whether the answer is still awaited.
+    waiting: bool,
+    /// The last answer.
+    found: Option<Path>,
+    /// Since when each answer was that the path carries the option.
+    since: u64,
+    /// Probes without success, and answers that were taken back, since the path has [`HELD`].
+    failures: u32,
+}
+
+/// What becomes of a destination's entry in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// The path counts as one that carries the option until then; 0: it does not.
+    Until(u64),
+    /// It stays as it is.
+    Stays,
+}
+
+/// All destinations of rules with `stamp probed`.
+#[derive(Debug, Default)]
+pub(crate) struct Probes(HashMap<IpAddr, Destination>);
+
+/// A probe that is due.
+#[derive(Debug, Clone, Copy)]
+pub struct Due {
+    to: IpAddr,
+    manner: Manner,
+}
+
+fn pause(failures: u32) -> u64 {
+    (MINUTE << failures.saturating_sub(1).min(6)).min(LONGEST)
+}
+
+/// Whether a probe can be sent there: to one host, and no link need be named.
+fn can_be_asked(addr: IpAddr) -> bool {
+    let one_link = matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local());
+    !addr.is_multicast() && !addr.is_unspecified() && !one_link
+}
+
+impl Probes {
+    /// Takes in what the kernel has, and names the destination to ask now.
+    fn next(&mut self, seen: &[(IpAddr, abi::bb_probed)], now: u64) -> Option<IpAddr> {
+        let seen: HashMap<IpAddr, abi::bb_probed> = seen.iter().copied().collect();
+        self.0.retain(|addr, _| seen.contains_key(addr));
+        for (&addr, entry) in &seen {
+            let known = self.0.entry(addr).or_insert(Destination {
+                due: now,
+                asked: None,
+                waiting: false,
+                found: None,
+                since: now,
+                failures: 0,
+            });
+            if known.found == Some(Path::Tolerates) && entry.until_ns == 0 {
+                tracing::warn!(
+                    "packets with LPD's option to {addr} vanish: they go without until a probe comes through"
+                );
+                known.found = None;
+                known.failures += 1;
+                known.due = match known.failures {
+                    1 => now,
+                    n => now + pause(n - 1),
+                };
+            }
+        }
+        let (&addr, known) = self
+            .0
+            .iter_mut()
+            .filter(|(addr, known)| {
+                let used = seen
+                    .get(addr)
+                    .is_some_and(|e| now < e.used_ns.saturating_add(RENEW));
+                known.due <= now && !known.waiting && (used || known.asked.is_none())
+            })
+            .min_by_key(|(addr, known)| (known.due, **addr))?;
+        known.waiting = true;
+        known.asked = Some(now);
+        Some(addr)
+    }
+
+    /// Takes in an answer.
+    fn learn(&mut self, addr: IpAddr, path: Path, until: u64, now: u64) -> Entry {
+        let many = self.0.len() as u64 * SECOND;
+        let Some(known) = self.0.get_mut(&addr) else {
+            return Entry::Stays; // its entry made room for another
+        };
+        known.waiting = false;
+        if path == Path::Tolerates {
+            if known.found != Some(Path::Tolerates) {
+                known.since = now;
+            }
+            if now - known.since >= HELD {
+                known.failures = 0;
+            }
+            known.found = Some(path);
+            known.due = now + RENEW;
+            return Entry::Until(now + COUNTS * RENEW.max(many));
+        }
+        // What does not tell takes nothing back.
+        if path != Path::Drops && now < until {
+            known.due = now + RENEW;
+            return Entry::Stays;
+        }
+        known.found = Some(path);
+        known.failures = known.failures.saturating_add(1);
+        known.due = now + pause(known.failures);
+        Entry::Until(0)
+    }
+}
+
+impl Datapath {
+    fn stamps_probed(&self) -> bool {
+        let probed = |rule: &FlowRule| rule.stamp == Some(Stamp::Probed);
+        self.book.entries.iter().any(|e| probed(&e.rule))
+    }
+
+    /// The probe that is due; asked once a second.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn next_probe(&mut self) -> Result<Option<Due>> {
+        if !self.stamps_probed() && self.probes.0.is_empty() {
+            return Ok(None);
+        }
+        let now = monotonic_ns();
+        let mut seen = Vec::new();
+        for (key, entry) in self.shared.probed.entries()? {
+            let addr = address(key.addr);
+            if now < entry.used_ns.saturating_add(HELD) {
+                seen.push((addr, entry));
+            } else {
+                self.shared.probed.remove(&key)?;
+            }
+        }
+        seen.retain(|(addr, _)| can_be_asked(*addr));
+        let Some(to) = self.probes.next(&seen, now) else {
+            return Ok(None);
+        };
+        let agent = &self.config.agent;
+        let (magic, mask) = agent.mark_magic.bits();
+        let manner = Manner {
+            count: COUNT,
+            // bestby's own without a deadline, where marks are read.
+            mark: (mask != 0)
+                .then_some(magic | abi::BB_TREAT_FORWARD << abi::BB_MARK_TREATMENT_SHIFT),
+            types: agent.ip_option,
+        };
+        Ok(Some(Due { to, manner }))
+    }
+
+    /// Takes in what a probe found.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn probed(&mut self, due: Due, path: Path) -> Result<()> {
+        let key = abi::bb_addr {
+            addr: address_bytes(due.to),
+        };
+        let Some(mut entry) = self.shared.probed.get(&key)? else {
+            return Ok(());
+        };
+        let before = self.probes.0.get(&due.to).and_then(|d| d.found);
+        let now = monotonic_ns();
+        match self.probes.learn(due.to, path, entry.until_ns, now) {
+            Entry::Stays => return Ok(()),
+            Entry::Until(until) => entry.until_ns = until,
+        }
+        if before != Some(path) {
+            tracing::info!("the path to {} {}", due.to, in_words(path));
+        }
+        self.shared.probed.set(&key, &entry)
+    }
+
+    /// What becomes of a packet of this rule on its way to a destination: LPD's option.
+    pub(crate) fn stamp_note(
+        &self,
+        rule: &FlowRule,
+        dst: IpAddr,
+        observes: bool,
+    ) -> Option<String> {
+        match rule.stamp {
+            None | Some(Stamp::No) => return None,
+            _ if observes => {
+                return Some("It leaves without LPD's option: the interface only observes.".into());
+            }
+            Some(Stamp::Yes) => {
+                return Some("It leaves with LPD's option, if it has room for it.".into());
+            }
+            Some(Stamp::Probed) => {}
+        }
+        if !can_be_asked(dst) {
+            return Some(format!(
+                "It leaves without LPD's option: {dst} cannot be probed."
+            ));
+        }
+        let now = monotonic_ns();
+        let key = abi::bb_addr {
+            addr: address_bytes(dst),
+        };
+        let until = self.shared.probed.get(&key).ok().flatten();
+        let known = self.probes.0.get(&dst);
+        let asked = known
+            .and_then(|known| Some((known.found?, (now - known.asked?) / SECOND)))
+            .map(|(path, age)| format!("the path {} (probed {age} s ago)", in_words(path)));
+        Some(match (until.is_some_and(|e| now < e.until_ns), asked) {
+            (true, Some(asked)) => {
+                format!("It leaves with LPD's option, if it has room for it: {asked}.")
+            }
+            // An earlier agent's answer still counts.
+            (true, None) => "It leaves with LPD's option, if it has room for it.".into(),
+            (false, Some(asked)) => format!("It leaves without LPD's option: {asked}."),
+            (false, None) => format!(
+                "It leaves without LPD's option: the path to {dst} has not been probed yet; the first packet asks for it."
+            ),
+        })
+    }
+}
+
+fn in_words(path: Path) -> &'static str {
+    match path {
+        Path::Tolerates => "carries LPD's option",
+        Path::Drops => "drops packets with LPD's option",
+        Path::Silent => "does not answer echo requests",
+        Path::Unsure => "loses too much to tell",
+    }
+}
+
+/// Probes what is due, for ever.
+pub async fn run(datapath: Handle) {
+    let mut clock = interval(Duration::from_secs(1));
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut complained = false;
+    loop {
+        clock.tick().await;
+        let due = match datapath.run(Datapath::next_probe).await {
+            Ok(due) => due,
+            Err(e) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::error!("destinations of rules with stamp probed: {e}");
+                }
+                continue;
+            }
+        };
+        let Some(due) = due else { continue };
+        let datapath = datapath.clone();
+        tokio::spawn(async move {
+            let to = SocketAddr::new(due.to, 0);
+            let trains = bestby_probe::send(to, [Kind::Plain, Kind::Valid], &due.manner).await;
+            let path = match trains {
+                Ok([plain, valid]) => bestby_probe::judge_path([&plain, &valid]),
+                Err(e) => {
+                    tracing::warn!("probing {}: {e}", due.to);
+                    Path::Silent
+                }
+            };
+            // The data path's thread is gone only if the agent is.
+            let _ = datapath.run(move |d| d.probed(due, path)).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    fn entry(until_ns: u64, used_ns: u64) -> abi::bb_probed {
+        abi::bb_probed { until_ns, used_ns }
+    }
+
+    /// A destination in use, second by second.
+    struct Run {
+        probes: Probes,
+        now: u64,
+        until: u64,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            Self {
+                probes: Probes::default(),
+                now: 1000 * SECOND,
+                until: 0,
+            }
+        }
+
+        /// Seconds until it is asked again, which gives this answer.
+        fn until_asked(&mut self, path: Path) -> u64 {
+            for waited in 0.. {
+                let seen = [(A, entry(self.until, self.now))];
+                if self.probes.next(&seen, self.now).is_some() {
+                    if let Entry::Until(until) = self.probes.learn(A, path, self.until, self.now) {
+                        self.until = until;
+                    }
+                    return waited;
+                }
+                self.now += SECOND;
+            }
+            unreachable!()
+        }
+
+        fn stamps(&self) -> bool {
+            self.now < self.until
+        }
+    }
+
+    #[test]
+    fn path_that_carries_the_option_is_asked_each_minute() {
+        let mut run = Run::new();
+        assert_eq!(run.until_asked(Path::Tolerates), 0);
+        for _ in 0..20 {
+            assert!(run.stamps());
+            assert_eq!(run.until_asked(Path::Tolerates), 60);
+        }
+        assert_eq!(run.until - run.now, 180 * SECOND);
+    }
+
+    #[test]
+    fn path_that_does_not_is_asked_ever_more_seldom() {
+        for path in [Path::Drops, Path::Silent, Path::Unsure] {
+            let mut run = Run::new();
+            assert_eq!(run.until_asked(path), 0);
+            for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+                assert_eq!(run.until_asked(path), minutes * 60);
+                assert!(!run.stamps());
+            }
+            // One that works then is asked as any other.
+            assert_eq!(run.until_asked(Path::Tolerates), 3600);
+            assert!(run.stamps());
+            assert_eq!(run.until_asked(Path::Tolerates), 60);
+        }
+    }
+
+    #[test]
+    fn answer_that_does_not_tell_takes_back_nothing_until_it_is_too_old() {
+        let mut run = Run::new();
+        run.until_asked(Path::Tolerates);
+        for _ in 0..2 {
+            assert_eq!(run.until_asked(Path::Silent), 60);
+            assert!(run.stamps());
+        }
+        assert_eq!(run.until_asked(Path::Silent), 60);
+        assert!(!run.stamps());
+        // One that tells does.
+        let mut run = Run::new();
+        run.until_asked(Path::Tolerates);
+        run.until_asked(Path::Drops);
+        assert!(!run.stamps());
+    }
+
+    #[test]
+    fn path_where_packets_vanish_is_asked_at_once_and_then_ever_more_seldom() {
+        let mut run = Run::new();
+        run.until_asked(Path::Tolerates);
+        for (minutes, n) in [0, 1, 2, 4].into_iter().zip(0..) {
+            run.now += SECOND;
+            run.until = 0; // the classifier does
+            assert_eq!(run.until_asked(Path::Tolerates), minutes * 60, "{n}");
+            assert!(run.stamps());
+        }
+        // Ten minutes without such a thing are forgiveness.
+        for _ in 0..10 {
+            run.until_asked(Path::Tolerates);
+        }
+        run.until = 0;
+        assert_eq!(run.until_asked(Path::Tolerates), 0);
+    }
+
+    #[test]
+    fn destinations_take_turns() {
+        let mut probes = Probes::default();
+        let now = 1000 * SECOND;
+        let seen = [(A, entry(0, now)), (B, entry(0, now))];
+        assert_eq!(probes.next(&seen, now), Some(A));
+        // It is not asked twice at once.
+        assert_eq!(probes.next(&seen, now), Some(B));
+        assert_eq!(probes.next(&seen, now), None);
+        // Whom nobody sends to is not asked again.
+        probes.learn(A, Path::Tolerates, 0, now);
+        probes.learn(B, Path::Tolerates, 0, now);
+        let later = now + 2 * RENEW;
+        let seen = [(A, entry(now, now)), (B, entry(now, later))];
+        assert_eq!(probes.next(&seen, later), Some(B));
+        assert_eq!(probes.next(&seen, later), None);
+        // An entry that made room is forgotten, and its answer is no use.
+        assert_eq!(probes.next(&[(A, entry(now, later))], later), Some(A));
+        assert_eq!(probes.learn(B, Path::Tolerates, 0, later), Entry::Stays);
+    }
+
+    #[test]
+    fn answers_of_many_destinations_count_until_each_has_had_its_turn() {
+        let mut probes = Probes::default();
+        let now = 1000 * SECOND;
+        let seen: Vec<_> = (0..1024_u32)
+            .map(|n| (IpAddr::V4(n.into()), entry(0, now)))
+            .collect();
+        let first = probes.next(&seen, now).unwrap();
+        let until = probes.learn(first, Path::Tolerates, 0, now);
+        assert_eq!(until, Entry::Until(now + 3 * 1024 * SECOND));
+    }
+
+    #[test]
+    fn only_one_host_can_be_asked() {
+        for (addr, can) in [
+            ("192.0.2.1", true),
+            ("2001:db8::1", true),
+            ("224.0.0.1", false),
+            ("ff02::1", false),
+            ("fe80::1", false),
+            ("0.0.0.0", false),
+        ] {
+            assert_eq!(can_be_asked(addr.parse().unwrap()), can, "{addr}");
+        }
+    }
+}

@@ -431,6 +431,23 @@ static __always_inline int bb_grow(struct __sk_buff *skb, struct sk_buff *kernel
 	return result;
 }
 
+/*
+ * May a hop-by-hop header stand in front of IPv6's header `next` at `at`? In front of what
+ * the packet carries, and of the destination options by which a tunnel says how deep others
+ * may be within it (RFC 2473: ip6tnl's default).
+ */
+static __always_inline int bb_may_follow(struct __sk_buff *skb, __u32 at, __u8 next, __u8 proto)
+{
+	__u8 behind = 0;
+
+	if (next == proto)
+		return 1;
+	if (next != BB_PROTO_DSTOPTS ||
+	    (proto != BB_PROTO_IPIP && proto != BB_PROTO_IPV6 && proto != BB_PROTO_GRE))
+		return 0;
+	return !bpf_skb_load_bytes(skb, at, &behind, 1) && behind == proto;
+}
+
 static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_work *w)
 {
 	__u8 ip[BB_IPV6_BYTES + BB_STAMP_BYTES6] __attribute__((aligned(8))) = {};
@@ -463,7 +480,7 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
 		return BB_G_STAMP_FAILED;
 	if (ip[six ? 6 : 9] == BB_PROTO_AH)
 		return BB_G_STAMP_AH;
-	if (six ? ip[6] != proto : ip[0] != 0x45)
+	if (six ? !bb_may_follow(skb, at + base, ip[6], proto) : ip[0] != 0x45)
 		return BB_G_STAMP_OPTIONS;
 	total = six ? bb_be16(ip + 4) : bb_be16(ip + 2);
 	if (bb_only_acknowledges(skb, w, at + base, six ? total : total - base))
@@ -488,8 +505,8 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
 	*(__be32 *)(option + 4) = bpf_htonl(lifetime);
 	if (six) {
 		*(__be16 *)(ip + 4) = bpf_htons(total - base);
+		ip[40] = ip[6];
 		ip[6] = BB_PROTO_HOPOPTS;
-		ip[40] = proto;
 		ip[41] = BB_STAMP_BYTES6 / 8 - 1;
 		ip[42] = BB_OPTION6_PADN; /* and no byte more */
 		ip[52] = BB_OPTION6_PADN;

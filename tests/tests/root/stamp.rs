@@ -318,6 +318,13 @@ fn stamp_of_what_has_options_or_is_protected_is_left_out() {
     let datagram = udp(PORT, &[0; 20]);
     lab.rules(&[stamps(Rule::new().lifetime(SECOND))]);
     let hop_by_hop = [&[17, 0, 5, 2, 0, 0, 1, 0], datagram.as_slice()].concat();
+    // The limit that a tunnel sets to tunnels within it, in front of this protocol.
+    let limit = |next: u8, payload: &[u8]| {
+        let header = [next, 0, 4, 1, 4, 1, 1, 0];
+        ethernet(0x86dd, &ip6(60, &[&header, payload].concat()))
+    };
+    let inner = ip4(17, &datagram);
+    let protected = [&[4, 4, 0, 0], [0; 20].as_slice(), &inner].concat();
     for (what, frame, which) in [
         ("plain", ethernet(0x0800, &ip4(17, &datagram)), BB_G_STAMPED),
         (
@@ -334,6 +341,17 @@ fn stamp_of_what_has_options_or_is_protected_is_left_out() {
             "AH 6",
             ethernet(0x86dd, &ip6(51, &ah(&datagram))),
             BB_G_STAMP_AH,
+        ),
+        ("tunnel's limit", limit(4, &inner), BB_G_STAMPED),
+        (
+            "AH behind a tunnel's limit",
+            limit(51, &protected),
+            BB_G_STAMP_OPTIONS,
+        ),
+        (
+            "destination options",
+            limit(17, &datagram),
+            BB_G_STAMP_OPTIONS,
         ),
         (
             "router alert",

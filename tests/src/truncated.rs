@@ -155,6 +155,12 @@ impl Raw {
     /// The next frame that came in, of IPv4 and this protocol.
     #[must_use]
     pub fn receive(&self, proto: u8) -> Option<Vec<u8>> {
+        self.matching(|frame| frame.len() > 34 && be16(frame, 12) == 0x0800 && frame[23] == proto)
+    }
+
+    /// The next frame of which this holds.
+    #[must_use]
+    pub fn matching(&self, wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         loop {
             let mut frame = vec![0; 2000];
             // SAFETY: the buffer is valid for its length.
@@ -167,7 +173,7 @@ impl Raw {
                 )
             };
             frame.truncate(usize::try_from(got).ok()?);
-            if frame.len() > 34 && be16(&frame, 12) == 0x0800 && frame[23] == proto {
+            if wanted(&frame) {
                 return Some(frame);
             }
         }

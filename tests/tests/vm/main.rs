@@ -15,6 +15,11 @@ mod qdisc_packets;
 mod qdisc_users;
 mod segment;
 mod stamp;
+#[allow(dead_code)] // it uses a part
+#[path = "../root/stamp_lab/mod.rs"]
+mod stamp_lab;
 mod truncate;
+mod tunnel;
+mod tunnel_lab;
 mod verifier;
 mod vlan;

@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-pub use packet::{Classifier, Outcome, SkBuff};
+pub use packet::{Classifier, Outcome, SkBuff, runs};
 pub use rule::Rule;
 
 use aya::{

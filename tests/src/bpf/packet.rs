@@ -1,7 +1,7 @@
 //! A packet as `BPF_PROG_TEST_RUN` takes it, and what became of it.
 #![allow(clippy::unwrap_used)]
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use bestby_bpf::abi::bb_cb;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -78,6 +78,27 @@ impl Outcome {
     }
 }
 
+/// Runs of a program, and how long they took, ns; while `kernel.bpf_stats_enabled` is set.
+///
+/// # Panics
+/// When the kernel does not say.
+#[must_use]
+pub fn runs(program: BorrowedFd<'_>) -> (u64, u64) {
+    // SAFETY: the structure is plain data, valid for the length said, and outlives the call.
+    let info = unsafe {
+        let mut info: libbpf_sys::bpf_prog_info = std::mem::zeroed();
+        let mut len = size_of_val(&info) as u32;
+        let got = libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut len,
+        );
+        assert_eq!(got, 0);
+        info
+    };
+    (info.run_cnt, info.run_time_ns)
+}
+
 /// The loaded classifier, to be run on one frame at a time; any number of threads may.
 #[derive(Debug)]
 pub struct Classifier(OwnedFd);
@@ -103,6 +124,18 @@ impl Classifier {
     #[must_use]
     pub fn repeat(&self, frame: &[u8], skb: SkBuff, times: u32) -> Outcome {
         self.execute(frame, skb, times).0
+    }
+
+    /// Instructions per run of `times` runs in virtual time, where one takes 2 ns.
+    ///
+    /// # Panics
+    /// When the kernel refuses frame or context.
+    #[must_use]
+    pub fn instructions(&self, frame: &[u8], times: u32) -> u64 {
+        let before = runs(self.0.as_fd());
+        let _ = self.repeat(frame, SkBuff::default(), times);
+        let after = runs(self.0.as_fd());
+        (after.1 - before.1) / (after.0 - before.0) / 2
     }
 
     /// Classifies one frame; what became of it, and the frame afterwards.

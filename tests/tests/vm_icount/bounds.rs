@@ -2,40 +2,20 @@
 //!
 //! In virtual time: an instruction takes 2 ns, and the kernel says how long its programs ran.
 
-use std::{
-    fs,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
-    thread,
-    time::Duration,
-};
+use std::{fs, os::fd::AsFd as _, thread, time::Duration};
 
 use crate::qdisc_lab::*;
 use bestby_bpf::abi::*;
-use bestby_tests::clock::{MS, SECOND, now_ns};
-use libbpf_rs::libbpf_sys;
+use bestby_tests::{
+    bpf::runs,
+    clock::{MS, SECOND, now_ns},
+};
 
 /// Instructions that one operation may take.
 const MOST: u64 = 5_000;
 /// Packets that it may free.
 const FREES: u64 = 64;
 const NS_PER_INSTRUCTION: u64 = 2;
-
-/// Runs of a program, and how long they took, ns.
-fn runs(program: BorrowedFd<'_>) -> (u64, u64) {
-    // SAFETY: the structure is plain data, valid for the length said, and outlives the call.
-    let info = unsafe {
-        let mut info: libbpf_sys::bpf_prog_info = std::mem::zeroed();
-        let mut len = size_of_val(&info) as u32;
-        let got = libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut info).cast(),
-            &raw mut len,
-        );
-        assert_eq!(got, 0);
-        info
-    };
-    (info.run_cnt, info.run_time_ns)
-}
 
 fn lab_with_stats(name: &str, options: &Options) -> Lab {
     with_stats(Lab::new(name, options))

@@ -7,6 +7,7 @@ mod bundle;
 mod etf;
 mod hostile;
 mod lab;
+mod option;
 mod owd;
 mod pairs;
 mod plan;

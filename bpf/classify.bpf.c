@@ -330,8 +330,14 @@ parsed:
 		bb_read_socket(skb, &w->meta);
 	if (w->packet.option)
 		bb_read_option(skb, &w->packet, &w->meta, w->now);
-	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET | BB_M_OPTION)))
-		goto plain;
+	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET | BB_M_OPTION))) {
+		/* It would overtake those of its flow that say something, or be overtaken. */
+		if (w->packet.key.proto == BB_PROTO_TCP)
+			w->meta.lifetime = bb_behind_all(flow->due, w->now);
+		if (!w->meta.lifetime)
+			goto plain;
+		w->meta.treatment = BB_TREAT_FORWARD;
+	}
 	bb_complete(skb, w, config, ethernet);
 
 	if (joined) {
@@ -344,6 +350,8 @@ parsed:
 		bb_remember_fragment(&w->packet, &w->meta);
 
 	w->deadline = w->meta.deadline;
+	if (w->packet.key.proto == BB_PROTO_TCP && w->deadline && !w->meta.adu)
+		w->meta.deadline = bb_in_order(&flow->due, w->deadline);
 	bb_judge(skb, w, flow, iface);
 	w->class_ = w->meta.priority | w->meta.treatment << 4;
 	goto out;

@@ -388,7 +388,8 @@ struct bb_flow {
 	__u32 media_gen; /* 1 + bb_config.rule_gen when a stream of it had a rule; 0 = none had */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
-	__u8 pad[6];
+	__u8 pad[2];
+	__u32 due; /* TCP: latest deadline of a segment so far (bb_in_order); 0 = none */
 };
 
 /* ---- streams: what follows each other in a flow (bb_frame.h, bb_stream.bpf.h) ---- */

@@ -67,6 +67,7 @@ bb_inline void bb_wipe_flow(struct bb_flow *flow, __u64 hash)
 	flow->stream = 0;
 	flow->plain_until_ns = 0;
 	flow->leaf = 0;
+	flow->due = 0;
 }
 
 #endif /* BB_ANSWER_H */

@@ -263,6 +263,38 @@ bb_inline __u32 bb_known_index(const void *addr)
 	return (word[0] + word[1]) * 0x9E3779B97F4A7C15ULL >> (64 - BB_KNOWN_BITS);
 }
 
+/* In such units, 2^20 ns, a flow remembers a deadline. */
+#define BB_DUE_SHIFT 20
+
+/*
+ * The deadline of a TCP segment: not before that of an earlier one of its flow. TCP takes a segment
+ * that others overtake for a lost one, and retransmission timeouts fall faster than time passes.
+ * *due is the latest so far, rounded up. It wraps after 52 days: what is farther ahead than any
+ * lifetime reaches is of long ago.
+ */
+bb_inline __u64 bb_in_order(__u32 *due, __u64 deadline)
+{
+	__u64 own = (deadline >> BB_DUE_SHIFT) + 1;
+	__u32 ahead = *due - (__u32)own;
+
+	if (*due && ahead <= BB_LIFETIME_MAX_NS >> BB_DUE_SHIFT)
+		return (own + ahead) << BB_DUE_SHIFT;
+	*due = own;
+	return deadline;
+}
+
+/* From `now` until the latest deadline, for a segment that has none; 0 = that is over. */
+bb_inline __u64 bb_behind_all(__u32 due, __u64 now)
+{
+	__u64 own = now >> BB_DUE_SHIFT;
+	__u32 ahead = due - (__u32)own;
+
+	if (!due || !ahead || ahead > BB_LIFETIME_MAX_NS >> BB_DUE_SHIFT)
+		return 0;
+	/* Less than rounded up, so that bb_in_order makes it the same. */
+	return ((own + ahead) << BB_DUE_SHIFT) - 1 - now;
+}
+
 /*
  * Hash of a key of whole 64-bit words, for tables whose keys others choose: who
  * does not know the seed (bb_config.seed) cannot choose keys that meet. Each word

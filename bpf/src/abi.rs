@@ -912,7 +912,8 @@ pub struct bb_flow {
     pub media_gen: __u32,
     pub leaf: __u8,
     pub measured: __u8,
-    pub pad: [__u8; 6usize],
+    pub pad: [__u8; 2usize],
+    pub due: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -936,6 +937,7 @@ const _: () = {
     ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 136usize];
     ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 137usize];
     ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 138usize];
+    ["Offset of field: bb_flow::due"][::std::mem::offset_of!(bb_flow, due) - 140usize];
 };
 #[repr(C)]
 #[derive(

@@ -59,6 +59,16 @@ __u64 bbn_latest_departure(__u64 owd_ns, __u64 deadline_ns)
 	return bb_latest_departure(owd_ns, deadline_ns);
 }
 
+__u64 bbn_in_order(__u32 *due, __u64 deadline_ns)
+{
+	return bb_in_order(due, deadline_ns);
+}
+
+__u64 bbn_behind_all(__u32 due, __u64 now_ns)
+{
+	return bb_behind_all(due, now_ns);
+}
+
 __u64 bbn_tx_time(__u64 bytes, __u64 rate)
 {
 	return bb_tx_time(bytes, rate);

@@ -20,6 +20,8 @@ unsafe extern "C" {
     safe fn bbn_option_bits(treatment: u8) -> u8;
     safe fn bbn_stale(now_ns: u64, owd_ns: u64, deadline_ns: u64) -> i32;
     safe fn bbn_latest_departure(owd_ns: u64, deadline_ns: u64) -> u64;
+    safe fn bbn_in_order(due: &mut u32, deadline_ns: u64) -> u64;
+    safe fn bbn_behind_all(due: u32, now_ns: u64) -> u64;
     safe fn bbn_tx_time(bytes: u64, rate: u64) -> u64;
     safe fn bbn_pace(next_ns: u64, now_ns: u64, bytes: u64, rate: u64) -> u64;
     safe fn bbn_wire_bytes(len: u32, segments: u32, overhead: u32) -> u32;
@@ -314,6 +316,56 @@ proptest! {
         prop_assert_eq!(at % DAY / MS, u64::from(lifetime - 65_535));
         prop_assert_eq!(at % MS, 0);
     }
+}
+
+proptest! {
+    /// Deadlines of one flow never go back, and are never later than the latest that was said. What
+    /// was remembered long ago makes none later than the longest lifetime could.
+    #[test]
+    fn deadline_of_a_segment_is_not_before_an_earlier_ones(
+        start in 1..UPTIME,
+        mut due in any::<u32>(),
+        steps in prop::collection::vec((0..2 * SECOND, 0..10 * SECOND), 1..50),
+    ) {
+        let (mut now, mut last) = (start, bbn_in_order(&mut due, start));
+        prop_assert!((start..start + BB_LIFETIME_MAX_NS + (2 << 20)).contains(&last));
+        let mut latest = last;
+        for (pause, lifetime) in steps {
+            now += pause;
+            latest = latest.max(now + lifetime);
+            let deadline = bbn_in_order(&mut due, now + lifetime);
+            prop_assert!(deadline >= last.max(now + lifetime) && deadline <= latest + (1 << 20));
+            last = deadline;
+        }
+    }
+}
+
+#[test]
+fn deadline_of_a_segment_is_its_own_where_none_is_ahead() {
+    let mut due = 0;
+    for deadline in [5 * SECOND, 7 * SECOND, 9 * SECOND] {
+        assert_eq!(bbn_in_order(&mut due, deadline), deadline);
+    }
+    // Behind one with a longer lifetime, by at most a unit.
+    let behind = bbn_in_order(&mut due, 8 * SECOND);
+    assert!((9 * SECOND..9 * SECOND + (1 << 20)).contains(&behind));
+    assert_eq!(bbn_in_order(&mut due, 8 * SECOND), behind);
+    assert_eq!(bbn_in_order(&mut due, 10 * SECOND), 10 * SECOND);
+    // One without a deadline has the latest, until that is over.
+    let latest = 3 * SECOND + bbn_behind_all(due, 3 * SECOND);
+    let before = due;
+    assert_eq!(bbn_in_order(&mut due, latest), latest + 1);
+    assert!((10 * SECOND..10 * SECOND + (1 << 20)).contains(&latest) && due == before);
+    for (due, now) in [
+        (due, 11 * SECOND),
+        (due, 180 * 86_400 * SECOND),
+        (0, SECOND),
+    ] {
+        assert_eq!(bbn_behind_all(due, now), 0);
+    }
+    // Half a year later the clock of 52 days says nothing.
+    let later = 180 * 86_400 * SECOND;
+    assert_eq!(bbn_in_order(&mut due, later), later);
 }
 
 #[test]

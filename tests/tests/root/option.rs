@@ -95,6 +95,32 @@ fn option_lifetime_counts_with_each_type_and_family() {
 }
 
 #[test]
+fn option_of_a_tcp_segment_is_no_deadline_before_that_of_an_earlier_one() {
+    let lab = lab();
+    // From port 1 to port 9: all but the checksum of a segment with 4 bytes of data.
+    let segment = [&[0, 1, 0, 9][..], &[0; 8], &[0x50, 0x10], &[0; 6], b"data"].concat();
+    let lives = |proto: u8, payload: &[u8], ms: u32| {
+        let ip = ip4_with(proto, payload, 0, &option(0x9e, DISCARD, ms), DST4);
+        lab.run(&ethernet(0x0800, &ip)).deadline()
+    };
+    let first = lives(6, &segment, 5000);
+    let (second, third) = (lives(6, &segment, 300), lives(6, &segment, 400));
+    assert!((first..first + 2 * MS).contains(&second) && second == third);
+    assert!(lives(6, &segment, 9000) > first + 3 * SECOND);
+    // Without the option it goes behind them, and is not dropped.
+    let silent = lab.run(&ethernet(0x0800, &ip4(6, &segment)));
+    assert!(silent.deadline() > first + 3 * SECOND);
+    assert_eq!(silent.treatment(), BB_TREAT_FORWARD);
+    // Of another flow, and of a datagram: as the packet says.
+    let other = [&[0, 2][..], &segment[2..]].concat();
+    assert!(lives(6, &other, 300) < first);
+    let plain = ethernet(0x0800, &ip4(6, &[&[0, 3][..], &segment[2..]].concat()));
+    assert_eq!(lab.run(&plain).deadline(), 0);
+    lives(17, &datagram(), 5000);
+    assert!(lives(17, &datagram(), 300) < first);
+}
+
+#[test]
 fn option_code_points_are_those_of_the_configuration() {
     let lab = lab();
     lab.configure(|c| (c.option4, c.option6_deadline, c.option6_lifetime) = (0x88, 0x10, 0x30));

@@ -53,11 +53,16 @@
 
 /* TCP's before it has measured anything, and at most (RFC 6298). */
 #define BB_TCP_FIRST_RTO_NS BB_NSEC_PER_SEC
+#define BB_TCP_DATA_RTO_NS (3 * BB_NSEC_PER_SEC)
 #define BB_TCP_MAX_RTO_NS (120 * BB_NSEC_PER_SEC)
 
 /* So many timeouts of TCP in a row, and the option may be why. */
 #define BB_PROBED_TIMEOUTS 3
 #define BB_PROBED_TOUCH_NS BB_NSEC_PER_SEC
+
+/* Of the kernel's enum tcp_ca_state: nothing was lost, as far as is known. */
+#define BB_TCP_CA_OPEN 0
+#define BB_TCP_CA_CWR 2
 
 /* What is stamped counts as BB_G_STAMPED; this does not count. */
 #define BB_STAMP_NOTHING (-1)
@@ -65,29 +70,56 @@
 /* ---- what it says ---- */
 
 /*
- * The retransmission timeout of the packet's TCP socket; 0 = it has none. As
- * tcp_set_rto() reckons it, without the rounding to ticks: srtt + rttvar, where rttvar_us
- * is four times the mean deviation and at least tcp_rto_min, doubled with each timeout.
+ * From now on, ns, until the packet's TCP socket gives it up, if nothing is acknowledged any more;
+ * 0 = it does not say, or there is none.
+ *
+ * 1. The retransmission timeout, as tcp_set_rto() reckons it, without the rounding to ticks: srtt +
+ *    rttvar, where rttvar_us is four times the mean deviation and at least tcp_rto_min.
+ * 2. It doubles with each timeout. The segment that is sent because of one leaves before
+ *    icsk_backoff counts the timeout, but icsk_retransmits has counted it.
+ * 3. Of a handshake alone it is too short for a slow line, to which the first ten segments go at
+ *    once. Until data are acknowledged it is 3 s at least, as after a lost SYN (RFC 6298 5.7).
+ * 4. Unless something was lost, a tail loss probe (RFC 8985) comes first: when the oldest segment
+ *    is as old as the timeout, and at the latest two round trips after what was sent last. Only
+ *    then the timeout begins. So a segment may take as long as in slow start, whose queue doubles
+ *    the round trip.
+ * 5. The probe itself has no limit. It tells the sender at once what the last hop has dropped. A
+ *    sender that takes a timeout back, because of what was on the line (F-RTO, timestamps),
+ *    believes the rest to be on its way, and its window is full: it would stand still.
  */
-static __always_inline __u64 bb_socket_rto(struct __sk_buff *skb)
+static __always_inline __u64 bb_socket_rto(struct __sk_buff *skb, __u64 now)
 {
-	struct bpf_sock *sk = skb->sk;
+	struct inet_connection_sock *connection;
 	__u32 srtt_us = 0, rttvar_us = 0;
+	__u8 doubled = 0, timeouts = 0;
+	struct bpf_sock *sk = skb->sk;
 	struct tcp_sock *tcp;
-	__u8 backoff = 0;
-	__u64 rto;
+	__u64 rto, probe, state, since_us = 0, acked = 0;
 
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return 0;
 	tcp = bb_untyped(sk);
+	connection = (void *)tcp;
 	bpf_core_read(&srtt_us, sizeof(srtt_us), &tcp->srtt_us);
 	bpf_core_read(&rttvar_us, sizeof(rttvar_us), &tcp->rttvar_us);
-	bpf_core_read(&backoff, sizeof(backoff),
-		      &((struct inet_connection_sock *)tcp)->icsk_backoff);
+	bpf_core_read(&doubled, sizeof(doubled), &connection->icsk_backoff);
+	bpf_core_read(&timeouts, sizeof(timeouts), &connection->icsk_retransmits);
+	bpf_core_read(&acked, sizeof(acked), &tcp->bytes_acked);
 	rto = srtt_us ? ((__u64)(srtt_us >> 3) + rttvar_us) * 1000 : BB_TCP_FIRST_RTO_NS;
-	rto <<= backoff & 15;
+	if (acked <= 1 && rto < BB_TCP_DATA_RTO_NS)
+		rto = BB_TCP_DATA_RTO_NS;
+	rto <<= (doubled > timeouts ? doubled : timeouts) & 15;
+	state = BPF_CORE_READ_BITFIELD_PROBED(connection, icsk_ca_state);
+	if (state == BB_TCP_CA_OPEN || state == BB_TCP_CA_CWR) {
+		/* Else it is acknowledgements that let segments go. */
+		bpf_core_read(&since_us, sizeof(since_us), &tcp->delivered_mstamp);
+		if (now / 1000 - since_us > rttvar_us / 2)
+			return 0;
+		probe = (__u64)(srtt_us >> 2) * 1000;
+		rto += probe && probe < rto ? probe : rto;
+	}
 	return rto < BB_TCP_MAX_RTO_NS ? rto : BB_TCP_MAX_RTO_NS;
 }
 
@@ -101,7 +133,7 @@ static __always_inline __u64 bb_stamp_deadline(struct __sk_buff *skb, const stru
 
 	if (!(w->rule_flags & BB_RULE_RTO) || w->packet.key.proto != BB_PROTO_TCP)
 		return deadline;
-	rto = bb_socket_rto(skb);
+	rto = bb_socket_rto(skb, w->now);
 	if (rto && (!deadline || w->now + rto < deadline))
 		deadline = w->now + rto;
 	return deadline;

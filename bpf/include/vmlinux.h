@@ -68,12 +68,16 @@ struct tcp_rack {
 };
 
 struct inet_connection_sock {
+	__u8 icsk_ca_state : 5; /* TCP_CA_* */
+	__u8 icsk_retransmits; /* timeouts since anything was acknowledged */
 	__u8 icsk_backoff; /* how often the RTO was doubled */
 };
 
 struct tcp_sock {
 	__u32 srtt_us; /* times 8 */
 	__u32 rttvar_us;
+	__u64 bytes_acked; /* with the SYN that a client has sent */
+	__u64 delivered_mstamp; /* us: when something was acknowledged last, or sent after all was */
 	struct tcp_rack rack;
 };
 

@@ -2,8 +2,8 @@
 //! delivers. Beside each way to stamp is what is left as it is, with its counter.
 
 use std::{
-    io::Read as _,
-    net::UdpSocket,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream, UdpSocket},
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
 };
 
@@ -236,7 +236,8 @@ fn stamp_of_tcp_says_the_retransmission_timeout() {
     let shorter = flags(rule(), BB_RULE_RTO);
     let mut longer = by_rto;
     longer.says.lifetime_ns = 50 * MS;
-    for (rule, least, most) in [(by_rto, 200, 400), (shorter, 200, 400), (longer, 1, 50)] {
+    // The first data, of which nothing is acknowledged: 3 s at least.
+    for (rule, least, most) in [(by_rto, 3000, 3400), (shorter, 3000, 3400), (longer, 1, 50)] {
         Bench::on(&[rule], Offload::All, |bench| {
             for (to, _) in ADDRESSES {
                 let seen = transfer(bench, to, 1000, |_| {});
@@ -255,6 +256,37 @@ fn stamp_of_tcp_says_the_retransmission_timeout() {
         let receiver = bench.receiver("10.9.0.2");
         sender("10.9.0.2").send(b"x").unwrap();
         assert_eq!(bench.delivered(&receiver, &[b"x"])[0].option(), None);
+    });
+}
+
+#[test]
+fn stamp_of_a_tail_loss_probe_is_left_out_and_that_of_a_retransmission_waits_for_the_next() {
+    let by_rto = flags(stamps(Rule::new().dport(PORT)), BB_RULE_RTO);
+    Bench::on(&[by_rto], Offload::All, |bench| {
+        for (to, _) in ADDRESSES {
+            let listener = bench.peer.enter(|| TcpListener::bind((to, PORT)).unwrap());
+            let mut near = TcpStream::connect((to, PORT)).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            near.write_all(b"x").unwrap();
+            far.read_exact(&mut [0]).unwrap();
+            far.write_all(b"y").unwrap();
+            near.read_exact(&mut [0]).unwrap();
+            bench.tap.seen();
+            // From now on nothing is acknowledged.
+            bench.peer.run("tc qdisc add dev v1 root blackhole");
+            near.write_all(b"x").unwrap();
+            let mut seen = Vec::new();
+            while seen.len() < 4 {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                seen.extend(bench.tap.seen());
+                seen.retain(|packet: &Seen| !packet.payload().is_empty());
+            }
+            bench.peer.run("tc qdisc del dev v1 root");
+            assert_eq!(seen[1].option(), None);
+            let [first, again, once_more] = [0, 2, 3].map(|n| seen[n].lifetime_ms());
+            // The first may wait for the probe and the timeout, the others for a doubled timeout.
+            assert!(first >= 200 && again >= 400 && once_more >= 2 * again - 1);
+        }
     });
 }
 

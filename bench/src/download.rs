@@ -21,19 +21,18 @@ use crate::{
     netns::Netns,
     scenario::cell::Point,
     sniff::Sniffer,
-    sys::{self, MILLI},
+    sys,
     topology::Path,
     traffic::{Schedule, lpd::SEGMENT, receiver::Arrival, sender::Sent, wire::Record},
 };
 
-const PORT: u16 = 5202;
+/// The receiver's.
+pub const PORT: u16 = 5202;
 /// The receiver's window, segments (§V).
 const WINDOW: u32 = 50;
 /// TCP's timestamps in each segment, bytes.
 const TIMESTAMPS: u32 = 12;
 const SYN: u8 = 2;
-/// How often the sender's retransmission timeout is looked at.
-const OFTEN: u64 = 50 * MILLI;
 
 /// Downloads `schedule`, whose packets are segments, from the time of its first on; 0 is `start`.
 pub fn run(
@@ -47,8 +46,7 @@ pub fn run(
     let (sender, receiver) = (path.sender(), path.receiver());
     prepare(sender, point.undo)?;
     prepare(receiver, point.undo)?;
-    let option = if point.option { sys::LPD_OPTION } else { 0 };
-    let segment = SEGMENT + if point.undo { TIMESTAMPS } else { 0 } + option as u32;
+    let segment = SEGMENT + if point.undo { TIMESTAMPS } else { 0 };
     let listener = receiver.enter(listen)?;
     let sniffer = Sniffer::new(receiver, line.far.name())?;
     let (stop, begin) = (AtomicBool::new(false), start + first.at);
@@ -58,13 +56,15 @@ pub fn run(
     thread::scope(|scope| {
         let watching = scope.spawn(|| sniffer.watch(&stop, segments()));
         let receiving = scope.spawn(move || receive(&listener, limit));
-        let sending = || -> Result<()> {
+        let sending = || -> Result<TcpStream> {
             sys::sleep_until(begin);
             // Each packet takes more room there than it has bytes.
             let stream = sender.enter(|| competing::connect(PORT, segment, 4 * bytes))?;
-            let lifetime = point.option.then_some(first.lifetime);
-            send(stream, bytes, lifetime, || receiving.is_finished())
+            (&stream).write_all(&vec![0x5a; bytes]).context("sending")?;
+            stream.shutdown(Shutdown::Write)?;
+            Ok(stream)
         };
+        // Open until all of it is there.
         let sent = sending();
         let received = receiving.join();
         stop.store(true, Ordering::Release);
@@ -123,33 +123,6 @@ fn receive(listener: &TcpListener, limit: Duration) -> Result<usize> {
         }
     }
     Ok(all)
-}
-
-/// Sends the file and stays until it is there. With a `lifetime`, ns, each segment says in LPD's
-/// option how long it is of use: until TCP sends it again, but not for longer than that.
-fn send(
-    stream: TcpStream,
-    bytes: usize,
-    lifetime: Option<u64>,
-    is_there: impl Fn() -> bool,
-) -> Result<()> {
-    let mut said = 0;
-    let mut say = |lifetime: u64| -> Result<()> {
-        let timeout = sys::retransmission_timeout(&stream).context("TCP_INFO")?;
-        let ms = (timeout.min(lifetime) / MILLI) as u32;
-        if ms != std::mem::replace(&mut said, ms) {
-            sys::set_lpd_option(stream.as_raw_fd(), ms).context("IP_OPTIONS")?;
-        }
-        Ok(())
-    };
-    lifetime.map_or(Ok(()), &mut say)?;
-    (&stream).write_all(&vec![0x5a; bytes]).context("sending")?;
-    stream.shutdown(Shutdown::Write)?;
-    while !is_there() {
-        lifetime.map_or(Ok(()), &mut say)?;
-        sys::sleep_until(sys::now() + OFTEN);
-    }
-    Ok(())
 }
 
 /// Reads the segments of one connection out of IPv4 packets.

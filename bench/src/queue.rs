@@ -302,9 +302,11 @@ impl<'a> Installed<'a> {
         told: &Told<'_>,
         running: &mut Option<Rc<bestby::Agent>>,
     ) -> Result<Self> {
+        // Each agent of one lab has a namespace of its own.
+        let label = ns.name().replace('/', "-");
         let agent = match running {
             Some(agent) => agent,
-            None => running.insert(Rc::new(bestby::Agent::start(ns, "lab")?)),
+            None => running.insert(Rc::new(bestby::Agent::start(ns, &label)?)),
         };
         // On a line at the last hop, what the sender says in LPD's option counts.
         let rate = match told.rate {

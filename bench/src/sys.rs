@@ -4,7 +4,7 @@
 use std::{
     io::{self, IoSliceMut},
     mem,
-    net::{SocketAddrV4, TcpStream, UdpSocket},
+    net::{SocketAddrV4, UdpSocket},
     os::fd::RawFd,
     ptr,
     time::Duration,
@@ -14,8 +14,8 @@ use nix::{
     errno::Errno,
     sys::{
         socket::{
-            ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrLike as _, getsockopt, recvmsg,
-            setsockopt, sockopt,
+            ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrLike as _, recvmsg, setsockopt,
+            sockopt,
         },
         time::TimeSpec,
     },
@@ -190,33 +190,6 @@ pub fn send(fd: RawFd, payload: &[u8], meta: Meta, to: Option<SocketAddrV4>) -> 
     // sendmsg does not write through iov_base or msg_name.
     Errno::result(unsafe { libc::sendmsg(fd, &message, flags) })?;
     Ok(())
-}
-
-/// Bytes of LPD's option in an IPv4 header.
-pub const LPD_OPTION: usize = 8;
-
-/// LPD's option in all packets that the socket sends from now on: discard when stale, of use for
-/// `ms` (needs CAP_NET_RAW).
-pub fn set_lpd_option(fd: RawFd, ms: u32) -> io::Result<()> {
-    // Type with the copied bit, length, reorder depth of TCP, flags with stale-treatment 01.
-    let [a, b, c, d] = ms.min(65_535).to_be_bytes();
-    let option: [u8; LPD_OPTION] = [0x9e, LPD_OPTION as u8, 3, 0x10, a, b, c, d];
-    set_option(fd, libc::IPPROTO_IP, libc::IP_OPTIONS, option)
-}
-
-#[derive(Clone, Copy)]
-struct TcpInfo;
-nix::getsockopt_impl!(
-    TcpInfo,
-    libc::IPPROTO_TCP,
-    libc::TCP_INFO,
-    libc::tcp_info,
-    sockopt::GetStruct<libc::tcp_info>
-);
-
-/// After how long a TCP socket would send again what is not acknowledged, ns.
-pub fn retransmission_timeout(socket: &TcpStream) -> io::Result<u64> {
-    Ok(u64::from(getsockopt(socket, TcpInfo)?.tcpi_rto) * 1000)
 }
 
 /// Asks for receive timestamps (SO_TIMESTAMPNS), read by [`receive`].

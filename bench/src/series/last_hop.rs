@@ -17,14 +17,17 @@ use crate::{
     download,
     line::OPPORTUNITY,
     measure::LastHop,
-    queue::{Installed, Told},
+    queue::{Installed, Queue, Told},
     scenario::cell::Control,
     sniff::{self, Sniffer},
     sys::{self, MILLI, SECOND},
     tfrc::session::{self, Queueing},
-    topology::{Path, RECEIVER},
+    topology::{self, Path, RECEIVER},
     traffic::{Schedule, receiver::Arrival, sender::Marking},
 };
+
+/// bit/s of the sender's device where bestby stamps; a segment takes a millisecond.
+const STAMPED_RATE: u64 = 8_000_000;
 
 /// Sends `schedule` over `path`, which has a line, through the queue under test.
 pub(super) fn pass(
@@ -58,6 +61,7 @@ pub(super) fn pass(
             ))?;
         }
     }
+    let _stamping = point.option.then(|| stamp(path)).transpose()?;
     let sniffer = Sniffer::new(router, line.near.name())?;
     let (stop, start) = (AtomicBool::new(false), sys::now() + MILLI);
     let (passage, departures) = thread::scope(|scope| -> Result<_> {
@@ -79,6 +83,26 @@ pub(super) fn pass(
         last_hop: Some(last_hop(schedule, &passage, &departures, discard)),
         ..passage
     })
+}
+
+/// bestby in front of the sender's device: it says in LPD's option when TCP gives a segment up. The
+/// rate, far above the line's, makes TCP hand over each segment by itself.
+fn stamp(path: &Path) -> Result<Installed<'_>> {
+    let sender = path.sender();
+    let told = Told {
+        rate: Some(STAMPED_RATE),
+        session_rate: None,
+        owd: 0,
+        receivers: &[],
+    };
+    let installed = Installed::new(&Queue::BestbyTc, sender, topology::DEVICE, &told)
+        .context("installing bestby at the sender")?;
+    let agent = installed.agent().context("bestby has no agent")?;
+    let port = download::PORT;
+    agent.bestby(&format!(
+        "flow add download --proto tcp --dport {port} --lifetime rto --stamp yes"
+    ))?;
+    Ok(installed)
 }
 
 /// Sends it by whatever the scenario says.

@@ -109,20 +109,15 @@ impl Outlet<'_> {
 
     /// Offers the schedule's packets at their times, and wakes who waits for the next to be due.
     fn fill(&self, start: u64, wake: &UnixDatagram) -> Result<Sent> {
-        let mut sent = Sent::default();
-        for (sequence, packet) in (0u32..).zip(&self.schedule.packets) {
-            let created = start + packet.at;
-            sys::sleep_until(created);
-            let began = sys::now();
-            sent.latest = sent.latest.max(began - created.min(began));
+        Sent::at_times(self.schedule, start, |_, _, record| {
+            let Record { sequence, created } = record;
             let mut fifo = self.fifo();
-            self.send(fifo.offer(Waiting { sequence, created }, began))?;
+            self.send(fifo.offer(Waiting { sequence, created }, sys::now()))?;
             drop(fifo);
             // Full: then the loop has been woken and has not come to it yet.
             let _ = wake.send(&[0]);
-            sent.created.push(created);
-        }
-        Ok(sent)
+            Ok(())
+        })
     }
 }
 

@@ -70,13 +70,25 @@
 /* ---- what it says ---- */
 
 /*
+ * How often in a row the timer of a TCP socket has run out. The segment that is sent because of a
+ * timeout leaves before icsk_backoff counts it, but icsk_retransmits has counted it.
+ */
+static __always_inline __u8 bb_socket_timeouts(struct inet_connection_sock *connection)
+{
+	__u8 doubled = 0, timeouts = 0;
+
+	bpf_core_read(&doubled, sizeof(doubled), &connection->icsk_backoff);
+	bpf_core_read(&timeouts, sizeof(timeouts), &connection->icsk_retransmits);
+	return doubled > timeouts ? doubled : timeouts;
+}
+
+/*
  * From now on, ns, until the packet's TCP socket gives it up, if nothing is acknowledged any more;
  * 0 = it does not say, or there is none.
  *
  * 1. The retransmission timeout, as tcp_set_rto() reckons it, without the rounding to ticks: srtt +
  *    rttvar, where rttvar_us is four times the mean deviation and at least tcp_rto_min.
- * 2. It doubles with each timeout. The segment that is sent because of one leaves before
- *    icsk_backoff counts the timeout, but icsk_retransmits has counted it.
+ * 2. It doubles with each timeout.
  * 3. Of a handshake alone it is too short for a slow line, to which the first ten segments go at
  *    once. Until data are acknowledged it is 3 s at least, as after a lost SYN (RFC 6298 5.7).
  * 4. Unless something was lost, a tail loss probe (RFC 8985) comes first: when the oldest segment
@@ -87,11 +99,10 @@
  *    sender that takes a timeout back, because of what was on the line (F-RTO, timestamps),
  *    believes the rest to be on its way, and its window is full: it would stand still.
  */
-static __always_inline __u64 bb_socket_rto(struct __sk_buff *skb, __u64 now)
+__noinline __u64 bb_socket_rto(struct __sk_buff *skb, __u64 now)
 {
 	struct inet_connection_sock *connection;
-	__u32 srtt_us = 0, rttvar_us = 0;
-	__u8 doubled = 0, timeouts = 0;
+	__u32 srtt_us = 0, rttvar_us = 0, flying = 0;
 	struct bpf_sock *sk = skb->sk;
 	struct tcp_sock *tcp;
 	__u64 rto, probe, state, since_us = 0, acked = 0;
@@ -104,18 +115,17 @@ static __always_inline __u64 bb_socket_rto(struct __sk_buff *skb, __u64 now)
 	connection = (void *)tcp;
 	bpf_core_read(&srtt_us, sizeof(srtt_us), &tcp->srtt_us);
 	bpf_core_read(&rttvar_us, sizeof(rttvar_us), &tcp->rttvar_us);
-	bpf_core_read(&doubled, sizeof(doubled), &connection->icsk_backoff);
-	bpf_core_read(&timeouts, sizeof(timeouts), &connection->icsk_retransmits);
 	bpf_core_read(&acked, sizeof(acked), &tcp->bytes_acked);
 	rto = srtt_us ? ((__u64)(srtt_us >> 3) + rttvar_us) * 1000 : BB_TCP_FIRST_RTO_NS;
 	if (acked <= 1 && rto < BB_TCP_DATA_RTO_NS)
 		rto = BB_TCP_DATA_RTO_NS;
-	rto <<= (doubled > timeouts ? doubled : timeouts) & 15;
+	rto <<= bb_socket_timeouts(connection) & 15;
 	state = BPF_CORE_READ_BITFIELD_PROBED(connection, icsk_ca_state);
 	if (state == BB_TCP_CA_OPEN || state == BB_TCP_CA_CWR) {
-		/* Else it is acknowledgements that let segments go. */
+		/* Else it is acknowledgements that let segments go, or nothing is on its way. */
 		bpf_core_read(&since_us, sizeof(since_us), &tcp->delivered_mstamp);
-		if (now / 1000 - since_us > rttvar_us / 2)
+		bpf_core_read(&flying, sizeof(flying), &tcp->packets_out);
+		if (flying && now / 1000 - since_us > rttvar_us / 2)
 			return 0;
 		probe = (__u64)(srtt_us >> 2) * 1000;
 		rto += probe && probe < rto ? probe : rto;
@@ -165,30 +175,20 @@ static __always_inline __u8 bb_option6_type(const struct bb_config *config, __u3
 						  config->option6_lifetime;
 }
 
-/* Timeouts in a row of the packet's TCP socket. */
-static __always_inline __u8 bb_socket_timeouts(struct __sk_buff *skb)
-{
-	struct bpf_sock *sk = skb->sk;
-	__u8 backoff = 0;
-
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
-	if (sk)
-		bpf_core_read(&backoff, sizeof(backoff),
-			      &((struct inet_connection_sock *)bb_untyped(sk))->icsk_backoff);
-	return backoff;
-}
-
 /*
  * Does the path to the packet's destination carry the option, as far as is known? Who asks
  * for the first time has the agent find out. A connection whose stamped segments vanish
  * takes the answer back.
  */
-static __always_inline int bb_path_carries(struct __sk_buff *skb, const struct bb_work *w)
+__noinline int bb_path_carries(struct __sk_buff *skb, const struct bb_work *w)
 {
-	struct bb_probed *probed, unknown = { .used_ns = w->now };
+	struct bb_probed *probed, unknown = {};
+	struct bpf_sock *sk = skb->sk;
 	struct bb_addr dst;
 
+	if (!w)
+		return 0;
+	unknown.used_ns = w->now;
 	__builtin_memcpy(dst.addr, w->packet.key.dst, sizeof(dst.addr));
 	probed = bpf_map_lookup_elem(&bb_probed, &dst);
 	if (!probed) {
@@ -197,8 +197,11 @@ static __always_inline int bb_path_carries(struct __sk_buff *skb, const struct b
 	}
 	if (w->now - probed->used_ns > BB_PROBED_TOUCH_NS)
 		probed->used_ns = w->now;
-	if (w->packet.key.proto == BB_PROTO_TCP && probed->until_ns &&
-	    bb_socket_timeouts(skb) >= BB_PROBED_TIMEOUTS)
+	if (sk && w->packet.key.proto == BB_PROTO_TCP && probed->until_ns)
+		sk = bpf_sk_fullsock(sk);
+	else
+		sk = 0;
+	if (sk && bb_socket_timeouts(bb_untyped(sk)) >= BB_PROBED_TIMEOUTS)
 		probed->until_ns = 0;
 	return w->now < probed->until_ns;
 }

@@ -76,6 +76,7 @@ struct inet_connection_sock {
 struct tcp_sock {
 	__u32 srtt_us; /* times 8 */
 	__u32 rttvar_us;
+	__u32 packets_out; /* not acknowledged, without the one that is being sent for the first time */
 	__u64 bytes_acked; /* with the SYN that a client has sent */
 	__u64 delivered_mstamp; /* us: when something was acknowledged last, or sent after all was */
 	struct tcp_rack rack;

@@ -272,8 +272,9 @@ fn stamp_of_a_tail_loss_probe_is_left_out_and_that_of_a_retransmission_waits_for
             far.write_all(b"y").unwrap();
             near.read_exact(&mut [0]).unwrap();
             bench.tap.seen();
-            // From now on nothing is acknowledged.
+            // From now on nothing is acknowledged. The first after a pause is no probe.
             bench.peer.run("tc qdisc add dev v1 root blackhole");
+            std::thread::sleep(std::time::Duration::from_millis(300));
             near.write_all(b"x").unwrap();
             let mut seen = Vec::new();
             while seen.len() < 4 {

@@ -97,6 +97,18 @@ pub struct Datapath {
     _lock: nix::fcntl::Flock<std::fs::File>,
 }
 
+/// Whether the agent has a capability, by its number.
+pub fn has_capability(bit: u32) -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|s| {
+            s.lines()
+                .find_map(|l| l.strip_prefix("CapEff:").map(|h| h.trim().to_string()))
+        })
+        .and_then(|h| u64::from_str_radix(&h, 16).ok())
+        .is_some_and(|effective| effective >> bit & 1 == 1)
+}
+
 /// The file systems the agent needs; mounts the bpffs if it is missing.
 fn prepare(dir: &Path) -> Result<()> {
     let existing = dir
@@ -126,20 +138,11 @@ fn prepare(dir: &Path) -> Result<()> {
 
 /// Capabilities the agent needs and does not have.
 pub fn missing_capabilities() -> Vec<&'static str> {
-    let effective = std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|s| {
-            s.lines()
-                .find_map(|l| l.strip_prefix("CapEff:").map(|h| h.trim().to_string()))
-        })
-        .and_then(|h| u64::from_str_radix(&h, 16).ok())
-        .unwrap_or(0);
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    let admin = has(21);
+    let admin = has_capability(21);
     [
-        ("CAP_NET_ADMIN", has(12)),
-        ("CAP_BPF", has(39) || admin),
-        ("CAP_PERFMON", has(38) || admin),
+        ("CAP_NET_ADMIN", has_capability(12)),
+        ("CAP_BPF", has_capability(39) || admin),
+        ("CAP_PERFMON", has_capability(38) || admin),
     ]
     .into_iter()
     .filter_map(|(name, there)| (!there).then_some(name))
@@ -274,9 +277,18 @@ impl Datapath {
         if agent.forwarded_marks {
             kernel.flags |= abi::BB_CONFIG_FORWARDED_MARKS;
         }
-        kernel.option4 = agent.ip_option.ipv4;
-        kernel.option6_deadline = agent.ip_option.ipv6_deadline;
-        kernel.option6_lifetime = agent.ip_option.ipv6_lifetime;
+        let types = agent.ip_option;
+        let (new4, new6) = (types.ipv4, (types.ipv6_deadline, types.ipv6_lifetime));
+        if (
+            kernel.option4,
+            (kernel.option6_deadline, kernel.option6_lifetime),
+        ) != (new4, new6)
+        {
+            // What is known of paths is known of another option.
+            self.forget_probes()?;
+        }
+        kernel.option4 = new4;
+        (kernel.option6_deadline, kernel.option6_lifetime) = new6;
         kernel.events_per_s = agent.events_per_s;
         kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
         kernel.prio_table = agent.so_priority.to_bytes();

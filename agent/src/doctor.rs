@@ -6,7 +6,7 @@ use bestby_api::{Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_
 use libbpf_rs::btf::{Btf, types};
 
 use crate::attach;
-use crate::datapath::{Datapath, missing_capabilities};
+use crate::datapath::{Datapath, has_capability, missing_capabilities};
 use crate::report::{global, kernel_release};
 
 fn check(
@@ -159,6 +159,15 @@ impl Datapath {
                 "run bestbyd by its systemd unit",
             )
         });
+        // CAP_NET_RAW
+        if self.stamps_probed() && !has_capability(13) {
+            checks.push(check(
+                "probes",
+                CheckStatus::Warn,
+                "no CAP_NET_RAW: nothing can be probed, so stamp probed never stamps",
+                "run bestbyd by its systemd unit",
+            ));
+        }
     }
 
     fn loaded_checks(&self, checks: &mut Vec<Check>) {

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use bestby_api::{
-    ExplainRequest, Explanation, Mode, NO_RULE, PacketDescription, RuleVerdict, SessionKey, Source,
-    SourceAnswer,
+    ExplainRequest, Explanation, FlowLifetime, Mode, NO_RULE, PacketDescription, RuleVerdict,
+    SessionKey, Source, SourceAnswer,
 };
 use bestby_bpf::abi;
 use zerocopy::IntoBytes as _;
@@ -443,8 +443,19 @@ impl Datapath {
         let mut notes = notes(p, ours, &flow, forwarded_marks);
         notes.extend(header_alone(p, treatment));
         let rule = winner.and_then(|w| self.book.entries.get(w));
-        let observes = attached.as_ref().is_some_and(|a| a.request.observe);
-        notes.extend(rule.and_then(|e| self.stamp_note(&e.rule, p.dst, observes)));
+        if let (Some(attached), Some(entry)) = (&attached, rule) {
+            let rto = local_tcp && entry.rule.lifetime == Some(FlowLifetime::Rto);
+            let state = if attached.request.observe {
+                Err("It leaves without LPD's option: the interface only observes.")
+            } else if lifetime_ns.is_none() && !rto {
+                Err("It leaves without LPD's option: it has no deadline.")
+            } else if p.option.is_some() {
+                Err("It keeps the option that it has.")
+            } else {
+                Ok(())
+            };
+            notes.extend(self.stamp_note(&entry.rule, p.dst, state));
+        }
         Ok(Explanation {
             packet: p.clone(),
             dev: request.dev.clone(),

@@ -5,8 +5,9 @@
 //! 2. What came through is asked again each minute while packets go there. The answer counts for three: should the
 //!    agent die, stamping ends.
 //! 3. What did not is asked again after 1, 2, 4, ... 60 minutes.
-//! 4. Where TCP's stamped segments vanish, the classifier takes the answer back. The path is asked again at once, but
-//!    if that repeats itself, as after a failure: echo requests may pass where TCP does not.
+//! 4. Where TCP's stamped segments vanish, the classifier takes the answer back, and the path is asked at once. If
+//!    nothing comes back, the path is down, and asked until it is up again. Otherwise echo requests may pass where TCP
+//!    does not: if that repeats itself, stamping waits as after a failure.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,6 +25,8 @@ use crate::rules::{address, address_bytes};
 
 /// Packets of each of the two trains.
 const COUNT: u16 = 10;
+/// What the classifier leaves in the entry where TCP's segments vanish.
+const VANISH: u64 = abi::BB_PROBED_VANISH as u64;
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;
 /// How often a path that carries the option is asked again.
@@ -35,6 +38,10 @@ const LONGEST: u64 = 60 * MINUTE;
 /// A path that carries the option for so long has no failures any more; a destination to which nothing goes for so
 /// long is forgotten.
 const HELD: u64 = 10 * MINUTE;
+/// Until a path that is down is asked again.
+const AGAIN: u64 = 10 * SECOND;
+/// Far longer than a probe takes: its answer was lost.
+const PATIENCE: u64 = 30 * SECOND;
 
 /// What is known of one destination. Times are ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +58,10 @@ struct Destination {
     since: u64,
     /// Probes without success, and answers that were taken back, since the path has [`HELD`].
     failures: u32,
+    /// Since when TCP's stamped segments vanish, while nothing says why.
+    doubt: Option<u64>,
+    /// Meanwhile echo requests without the option were not answered either.
+    outage: bool,
 }
 
 /// What becomes of a destination's entry in the kernel.
@@ -80,7 +91,8 @@ fn pause(failures: u32) -> u64 {
 /// Whether a probe can be sent there: to one host, and no link need be named.
 fn can_be_asked(addr: IpAddr) -> bool {
     let one_link = matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local());
-    !addr.is_multicast() && !addr.is_unspecified() && !one_link
+    let broadcast = addr == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
+    !addr.is_multicast() && !addr.is_unspecified() && !broadcast && !one_link
 }
 
 impl Probes {
@@ -96,19 +108,26 @@ impl Probes {
                 found: None,
                 since: now,
                 failures: 0,
+                doubt: None,
+                outage: false,
             });
             if known.found == Some(Path::Tolerates) && entry.until_ns == 0 {
+                // It made room for another, and is back.
+                known.found = None;
+                known.due = now;
+            }
+            if known.found == Some(Path::Tolerates) && entry.until_ns == VANISH {
                 tracing::warn!(
                     "packets with LPD's option to {addr} vanish: they go without until a probe comes through"
                 );
                 known.found = None;
-                known.failures += 1;
-                known.due = match known.failures {
-                    1 => now,
-                    n => now + pause(n - 1),
-                };
+                known.doubt = Some(now);
+                known.due = now;
             }
         }
+        // Every other second the answers that count go first: a thousand new destinations, which any user can make,
+        // must not let them grow old.
+        let renewals = (now / SECOND).is_multiple_of(2);
         let (&addr, known) = self
             .0
             .iter_mut()
@@ -116,9 +135,14 @@ impl Probes {
                 let used = seen
                     .get(addr)
                     .is_some_and(|e| now < e.used_ns.saturating_add(RENEW));
-                known.due <= now && !known.waiting && (used || known.asked.is_none())
+                let waiting =
+                    known.waiting && known.asked.is_some_and(|asked| now < asked + PATIENCE);
+                known.due <= now && !waiting && (used || known.asked.is_none())
             })
-            .min_by_key(|(addr, known)| (known.due, **addr))?;
+            .min_by_key(|(addr, known)| {
+                let renewal = known.found == Some(Path::Tolerates);
+                (renewal != renewals, known.due, **addr)
+            })?;
         known.waiting = true;
         known.asked = Some(now);
         Some(addr)
@@ -131,6 +155,22 @@ impl Probes {
             return Entry::Stays; // its entry made room for another
         };
         known.waiting = false;
+        if let Some(since) = known.doubt {
+            // The link that LPD is for stands still at times. That is not the option's fault.
+            if path == Path::Silent && now < since + MINUTE {
+                known.outage = true;
+                known.due = now + AGAIN;
+                return Entry::Stays;
+            }
+            known.doubt = None;
+            if path == Path::Tolerates && !std::mem::take(&mut known.outage) {
+                known.failures = known.failures.saturating_add(1);
+                if known.failures > 1 {
+                    known.due = now + pause(known.failures - 1);
+                    return Entry::Stays;
+                }
+            }
+        }
         if path == Path::Tolerates {
             if known.found != Some(Path::Tolerates) {
                 known.since = now;
@@ -155,7 +195,7 @@ impl Probes {
 }
 
 impl Datapath {
-    fn stamps_probed(&self) -> bool {
+    pub(crate) fn stamps_probed(&self) -> bool {
         let probed = |rule: &FlowRule| rule.stamp == Some(Stamp::Probed);
         self.book.entries.iter().any(|e| probed(&e.rule))
     }
@@ -194,6 +234,18 @@ impl Datapath {
         Ok(Some(Due { to, manner }))
     }
 
+    /// Forgets all answers: each path is asked again when a packet goes there.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub(crate) fn forget_probes(&mut self) -> Result<()> {
+        for key in self.shared.probed.keys() {
+            self.shared.probed.remove(&key)?;
+        }
+        self.probes = Probes::default();
+        Ok(())
+    }
+
     /// Takes in what a probe found.
     ///
     /// # Errors
@@ -202,8 +254,11 @@ impl Datapath {
         let key = abi::bb_addr {
             addr: address_bytes(due.to),
         };
-        let Some(mut entry) = self.shared.probed.get(&key)? else {
-            return Ok(());
+        let kept = self.shared.probed.get(&key);
+        let Ok(Some(mut entry)) = kept else {
+            // It made room for another. Should packets go there again, it is a new one.
+            self.probes.0.remove(&due.to);
+            return kept.map(|_| ());
         };
         let before = self.probes.0.get(&due.to).and_then(|d| d.found);
         let now = monotonic_ns();
@@ -222,17 +277,15 @@ impl Datapath {
         &self,
         rule: &FlowRule,
         dst: IpAddr,
-        observes: bool,
+        may: std::result::Result<(), &str>,
     ) -> Option<String> {
-        match rule.stamp {
-            None | Some(Stamp::No) => return None,
-            _ if observes => {
-                return Some("It leaves without LPD's option: the interface only observes.".into());
-            }
-            Some(Stamp::Yes) => {
+        match (rule.stamp, may) {
+            (None | Some(Stamp::No), _) => return None,
+            (_, Err(why)) => return Some(why.into()),
+            (Some(Stamp::Yes), Ok(())) => {
                 return Some("It leaves with LPD's option, if it has room for it.".into());
             }
-            Some(Stamp::Probed) => {}
+            (Some(Stamp::Probed), Ok(())) => {}
         }
         if !can_be_asked(dst) {
             return Some(format!(
@@ -254,7 +307,19 @@ impl Datapath {
             }
             // An earlier agent's answer still counts.
             (true, None) => "It leaves with LPD's option, if it has room for it.".into(),
+            (false, Some(asked)) if known.is_some_and(|k| k.found == Some(Path::Tolerates)) => {
+                format!(
+                    "It leaves without LPD's option: that {asked} counts no more; it is asked again."
+                )
+            }
             (false, Some(asked)) => format!("It leaves without LPD's option: {asked}."),
+            (false, None) if known.is_some_and(|k| k.doubt.is_some() || k.failures > 0) => format!(
+                "It leaves without LPD's option: TCP segments with it vanished on the path to {dst}, which is asked again {}.",
+                match known.map_or(0, |k| k.due.saturating_sub(now) / SECOND) {
+                    0 => "now".into(),
+                    s => format!("in {s} s"),
+                }
+            ),
             (false, None) => format!(
                 "It leaves without LPD's option: the path to {dst} has not been probed yet; the first packet asks for it."
             ),
@@ -402,16 +467,41 @@ mod tests {
         run.until_asked(Path::Tolerates);
         for (minutes, n) in [0, 1, 2, 4].into_iter().zip(0..) {
             run.now += SECOND;
-            run.until = 0; // the classifier does
-            assert_eq!(run.until_asked(Path::Tolerates), minutes * 60, "{n}");
+            run.until = VANISH; // the classifier does
+            assert_eq!(run.until_asked(Path::Tolerates), 0, "{n}");
+            assert_eq!(run.stamps(), minutes == 0);
+            if minutes > 0 {
+                assert_eq!(run.until_asked(Path::Tolerates), minutes * 60, "{n}");
+            }
             assert!(run.stamps());
         }
         // Ten minutes without such a thing are forgiveness.
         for _ in 0..10 {
             run.until_asked(Path::Tolerates);
         }
-        run.until = 0;
+        run.until = VANISH;
         assert_eq!(run.until_asked(Path::Tolerates), 0);
+        assert!(run.stamps());
+        // An entry that made room and is back was nobody's fault.
+        for _ in 0..3 {
+            run.until = 0;
+            assert_eq!(run.until_asked(Path::Tolerates), 0);
+            assert!(run.stamps());
+        }
+    }
+
+    #[test]
+    fn path_that_is_down_for_a_while_is_no_failure() {
+        let mut run = Run::new();
+        run.until_asked(Path::Tolerates);
+        for _ in 0..5 {
+            run.now += SECOND;
+            run.until = VANISH; // the classifier does
+            assert_eq!(run.until_asked(Path::Silent), 0);
+            assert!(!run.stamps());
+            assert_eq!(run.until_asked(Path::Tolerates), AGAIN / SECOND);
+            assert!(run.stamps());
+        }
     }
 
     #[test]
@@ -436,6 +526,32 @@ mod tests {
     }
 
     #[test]
+    fn new_destinations_do_not_hold_up_renewals() {
+        let mut probes = Probes::default();
+        let now = 1000 * SECOND;
+        let new = |n: u32| (IpAddr::V4((0x0A00_0000 + n).into()), entry(0, now + RENEW));
+        assert_eq!(probes.next(&[(A, entry(0, now))], now), Some(A));
+        probes.learn(A, Path::Tolerates, 0, now);
+        let seen: Vec<_> = (0..1000)
+            .map(new)
+            .chain([(A, entry(now + COUNTS * RENEW, now + RENEW))])
+            .collect();
+        let renewed =
+            (1..=RENEW / SECOND + 1).filter(|s| probes.next(&seen, now + s * SECOND) == Some(A));
+        assert_eq!(renewed.collect::<Vec<_>>(), [60]);
+    }
+
+    #[test]
+    fn destination_whose_answer_was_lost_is_asked_again() {
+        let mut probes = Probes::default();
+        let now = 1000 * SECOND;
+        let asked = |probes: &mut Probes, now| probes.next(&[(A, entry(0, now))], now);
+        assert_eq!(asked(&mut probes, now), Some(A));
+        assert_eq!(asked(&mut probes, now + PATIENCE - 1), None);
+        assert_eq!(asked(&mut probes, now + PATIENCE), Some(A));
+    }
+
+    #[test]
     fn answers_of_many_destinations_count_until_each_has_had_its_turn() {
         let mut probes = Probes::default();
         let now = 1000 * SECOND;
@@ -456,6 +572,7 @@ mod tests {
             ("ff02::1", false),
             ("fe80::1", false),
             ("0.0.0.0", false),
+            ("255.255.255.255", false),
         ] {
             assert_eq!(can_be_asked(addr.parse().unwrap()), can, "{addr}");
         }

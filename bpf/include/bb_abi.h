@@ -288,9 +288,11 @@ struct bb_trust_key {
 
 /* Destinations of rules with BB_RULE_PROBED. The classifier adds them, the agent probes. */
 struct bb_probed {
-	__u64 until_ns; /* the path carries LPD's option, as far as is known; 0 = it need not */
+	__u64 until_ns; /* the path carries LPD's option, as far as is known; 0 = it need not, or ... */
 	__u64 used_ns; /* last packet of such a rule; exact to BB_PROBED_TOUCH_NS */
 };
+
+#define BB_PROBED_VANISH 1 /* until_ns: TCP's segments with the option vanish */
 
 /* ---- tables: the head of each entry (bb_table.h has the protocol) ---- */
 

@@ -56,7 +56,7 @@
 #define BB_TCP_DATA_RTO_NS (3 * BB_NSEC_PER_SEC)
 #define BB_TCP_MAX_RTO_NS (120 * BB_NSEC_PER_SEC)
 
-/* So many timeouts of TCP in a row, and the option may be why. */
+/* After so many timeouts of TCP in a row the next may be the option's fault: some 3 s. */
 #define BB_PROBED_TIMEOUTS 3
 #define BB_PROBED_TOUCH_NS BB_NSEC_PER_SEC
 
@@ -70,25 +70,13 @@
 /* ---- what it says ---- */
 
 /*
- * How often in a row the timer of a TCP socket has run out. The segment that is sent because of a
- * timeout leaves before icsk_backoff counts it, but icsk_retransmits has counted it.
- */
-static __always_inline __u8 bb_socket_timeouts(struct inet_connection_sock *connection)
-{
-	__u8 doubled = 0, timeouts = 0;
-
-	bpf_core_read(&doubled, sizeof(doubled), &connection->icsk_backoff);
-	bpf_core_read(&timeouts, sizeof(timeouts), &connection->icsk_retransmits);
-	return doubled > timeouts ? doubled : timeouts;
-}
-
-/*
  * From now on, ns, until the packet's TCP socket gives it up, if nothing is acknowledged any more;
  * 0 = it does not say, or there is none.
  *
  * 1. The retransmission timeout, as tcp_set_rto() reckons it, without the rounding to ticks: srtt +
  *    rttvar, where rttvar_us is four times the mean deviation and at least tcp_rto_min.
- * 2. It doubles with each timeout.
+ * 2. It doubles with each timeout. The segment that is sent because of one leaves before
+ *    icsk_backoff counts the timeout, but icsk_retransmits has counted it.
  * 3. Of a handshake alone it is too short for a slow line, to which the first ten segments go at
  *    once. Until data are acknowledged it is 3 s at least, as after a lost SYN (RFC 6298 5.7).
  * 4. Unless something was lost, a tail loss probe (RFC 8985) comes first: when the oldest segment
@@ -103,6 +91,7 @@ __noinline __u64 bb_socket_rto(struct __sk_buff *skb, __u64 now)
 {
 	struct inet_connection_sock *connection;
 	__u32 srtt_us = 0, rttvar_us = 0, flying = 0;
+	__u8 doubled = 0, timeouts = 0;
 	struct bpf_sock *sk = skb->sk;
 	struct tcp_sock *tcp;
 	__u64 rto, probe, state, since_us = 0, acked = 0;
@@ -115,11 +104,13 @@ __noinline __u64 bb_socket_rto(struct __sk_buff *skb, __u64 now)
 	connection = (void *)tcp;
 	bpf_core_read(&srtt_us, sizeof(srtt_us), &tcp->srtt_us);
 	bpf_core_read(&rttvar_us, sizeof(rttvar_us), &tcp->rttvar_us);
+	bpf_core_read(&doubled, sizeof(doubled), &connection->icsk_backoff);
+	bpf_core_read(&timeouts, sizeof(timeouts), &connection->icsk_retransmits);
 	bpf_core_read(&acked, sizeof(acked), &tcp->bytes_acked);
 	rto = srtt_us ? ((__u64)(srtt_us >> 3) + rttvar_us) * 1000 : BB_TCP_FIRST_RTO_NS;
 	if (acked <= 1 && rto < BB_TCP_DATA_RTO_NS)
 		rto = BB_TCP_DATA_RTO_NS;
-	rto <<= bb_socket_timeouts(connection) & 15;
+	rto <<= (doubled > timeouts ? doubled : timeouts) & 15;
 	state = BPF_CORE_READ_BITFIELD_PROBED(connection, icsk_ca_state);
 	if (state == BB_TCP_CA_OPEN || state == BB_TCP_CA_CWR) {
 		/* Else it is acknowledgements that let segments go, or nothing is on its way. */
@@ -185,8 +176,12 @@ __noinline int bb_path_carries(struct __sk_buff *skb, const struct bb_work *w)
 	struct bb_probed *probed, unknown = {};
 	struct bpf_sock *sk = skb->sk;
 	struct bb_addr dst;
+	__u8 timeouts = 0;
 
 	if (!w)
+		return 0;
+	/* The agent's own questions are ICMP: where marks are not read, nothing else tells them. */
+	if (w->packet.key.proto == BB_PROTO_ICMP || w->packet.key.proto == BB_PROTO_ICMPV6)
 		return 0;
 	unknown.used_ns = w->now;
 	__builtin_memcpy(dst.addr, w->packet.key.dst, sizeof(dst.addr));
@@ -197,12 +192,19 @@ __noinline int bb_path_carries(struct __sk_buff *skb, const struct bb_work *w)
 	}
 	if (w->now - probed->used_ns > BB_PROBED_TOUCH_NS)
 		probed->used_ns = w->now;
-	if (sk && w->packet.key.proto == BB_PROTO_TCP && probed->until_ns)
-		sk = bpf_sk_fullsock(sk);
-	else
-		sk = 0;
-	if (sk && bb_socket_timeouts(bb_untyped(sk)) >= BB_PROBED_TIMEOUTS)
-		probed->until_ns = 0;
+	if (!sk || w->packet.key.proto != BB_PROTO_TCP || w->now >= probed->until_ns)
+		return w->now < probed->until_ns;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 1;
+	/*
+	 * Not the backoff: a receiver that reads nothing for a while raises that, and so any
+	 * receiver could end the stamp for others.
+	 */
+	bpf_core_read(&timeouts, sizeof(timeouts),
+		      &((struct inet_connection_sock *)bb_untyped(sk))->icsk_retransmits);
+	if (timeouts > BB_PROBED_TIMEOUTS)
+		probed->until_ns = BB_PROBED_VANISH;
 	return w->now < probed->until_ns;
 }
 

@@ -56,6 +56,7 @@ pub const BB_IFACE_OBSERVE: u32 = 1;
 pub const BB_TC_LEAF_MINOR: u32 = 16;
 pub const BB_TC_LEAVES: u32 = 8;
 pub const BB_TC_LEAF_PLAIN: u32 = 8;
+pub const BB_PROBED_VANISH: u32 = 1;
 pub const BB_USER_NONE: u32 = 0;
 pub const BB_USER_WAYS: u32 = 8;
 pub const BB_SESSION_NONE: u32 = 0;

@@ -21,7 +21,7 @@ pub(crate) struct What {
     /// Interface the packet leaves by
     #[arg(value_parser = value::<DevName>)]
     dev: DevName,
-    /// udp|tcp [SRC[:PORT] to] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES] [rtp PT] [ssrc N] [payload HEX]
+    /// udp|tcp [SRC[:PORT] to] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES] [rtp PT] [ssrc N] [payload HEX] [option TIME[/TREATMENT]]
     #[arg(required = true, num_args = 1.., value_name = "PACKET-DESCRIPTION", allow_hyphen_values = true)]
     packet: Vec<String>,
 }

@@ -258,6 +258,7 @@ pub(crate) fn render(list: &[FlowInfo]) -> String {
         ">LIFETIME",
         ">PRIORITY",
         "TREATMENT",
+        "STAMP",
         ">OWD",
         "SAVED",
         ">IN",
@@ -273,6 +274,7 @@ pub(crate) fn render(list: &[FlowInfo]) -> String {
             or_dash(f.lifetime).into(),
             or_dash(f.priority).into(),
             or_dash(f.treatment).into(),
+            or_dash(f.stamp).into(),
             or_dash(f.owd).into(),
             if info.saved { "yes" } else { "no" }.into(),
             info.counters.packets_in.into(),
@@ -280,7 +282,7 @@ pub(crate) fn render(list: &[FlowInfo]) -> String {
             info.counters.dropped.total().into(),
         ]);
     }
-    table.without_empty(&["TREATMENT", "OWD"]).render()
+    table.without_empty(&["TREATMENT", "STAMP", "OWD"]).render()
 }
 
 /// One rule with everything known of it.

@@ -32,16 +32,22 @@
 //! - [`Mark`] is the encoding alone, for programs with their own send path. `include/bestby.h` is the
 //!   same for C and C++.
 //!
+//! - [`tcp::Ring`] is for TCP: what a socket could not send anyway stays in the program, where it can still
+//!   be given up, replaced and overtaken. It needs no bestby on the host.
+//!
 //! Linux only. Times are on `CLOCK_MONOTONIC`, the clock of [`std::time::Instant`].
 
 pub mod abi;
+mod backlog;
 mod error;
 mod mark;
 mod metadata;
 mod options;
 mod packet;
+mod path;
 mod send;
 mod sys;
+pub mod tcp;
 mod time;
 #[cfg(feature = "tokio")]
 pub mod tokio;

@@ -23,6 +23,9 @@ mod mishaps;
 mod option;
 mod probe;
 mod race;
+mod ring;
+#[path = "../ring_lab/mod.rs"]
+mod ring_lab;
 mod rtt;
 mod rules;
 mod segment;

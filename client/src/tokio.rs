@@ -1,4 +1,6 @@
-//! Sending with metadata from `tokio::net::UdpSocket`.
+//! Sending with metadata from `tokio::net::UdpSocket`, and late data choice for its `TcpStream`.
+
+mod ring;
 
 use std::{borrow::Borrow, io, net::SocketAddr, os::fd::AsFd};
 
@@ -10,6 +12,8 @@ use crate::{
     metadata::Metadata,
     packet::Packet,
 };
+
+pub use self::ring::{Hold, Ring};
 
 /// [`crate::Sender`] for tokio: waits until the socket is writable instead of
 /// blocking or failing with `WouldBlock`. `S` is a [`UdpSocket`] or an `Arc` of one.

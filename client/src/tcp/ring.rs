@@ -211,6 +211,18 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
         Hold { ring: self }
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn set_held(&mut self, held: bool) {
+        self.core.held = held;
+    }
+
+    /// Nobody will drive it any more.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn abandon(&mut self) {
+        self.failed = true;
+        self.core.close();
+    }
+
     /// Where an ADU is.
     pub fn state(&self, ticket: Ticket) -> State {
         self.core.state(ticket)

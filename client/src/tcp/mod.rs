@@ -30,12 +30,16 @@ mod core;
 mod history;
 mod info;
 mod ring;
+#[cfg(feature = "rustls")]
+mod rustls;
 pub(crate) mod sys;
 #[cfg(test)]
 mod tests;
 mod types;
 mod wire;
 
+#[cfg(feature = "rustls")]
+pub use self::rustls::Tls;
 pub use self::{
     ring::{Hold, Ring},
     types::{

@@ -42,6 +42,29 @@ pub(crate) fn send(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>], last: bool) -> io:
     }
 }
 
+/// Reads from a stream socket without blocking.
+#[cfg(feature = "rustls")]
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        // SAFETY: the kernel writes at most the length of `buffer` to it.
+        let read = unsafe {
+            libc::recv(
+                fd.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if read >= 0 {
+            return Ok(read as usize);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 /// Bytes in the kernel that are not sent.
 pub(crate) fn unsent(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut bytes: c_int = 0;

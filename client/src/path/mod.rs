@@ -33,6 +33,8 @@ const LOSS_MEMORY: u64 = 3_000_000_000;
 const NEVER_EMPTY: u64 = 10_000_000_000;
 /// After nothing was in flight, the smoothed RTT is not believed for so long, and for itself.
 const DISBELIEF: u64 = 1_000_000_000;
+/// The rate is doubted once in so long or a round trip.
+const DOUBT_LEAST: u64 = 100_000_000;
 /// More is no short queue.
 const QUEUE_MOST: u64 = 10_000_000_000;
 /// Segments that may always be in flight.
@@ -92,8 +94,9 @@ pub(crate) struct Path {
     mss: u64,
     retransmitted: Option<u32>,
     lost_at: Option<u64>,
-    /// Since when there was always more to send than room.
+    /// Since when there was always more to send than room, and when there was last.
     pressed_since: Option<u64>,
+    pressed_at: u64,
     /// Since when something was always in flight.
     busy_since: Option<u64>,
     in_flight: u64,
@@ -123,6 +126,7 @@ impl Path {
             retransmitted: None,
             lost_at: None,
             pressed_since: None,
+            pressed_at: 0,
             busy_since: None,
             in_flight: 0,
             disbelief: 0,
@@ -141,6 +145,7 @@ impl Path {
         }
         if pressed {
             self.pressed_since.get_or_insert(now);
+            self.pressed_at = now;
         } else {
             self.pressed_since = None;
         }
@@ -168,6 +173,14 @@ impl Path {
             self.growing = false;
         } else if pressed && seen <= queue / 4 {
             self.growing = true;
+        }
+    }
+
+    /// ADUs were given up or wait because of the rate, not because of the room.
+    pub(crate) fn starved(&mut self, now: u64) {
+        let pause = self.srtt.clamp(DOUBT_LEAST, QUEUE_MOST);
+        if now.saturating_sub(self.pressed_at) > pause.saturating_mul(2) {
+            self.rate.doubt(now, pause);
         }
     }
 

@@ -347,19 +347,43 @@ fn one_fast_packet_is_no_rate() {
 }
 
 #[test]
-fn a_claim_is_forgotten_after_a_while() {
+fn a_claim_alone_is_no_rate_and_ends_with_a_full_sample() {
     let mut path = path();
     let mut report = Link::new(125_000, 80 * MS).report();
     report.acked = None;
-    (report.rate, report.app_limited) = (100_000, false);
-    path.update(&report, true);
     (report.rate, report.app_limited) = (900_000, true);
     path.update(&report, false);
-    assert_eq!(path.rate(), 900_000);
-    report.now += 2 * SECOND;
-    report.rate = 50_000;
+    assert_eq!((path.rate(), path.cap()), (0, None));
+    (report.rate, report.app_limited) = (100_000, false);
     path.update(&report, false);
     assert_eq!(path.rate(), 100_000);
+    (report.rate, report.app_limited) = (300_000, true);
+    path.update(&report, false);
+    assert_eq!(path.rate(), 300_000);
+    (report.rate, report.app_limited) = (90_000, false);
+    path.update(&report, false);
+    assert_eq!(path.rate(), 100_000);
+}
+
+#[test]
+fn a_rate_that_starves_everybody_is_doubted_while_there_is_room() {
+    let mut path = path();
+    let mut report = Link::new(125_000, 80 * MS).report();
+    (report.rate, report.app_limited, report.acked) = (12_500, false, None);
+    path.update(&report, true);
+    path.starved(report.now);
+    assert_eq!(path.rate(), 12_500, "the room is the limit");
+    report.app_limited = true;
+    for _ in 0..40 {
+        report.now += 20 * MS;
+        path.update(&report, false);
+        path.starved(report.now);
+    }
+    let doubled = path.rate();
+    assert!((50_000..=3_200_000).contains(&doubled), "{doubled}");
+    report.app_limited = false;
+    path.update(&report, true);
+    assert_eq!(path.rate(), 12_500, "a full sample says better");
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub(super) struct Info {
     app_limited: bool,
     mss: u64,
     unacked: u64,
+    sacked: u64,
     in_flight: u64,
     rtt_us: u64,
     cwnd: u64,
@@ -72,6 +73,7 @@ impl Info {
             app_limited: flags.is_none_or(|flags| flags & FIRST_BIT != 0),
             mss: count(SND_MSS),
             unacked: count(UNACKED),
+            sacked: count(SACKED),
             in_flight: (count(UNACKED) + count(RETRANS)).saturating_sub(gone),
             rtt_us: count(RTT),
             cwnd: count(SND_CWND),
@@ -110,13 +112,14 @@ impl Info {
         let segments_in_flight = self.in_flight.saturating_mul(self.mss);
         // Segments may be small: the cap counts bytes.
         let on_the_way = outstanding.map(|bytes| bytes.saturating_sub(unsent));
-        let in_flight = match on_the_way {
+        let bytes_of = |segments: u64| match on_the_way {
             Some(bytes) if self.unacked > 0 => {
-                let bytes = u128::from(bytes) * u128::from(self.in_flight);
-                (bytes / u128::from(self.unacked)).min(segments_in_flight.into()) as u64
+                let bytes = u128::from(bytes) * u128::from(segments) / u128::from(self.unacked);
+                bytes.min(segments.saturating_mul(self.mss).into()) as u64
             }
-            _ => segments_in_flight,
+            _ => segments.saturating_mul(self.mss),
         };
+        let in_flight = bytes_of(self.in_flight);
         let taken = on_the_way.unwrap_or(self.unacked.saturating_mul(self.mss));
         Report {
             now,
@@ -131,7 +134,10 @@ impl Info {
             in_flight,
             unsent,
             window: self.window.map(|window| window.saturating_sub(taken)),
-            acked: self.bytes_acked,
+            // Behind a hole, too: otherwise a loss would look like a path that stands still.
+            acked: self
+                .bytes_acked
+                .map(|acked| acked.saturating_add(bytes_of(self.sacked))),
         }
     }
 }
@@ -182,6 +188,7 @@ mod tests {
         assert_eq!(report.segments_in_flight, 8 * 1448);
         assert_eq!((report.in_flight, report.unsent), (4_000, 500));
         assert_eq!(report.window, Some(65_536 - 5_000));
+        assert_eq!(report.acked, Some(1_000_000 + 2 * 500));
         assert_eq!((report.srtt, report.min_rtt), (50_000_000, 40_000_000));
         assert_eq!((report.cwnd, report.rate), (20 * 1448, 125_000));
         assert_eq!(report.retransmitted, 7);

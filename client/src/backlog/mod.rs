@@ -126,10 +126,9 @@ impl<T> Adu<T> {
 
     /// Would it be late even if it had the path to itself from now on?
     pub(crate) fn is_hopeless(&self, now: u64, view: &View) -> bool {
-        let ends = now
-            .saturating_add(view.owd)
-            .saturating_add(transmission(self.bytes, view.rate));
-        ends.saturating_add(self.margin(view)) > self.deadline
+        now.saturating_add(view.owd)
+            .saturating_add(transmission(self.bytes, view.rate))
+            > self.deadline
     }
 }
 

@@ -4,6 +4,8 @@
 //! 2. If one would end too late, the least important that is due no later is left out of the plan, the
 //!    largest among equals (Moore and Hodgson). That may be the one that would end too late.
 //! 3. Of the others the first may begin, or a more important one, if nobody in front of it becomes late by that.
+//!    Who has no time left for a retransmission goes behind those of the same priority that have: a loss
+//!    would make it late, and then it was sent for nothing.
 //! 4. Nobody begins who would hold the path for too long.
 
 use std::collections::BinaryHeap;
@@ -20,18 +22,23 @@ struct Step {
     work: u64,
     /// When it must have ended here, ns; [`NEVER`] for any time.
     due: u64,
+    /// It would still be in time, but not after a loss.
+    edge: bool,
     /// Whether it may begin now.
     allowed: bool,
     left_out: bool,
 }
 
+/// Priority, whether at the edge, ns on the path, and place among the steps.
+type Victim = (Priority, bool, u64, usize);
+
 /// The plan's memory, kept from one plan to the next.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     steps: Vec<Step>,
-    /// Who may be left out: the least important first, the largest among equals. With its place in `steps`.
-    victims: BinaryHeap<(Priority, u64, usize)>,
-    round: Vec<(Priority, u64, usize)>,
+    /// Who may be left out: the least important first; among equals those at the edge, and then the largest.
+    victims: BinaryHeap<Victim>,
+    round: Vec<Victim>,
 }
 
 impl Plan {
@@ -48,18 +55,22 @@ impl Plan {
         let mut end = now;
         for (id, adu) in ordered {
             let work = transmission(adu.bytes, view.rate);
-            let due = match adu.deadline {
-                NEVER => NEVER,
-                deadline => deadline
-                    .saturating_sub(view.owd)
-                    .saturating_sub(adu.margin(view)),
-            };
+            let (mut due, mut edge) = (NEVER, false);
+            if adu.deadline != NEVER {
+                let latest = adu.deadline.saturating_sub(view.owd);
+                due = latest.saturating_sub(adu.margin(view));
+                edge = now.saturating_add(work) > due;
+                if edge {
+                    due = latest;
+                }
+            }
             let at = self.steps.len();
             self.steps.push(Step {
                 id,
                 priority: adu.priority,
                 work,
                 due,
+                edge,
                 allowed: view.rate == 0 || expected.allows(adu, now, view),
                 left_out: false,
             });
@@ -67,7 +78,7 @@ impl Plan {
             if adu.keep {
                 continue;
             }
-            self.victims.push((adu.priority, work, at));
+            self.victims.push((adu.priority, edge, work, at));
             if end > due {
                 end = self.leave_out(at, end, due);
             }
@@ -83,17 +94,17 @@ impl Plan {
             let Some(victim) = self.victims.pop() else {
                 break; // only such as must be sent are left
             };
-            if victim.2 == at {
+            if victim.3 == at {
                 // The others made room for nobody.
                 self.victims.extend(self.round.drain(..));
                 self.steps[at].left_out = true;
-                return before.saturating_sub(victim.1);
+                return before.saturating_sub(victim.2);
             }
-            end = end.saturating_sub(victim.1);
+            end = end.saturating_sub(victim.2);
             self.round.push(victim);
         }
         for victim in self.round.drain(..) {
-            self.steps[victim.2].left_out = true;
+            self.steps[victim.3].left_out = true;
         }
         end
     }
@@ -104,7 +115,10 @@ impl Plan {
         let mut end = now;
         let mut slack = u64::MAX;
         for step in self.steps.iter().filter(|step| !step.left_out) {
-            if step.allowed && step.work <= slack && best.is_none_or(|b| step.priority < b.priority)
+            let rank = (step.priority, step.edge);
+            if step.allowed
+                && step.work <= slack
+                && best.is_none_or(|b| rank < (b.priority, b.edge))
             {
                 best = Some(step);
             }

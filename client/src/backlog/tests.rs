@@ -156,10 +156,19 @@ fn a_margin_is_at_most_half_of_what_an_adu_could_wait() {
     let mut backlog = backlog(Method::Triage, &[(200, 3, 1000)]);
     assert_eq!(backlog.get(0).unwrap().margin(&view), 95 * MS);
     let mut out = Vec::new();
+    let later = |at: u64, lifetime: u64, priority| adu(at * MS, lifetime * MS, priority, 1000);
+    backlog.push(1, later(80, 300, 3), &mut out);
     backlog.expire(80 * MS, &view, &mut out);
     assert_eq!(backlog.choose(80 * MS, &view), Some(0));
+    // 8 ms of its own and 95 of margin: after a loss it would be late, so the other one goes first.
+    assert_eq!(backlog.choose(90 * MS, &view), Some(1));
+    // But not one that is less important.
+    backlog.take(1);
+    backlog.push(2, later(90, 300, 4), &mut out);
     backlog.expire(90 * MS, &view, &mut out);
-    assert_eq!(out[0].2, Reason::Predicted, "8 ms of its own, 95 of margin");
+    assert_eq!(backlog.choose(90 * MS, &view), Some(0));
+    backlog.expire(183 * MS, &view, &mut out);
+    assert_eq!((out.len(), out[0].2), (1, Reason::Predicted));
 }
 
 #[test]

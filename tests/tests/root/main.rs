@@ -26,6 +26,7 @@ mod race;
 mod ring;
 #[path = "../ring_lab/mod.rs"]
 mod ring_lab;
+mod ring_player;
 mod rtt;
 mod rules;
 mod segment;

@@ -94,6 +94,8 @@ pub(crate) struct Backlog<T> {
     by_deadline: BTreeSet<(u64, Priority, u64)>,
     by_priority: BTreeSet<(Priority, u64, u64)>,
     bytes: usize,
+    /// No ADU that waits has more bytes.
+    largest: usize,
     expected: Expected,
     plan: Plan,
 }
@@ -141,6 +143,7 @@ impl<T> Backlog<T> {
             by_deadline: BTreeSet::new(),
             by_priority: BTreeSet::new(),
             bytes: 0,
+            largest: 0,
             expected: Expected::default(),
             plan: Plan::default(),
         }
@@ -190,6 +193,10 @@ impl<T> Backlog<T> {
         self.by_deadline.insert((adu.deadline, adu.priority, id));
         self.by_priority.insert((adu.priority, adu.deadline, id));
         self.bytes += adu.bytes;
+        if self.adus.is_empty() {
+            self.largest = 0;
+        }
+        self.largest = self.largest.max(adu.bytes);
         self.adus.insert(id, adu);
     }
 
@@ -217,18 +224,20 @@ impl<T> Backlog<T> {
 
     /// Gives up what is stale, and (but for [`Method::Fifo`]) what cannot be finished in time.
     pub(crate) fn expire(&mut self, now: u64, view: &View, out: &mut Vec<GivenUp<T>>) {
+        let latest = match self.method {
+            Method::Fifo => 0,
+            _ => transmission(self.largest, view.rate),
+        };
+        let latest = now.saturating_add(view.owd).saturating_add(latest);
         let mut gone = Vec::new();
-        for &(_, _, id) in &self.by_deadline {
+        // Whatever is due later is in time, even if it is the largest.
+        for &(_, _, id) in self.by_deadline.iter().take_while(|d| d.0 < latest) {
             let Some(adu) = self.adus.get(&id).filter(|adu| !adu.keep) else {
                 continue;
             };
             if adu.is_stale(now, view) {
                 gone.push((id, Reason::Stale));
-            } else if self.method == Method::Fifo {
-                break; // all that follow are due later
-            } else if adu.deadline == NEVER {
-                break;
-            } else if adu.is_hopeless(now, view) {
+            } else if self.method != Method::Fifo && adu.is_hopeless(now, view) {
                 gone.push((id, Reason::Predicted));
             }
         }

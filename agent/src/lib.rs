@@ -25,6 +25,7 @@ pub mod maps;
 pub mod metrics;
 pub mod names;
 pub mod netlink;
+pub mod prober;
 pub mod probes;
 pub mod qdisc;
 pub mod report;

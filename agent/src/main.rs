@@ -9,7 +9,7 @@ use bestby_agent::config::ConfigFile;
 use bestby_agent::control::{self, Api};
 use bestby_agent::datapath::{Datapath, Handle, Paths};
 use bestby_agent::events::Hub;
-use bestby_agent::{maps, probes, rtt};
+use bestby_agent::{maps, prober, rtt};
 use bestby_api::{DEFAULT_SOCKET, Span};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -108,7 +108,7 @@ fn run(args: Args) -> Result<()> {
         // Devices that come and go get their names without a request, too.
         let mut refresh = tokio::time::interval(std::time::Duration::from_secs(1));
         tokio::spawn(control::run(api.clone(), listener, metrics));
-        tokio::spawn(probes::run(api.datapath.clone()));
+        tokio::spawn(prober::run(api.datapath.clone()));
         tracing::info!("ready on {}", socket.display());
         notify("READY=1");
         loop {

@@ -10,24 +10,14 @@
 //!    does not: if that repeats itself, stamping waits as after a failure.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::net::IpAddr;
 
-use bestby_api::{FlowRule, Stamp};
 use bestby_bpf::abi;
-use bestby_probe::{Kind, Manner, Path};
-use tokio::time::{MissedTickBehavior, interval};
+use bestby_probe::Path;
 
-use crate::attach::monotonic_ns;
-use crate::datapath::{Datapath, Handle};
-use crate::error::Result;
-use crate::rules::{address, address_bytes};
-
-/// Packets of each of the two trains.
-const COUNT: u16 = 10;
 /// What the classifier leaves in the entry where TCP's segments vanish.
 const VANISH: u64 = abi::BB_PROBED_VANISH as u64;
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;
 /// How often a path that carries the option is asked again.
 const RENEW: u64 = MINUTE;
@@ -37,7 +27,7 @@ const COUNTS: u64 = 3;
 const LONGEST: u64 = 60 * MINUTE;
 /// A path that carries the option for so long has no failures any more; a destination to which nothing goes for so
 /// long is forgotten.
-const HELD: u64 = 10 * MINUTE;
+pub(crate) const HELD: u64 = 10 * MINUTE;
 /// Until a path that is down is asked again.
 const AGAIN: u64 = 10 * SECOND;
 /// Far longer than a probe takes: its answer was lost.
@@ -45,28 +35,28 @@ const PATIENCE: u64 = 30 * SECOND;
 
 /// What is known of one destination. Times are ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Destination {
+pub(crate) struct Destination {
     /// When it is asked next.
-    due: u64,
+    pub(crate) due: u64,
     /// When it was asked last; `None`: never.
-    asked: Option<u64>,
+    pub(crate) asked: Option<u64>,
     /// Whether the answer is still awaited.
     waiting: bool,
     /// The last answer.
-    found: Option<Path>,
+    pub(crate) found: Option<Path>,
     /// Since when each answer was that the path carries the option.
     since: u64,
     /// Probes without success, and answers that were taken back, since the path has [`HELD`].
-    failures: u32,
+    pub(crate) failures: u32,
     /// Since when TCP's stamped segments vanish, while nothing says why.
-    doubt: Option<u64>,
+    pub(crate) doubt: Option<u64>,
     /// Meanwhile echo requests without the option were not answered either.
     outage: bool,
 }
 
 /// What becomes of a destination's entry in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entry {
+pub(crate) enum Entry {
     /// The path counts as one that carries the option until then; 0: it does not.
     Until(u64),
     /// It stays as it is.
@@ -75,21 +65,14 @@ enum Entry {
 
 /// All destinations of rules with `stamp probed`.
 #[derive(Debug, Default)]
-pub(crate) struct Probes(HashMap<IpAddr, Destination>);
-
-/// A probe that is due.
-#[derive(Debug, Clone, Copy)]
-pub struct Due {
-    to: IpAddr,
-    manner: Manner,
-}
+pub(crate) struct Probes(pub(crate) HashMap<IpAddr, Destination>);
 
 fn pause(failures: u32) -> u64 {
     (MINUTE << failures.saturating_sub(1).min(6)).min(LONGEST)
 }
 
 /// Whether a probe can be sent there: to one host, and no link need be named.
-fn can_be_asked(addr: IpAddr) -> bool {
+pub(crate) fn can_be_asked(addr: IpAddr) -> bool {
     let one_link = matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local());
     let broadcast = addr == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
     !addr.is_multicast() && !addr.is_unspecified() && !broadcast && !one_link
@@ -97,7 +80,7 @@ fn can_be_asked(addr: IpAddr) -> bool {
 
 impl Probes {
     /// Takes in what the kernel has, and names the destination to ask now.
-    fn next(&mut self, seen: &[(IpAddr, abi::bb_probed)], now: u64) -> Option<IpAddr> {
+    pub(crate) fn next(&mut self, seen: &[(IpAddr, abi::bb_probed)], now: u64) -> Option<IpAddr> {
         let seen: HashMap<IpAddr, abi::bb_probed> = seen.iter().copied().collect();
         self.0.retain(|addr, _| seen.contains_key(addr));
         for (&addr, entry) in &seen {
@@ -149,7 +132,7 @@ impl Probes {
     }
 
     /// Takes in an answer.
-    fn learn(&mut self, addr: IpAddr, path: Path, until: u64, now: u64) -> Entry {
+    pub(crate) fn learn(&mut self, addr: IpAddr, path: Path, until: u64, now: u64) -> Entry {
         let many = self.0.len() as u64 * SECOND;
         let Some(known) = self.0.get_mut(&addr) else {
             return Entry::Stays; // its entry made room for another
@@ -191,182 +174,6 @@ impl Probes {
         known.failures = known.failures.saturating_add(1);
         known.due = now + pause(known.failures);
         Entry::Until(0)
-    }
-}
-
-impl Datapath {
-    pub(crate) fn stamps_probed(&self) -> bool {
-        let probed = |rule: &FlowRule| rule.stamp == Some(Stamp::Probed);
-        self.book.entries.iter().any(|e| probed(&e.rule))
-    }
-
-    /// The probe that is due; asked once a second.
-    ///
-    /// # Errors
-    /// The map cannot be read.
-    pub fn next_probe(&mut self) -> Result<Option<Due>> {
-        if !self.stamps_probed() && self.probes.0.is_empty() {
-            return Ok(None);
-        }
-        let now = monotonic_ns();
-        let mut seen = Vec::new();
-        for (key, entry) in self.shared.probed.entries()? {
-            let addr = address(key.addr);
-            if now < entry.used_ns.saturating_add(HELD) {
-                seen.push((addr, entry));
-            } else {
-                self.shared.probed.remove(&key)?;
-            }
-        }
-        seen.retain(|(addr, _)| can_be_asked(*addr));
-        let Some(to) = self.probes.next(&seen, now) else {
-            return Ok(None);
-        };
-        let agent = &self.config.agent;
-        let (magic, mask) = agent.mark_magic.bits();
-        let manner = Manner {
-            count: COUNT,
-            // bestby's own without a deadline, where marks are read.
-            mark: (mask != 0)
-                .then_some(magic | abi::BB_TREAT_FORWARD << abi::BB_MARK_TREATMENT_SHIFT),
-            types: agent.ip_option,
-        };
-        Ok(Some(Due { to, manner }))
-    }
-
-    /// Forgets all answers: each path is asked again when a packet goes there.
-    ///
-    /// # Errors
-    /// The map cannot be written.
-    pub(crate) fn forget_probes(&mut self) -> Result<()> {
-        for key in self.shared.probed.keys() {
-            self.shared.probed.remove(&key)?;
-        }
-        self.probes = Probes::default();
-        Ok(())
-    }
-
-    /// Takes in what a probe found.
-    ///
-    /// # Errors
-    /// The map cannot be written.
-    pub fn probed(&mut self, due: Due, path: Path) -> Result<()> {
-        let key = abi::bb_addr {
-            addr: address_bytes(due.to),
-        };
-        let kept = self.shared.probed.get(&key);
-        let Ok(Some(mut entry)) = kept else {
-            // It made room for another. Should packets go there again, it is a new one.
-            self.probes.0.remove(&due.to);
-            return kept.map(|_| ());
-        };
-        let before = self.probes.0.get(&due.to).and_then(|d| d.found);
-        let now = monotonic_ns();
-        match self.probes.learn(due.to, path, entry.until_ns, now) {
-            Entry::Stays => return Ok(()),
-            Entry::Until(until) => entry.until_ns = until,
-        }
-        if before != Some(path) {
-            tracing::info!("the path to {} {}", due.to, in_words(path));
-        }
-        self.shared.probed.set(&key, &entry)
-    }
-
-    /// What becomes of a packet of this rule on its way to a destination: LPD's option.
-    pub(crate) fn stamp_note(
-        &self,
-        rule: &FlowRule,
-        dst: IpAddr,
-        may: std::result::Result<(), &str>,
-    ) -> Option<String> {
-        match (rule.stamp, may) {
-            (None | Some(Stamp::No), _) => return None,
-            (_, Err(why)) => return Some(why.into()),
-            (Some(Stamp::Yes), Ok(())) => {
-                return Some("It leaves with LPD's option, if it has room for it.".into());
-            }
-            (Some(Stamp::Probed), Ok(())) => {}
-        }
-        if !can_be_asked(dst) {
-            return Some(format!(
-                "It leaves without LPD's option: {dst} cannot be probed."
-            ));
-        }
-        let now = monotonic_ns();
-        let key = abi::bb_addr {
-            addr: address_bytes(dst),
-        };
-        let until = self.shared.probed.get(&key).ok().flatten();
-        let known = self.probes.0.get(&dst);
-        let asked = known
-            .and_then(|known| Some((known.found?, (now - known.asked?) / SECOND)))
-            .map(|(path, age)| format!("the path {} (probed {age} s ago)", in_words(path)));
-        Some(match (until.is_some_and(|e| now < e.until_ns), asked) {
-            (true, Some(asked)) => {
-                format!("It leaves with LPD's option, if it has room for it: {asked}.")
-            }
-            // An earlier agent's answer still counts.
-            (true, None) => "It leaves with LPD's option, if it has room for it.".into(),
-            (false, Some(asked)) if known.is_some_and(|k| k.found == Some(Path::Tolerates)) => {
-                format!(
-                    "It leaves without LPD's option: that {asked} counts no more; it is asked again."
-                )
-            }
-            (false, Some(asked)) => format!("It leaves without LPD's option: {asked}."),
-            (false, None) if known.is_some_and(|k| k.doubt.is_some() || k.failures > 0) => format!(
-                "It leaves without LPD's option: TCP segments with it vanished on the path to {dst}, which is asked again {}.",
-                match known.map_or(0, |k| k.due.saturating_sub(now) / SECOND) {
-                    0 => "now".into(),
-                    s => format!("in {s} s"),
-                }
-            ),
-            (false, None) => format!(
-                "It leaves without LPD's option: the path to {dst} has not been probed yet; the first packet asks for it."
-            ),
-        })
-    }
-}
-
-fn in_words(path: Path) -> &'static str {
-    match path {
-        Path::Tolerates => "carries LPD's option",
-        Path::Drops => "drops packets with LPD's option",
-        Path::Silent => "does not answer echo requests",
-        Path::Unsure => "loses too much to tell",
-    }
-}
-
-/// Probes what is due, for ever.
-pub async fn run(datapath: Handle) {
-    let mut clock = interval(Duration::from_secs(1));
-    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut complained = false;
-    loop {
-        clock.tick().await;
-        let due = match datapath.run(Datapath::next_probe).await {
-            Ok(due) => due,
-            Err(e) => {
-                if !std::mem::replace(&mut complained, true) {
-                    tracing::error!("destinations of rules with stamp probed: {e}");
-                }
-                continue;
-            }
-        };
-        let Some(due) = due else { continue };
-        let datapath = datapath.clone();
-        tokio::spawn(async move {
-            let to = SocketAddr::new(due.to, 0);
-            let trains = bestby_probe::send(to, [Kind::Plain, Kind::Valid], &due.manner).await;
-            let path = match trains {
-                Ok([plain, valid]) => bestby_probe::judge_path([&plain, &valid]),
-                Err(e) => {
-                    tracing::warn!("probing {}: {e}", due.to);
-                    Path::Silent
-                }
-            };
-            // The data path's thread is gone only if the agent is.
-            let _ = datapath.run(move |d| d.probed(due, path)).await;
-        });
     }
 }
 

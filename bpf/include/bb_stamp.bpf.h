@@ -255,14 +255,15 @@ static __always_inline int bb_rewrite(struct __sk_buff *skb, const struct bb_con
 /*
  * Fills the option that a socket of this host has put into the packet, with a lifetime of
  * 0: nothing grows, so it is the way for full packets, fragments and super-packets.
- * Reorder depth and the other flags are the application's.
+ * Reorder depth and the other flags are the application's. Where there is no deadline, as in an
+ * acknowledgement, it says that the packet is always to be forwarded.
  */
 static __always_inline int bb_fill(struct __sk_buff *skb, const struct bb_config *config,
 				   const struct bb_work *w, __u64 deadline)
 {
 	__u8 ip[BB_IPV4_BYTES] __attribute__((aligned(8))), next[2], flags;
 	__u32 at = w->packet.ip_at, lifetime, words;
-	int six = w->packet.key.family == 6, result;
+	int six = w->packet.key.family == 6, result, empty;
 
 	if (bpf_skb_load_bytes(skb, at, ip, sizeof(ip)))
 		return BB_G_STAMP_FAILED;
@@ -273,20 +274,23 @@ static __always_inline int bb_fill(struct __sk_buff *skb, const struct bb_config
 		if (next[0] != w->packet.key.proto && next[0] != BB_PROTO_FRAGMENT)
 			return next[0] == BB_PROTO_AH ? BB_G_STAMP_AH : BB_G_STAMP_OPTIONS;
 		words = (next[1] + 1) * 2;
-		if (bb_only_acknowledges(skb, w, at + BB_IPV6_BYTES + words * 4,
-					 bb_be16(ip + 4) - words * 4))
-			return BB_STAMP_NOTHING;
+		empty = bb_only_acknowledges(skb, w, at + BB_IPV6_BYTES + words * 4,
+					     bb_be16(ip + 4) - words * 4);
 	} else {
 		if (ip[9] == BB_PROTO_AH)
 			return BB_G_STAMP_AH;
 		words = ip[0] & 15;
-		if (bb_only_acknowledges(skb, w, at + words * 4, bb_be16(ip + 2) - words * 4))
-			return BB_STAMP_NOTHING;
+		empty = bb_only_acknowledges(skb, w, at + words * 4, bb_be16(ip + 2) - words * 4);
+	}
+	flags = w->packet.option_flags & ~BB_OPTION_TREATMENT;
+	if (empty || !deadline) {
+		/* A lifetime of 0 is over. Without treatment it is forwarded. */
+		result = bb_rewrite(skb, config, w, BB_OPTION_RELATIVE_MS, flags);
+		return result == BB_G_STAMPED ? BB_STAMP_NOTHING : result;
 	}
 	result = bb_option_lifetime(config, w, deadline, &lifetime);
 	if (result != BB_G_STAMPED)
 		return result;
-	flags = w->packet.option_flags & ~BB_OPTION_TREATMENT;
 	return bb_rewrite(skb, config, w, lifetime, flags | bb_option_bits(w->asked));
 }
 
@@ -494,14 +498,16 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
 	__u32 at, base, need, total, lifetime, zero = 0;
 	__u8 proto = w->packet.key.proto, *option;
 	struct bb_config *config;
+	int place;
 
 	config = bpf_map_lookup_elem(&bb_config, &zero);
-	if (!deadline || !config)
+	place = w->packet.option == BB_OPTION_READ && !w->packet.option_lifetime && bb_is_own(skb);
+	if (!config || (!deadline && !place))
 		return BB_STAMP_NOTHING;
 	/* The kernel panics if a packet grows that somebody else holds (pktgen). */
 	if (bb_is_shared(skb))
 		return BB_G_STAMP_SHARED;
-	if (w->packet.option == BB_OPTION_READ && !w->packet.option_lifetime && bb_is_own(skb))
+	if (place)
 		return bb_fill(skb, config, w, deadline);
 	if (w->packet.flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER))
 		return BB_G_STAMP_FRAGMENT;

@@ -35,6 +35,7 @@ mod sockopt;
 mod sockopt_lab;
 mod stamp;
 mod stamp_lab;
+mod stamp_place;
 mod stamp_probed;
 mod stream;
 mod tc;

@@ -17,19 +17,6 @@ use bestby_tests::{
     socket::set,
 };
 
-fn stamps(rule: Rule) -> Rule {
-    flags(rule, BB_RULE_STAMP)
-}
-
-fn flags(mut rule: Rule, flags: u32) -> Rule {
-    rule.says.flags |= u8::try_from(flags).unwrap();
-    rule
-}
-
-fn rule() -> Rule {
-    stamps(Rule::new().dport(PORT).lifetime(10 * SECOND))
-}
-
 #[test]
 fn stamp_of_a_datagram_is_on_the_wire_and_the_datagram_is_delivered() {
     for offloads in OFFLOADS {
@@ -483,97 +470,4 @@ fn stamp_of_a_device_without_ethernet_is_behind_the_ip_header() {
         }
         assert_eq!(lab.global(BB_G_STAMPED), 2);
     });
-}
-
-/// A place for the option: forward, so that an unfilled one harms nothing, but a corrupted payload is borne.
-const PLACE4: [u8; 8] = [TYPE4, 8, 5, 0x80, 0, 0, 0, 0];
-const PLACE6: [u8; 16] = [0, 1, 1, 0, TYPE6, 6, 5, 0x80, 0, 0, 0, 0, 1, 2, 0, 0];
-
-fn place(socket: &impl std::os::fd::AsRawFd, six: bool) {
-    if six {
-        set(socket, libc::IPPROTO_IPV6, libc::IPV6_HOPOPTS, &PLACE6).unwrap();
-    } else {
-        set(socket, libc::IPPROTO_IP, libc::IP_OPTIONS, &PLACE4).unwrap();
-    }
-}
-
-#[test]
-fn stamp_fills_the_place_that_an_application_left() {
-    for offloads in OFFLOADS {
-        Bench::on(&[rule()], offloads, |bench| {
-            let mut filled = 0;
-            for (to, header) in ADDRESSES {
-                let receiver = bench.receiver(to);
-                let six = header == 40;
-                let socket = sender(to);
-                place(&socket, six);
-                let full = 1500 - header - 8 - if six { 16 } else { 8 };
-                for length in [1, full] {
-                    let payload = bytes(length);
-                    socket.send(&payload).unwrap();
-                    let seen = bench.delivered(&receiver, &[&payload]);
-                    assert_eq!(seen[0].option().unwrap()[2..4], [5, 0x80 | DISCARD]);
-                    assert!((9_000..=10_000).contains(&seen[0].lifetime_ms()));
-                    filled += 1;
-                }
-                let payload = bytes(4000);
-                socket.send(&payload).unwrap();
-                bench.delivered(&receiver, &[&payload]);
-                filled += 3;
-                if offloads != Offload::None {
-                    set(&socket, libc::IPPROTO_UDP, UDP_SEGMENT, &(full as i32)).unwrap();
-                    let payload = bytes(full * 4);
-                    socket.send(&payload).unwrap();
-                    let parts: Vec<&[u8]> = payload.chunks(full).collect();
-                    let seen = bench.delivered(&receiver, &parts);
-                    assert!(
-                        seen.iter()
-                            .all(|p| p.option().unwrap()[3] == 0x80 | DISCARD)
-                    );
-                    filled += 1;
-                }
-                bench.counted(BB_G_STAMPED, filled);
-            }
-        });
-    }
-}
-
-#[test]
-fn stamp_fills_a_place_at_an_odd_address() {
-    Bench::on(&[rule()], Offload::All, |bench| {
-        let receiver = bench.receiver("10.9.0.2");
-        let socket = sender("10.9.0.2");
-        let odd = [&[1], PLACE4.as_slice(), &[1, 1, 0]].concat();
-        set(&socket, libc::IPPROTO_IP, libc::IP_OPTIONS, odd.as_slice()).unwrap();
-        socket.send(b"x").unwrap();
-        let seen = bench.delivered(&receiver, &[b"x"]);
-        assert_eq!(sum16(&seen[0].ip[..32]), 0xffff);
-        assert_eq!(seen[0].ip[21..25], [TYPE4, 8, 5, 0x80 | DISCARD]);
-        bench.counted(BB_G_STAMPED, 1);
-    });
-}
-
-#[test]
-fn stamp_fills_the_places_of_all_data_of_tcp_and_leaves_its_acknowledgements() {
-    for offloads in OFFLOADS {
-        Bench::on(&[rule()], offloads, |bench| {
-            for (to, header) in ADDRESSES {
-                let six = header == 40;
-                let seen = transfer(bench, to, 100_000, |stream| place(stream, six));
-                let mut data = 0;
-                for packet in &seen {
-                    let Some(option) = packet.option() else {
-                        continue; // the handshake
-                    };
-                    if packet.payload().is_empty() {
-                        assert_eq!((packet.lifetime_ms(), option[3]), (0, 0x80));
-                    } else {
-                        data += packet.payload().len();
-                        assert_eq!(option[2..4], [5, 0x80 | DISCARD]);
-                    }
-                }
-                assert!(data >= 100_000); // some may have been sent twice
-            }
-        });
-    }
 }

@@ -10,6 +10,7 @@ use std::{
 use bestby_bpf::abi::*;
 use bestby_tests::{
     bpf::{Lab, Rule, iface},
+    clock::SECOND,
     netns::{Netns, ifindex, linked_lab, shell},
     require,
     socket::set,
@@ -234,6 +235,20 @@ impl Bench<'_> {
             .collect();
         assert_eq!(counters, [(which, count)]);
     }
+}
+
+/// The rule, and the option in what it matches.
+pub(crate) fn stamps(rule: Rule) -> Rule {
+    flags(rule, BB_RULE_STAMP)
+}
+
+pub(crate) fn flags(mut rule: Rule, flags: u32) -> Rule {
+    rule.says.flags |= u8::try_from(flags).unwrap();
+    rule
+}
+
+pub(crate) fn rule() -> Rule {
+    stamps(Rule::new().dport(PORT).lifetime(10 * SECOND))
 }
 
 pub(crate) fn sender(to: &str) -> UdpSocket {

@@ -22,6 +22,16 @@ pub enum ValueError {
     /// Not in 1..=7.
     #[error("ADU id {0} is not within 1 to 7")]
     AduId(u8),
+    /// More than the sender's limit for one ADU (`bestby::quic`).
+    #[error(
+        "ADU of {bytes} bytes; the limit is {limit}: send it in parts, or raise Options::adu_limit"
+    )]
+    AduTooLarge {
+        /// Of the ADU.
+        bytes: usize,
+        /// The sender's limit.
+        limit: usize,
+    },
     /// The magic would hide the fields of the mark, or can never match.
     #[error(
         "mark magic {value:#010x} with mask {mask:#010x}: the mask needs at least one of the bits 28 to 31 and none below, the value no bit outside of the mask"

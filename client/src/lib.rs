@@ -34,6 +34,8 @@
 //!
 //! - [`tcp::Ring`] is for TCP: what a socket could not send anyway stays in the program, where it can still
 //!   be given up, replaced and overtaken. It needs no bestby on the host.
+//! - `quic::Sender` and `quic::Receiver` (feature `quic`) are for QUIC: a stream per ADU, repeated as long as it
+//!   can be in time.
 //!
 //! Linux only. Times are on `CLOCK_MONOTONIC`, the clock of [`std::time::Instant`].
 
@@ -45,6 +47,8 @@ mod metadata;
 mod options;
 mod packet;
 mod path;
+#[cfg(feature = "quic")]
+pub mod quic;
 mod send;
 mod sys;
 pub mod tcp;

@@ -1,0 +1,369 @@
+//! What goes into a sender and a receiver and comes out of them, besides payload.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quinn::ConnectionError;
+
+use super::frame::BadHeader;
+use crate::{
+    backlog::{Limits, Method, Reason},
+    error::ValueError,
+    metadata::Priority,
+    time::ns,
+};
+
+/// Bytes of an ADU, at most, unless [`Options::adu_limit`] says otherwise.
+pub(super) const ADU_LIMIT: usize = 1 << 20;
+
+/// An ADU of one sender. Each [`crate::quic::Sender::send`] gives a new one; they grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(super) u64);
+
+impl Ticket {
+    /// The id on the wire: 0 for the first ADU of the sender, 1 for the second, and so on.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// How a sender works; all of it has defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// use bestby::quic::{Method, Options};
+///
+/// let options = Options::new()
+///     .method(Method::Priority)
+///     .queue(Some(Duration::from_millis(20)))
+///     .limits(256, 1 << 20);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    pub(super) method: Method,
+    pub(super) queue: Option<u64>,
+    pub(super) limits: Limits,
+    pub(super) adu_limit: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            method: Method::default(),
+            queue: Some(30_000_000),
+            limits: Limits {
+                adus: 1024,
+                bytes: 8 << 20,
+            },
+            adu_limit: ADU_LIMIT,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Order and choice; [`Method::Triage`] by default.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// In flight ≤ rate × (least RTT + `queue`): a standing queue in the network that short.
+    /// 30 ms by default, at most 10 s; `None` leaves it to the congestion window.
+    #[must_use]
+    pub fn queue(mut self, queue: Option<Duration>) -> Self {
+        self.queue = queue.map(ns);
+        self
+    }
+
+    /// So many ADUs and bytes may wait; 1024 and 8 MiB by default. What is sent beyond that evicts the
+    /// least important, or is evicted itself.
+    #[must_use]
+    pub fn limits(mut self, adus: usize, bytes: usize) -> Self {
+        self.limits = Limits { adus, bytes };
+        self
+    }
+
+    /// Bytes of one ADU, at most; 1 MiB by default. The receiver has a limit of its own.
+    #[must_use]
+    pub fn adu_limit(mut self, bytes: usize) -> Self {
+        self.adu_limit = bytes;
+        self
+    }
+}
+
+/// What became of an ADU; each has exactly one outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Which one.
+    pub ticket: Ticket,
+    /// The newest version of its content.
+    pub version: u16,
+    /// Acknowledged or given up.
+    pub fate: Fate,
+    /// Bytes of the newest version that were handed to quinn, its header included.
+    pub sent: usize,
+    /// When the first of those was handed over, ns of `CLOCK_MONOTONIC`; 0 if none was.
+    pub begun: u64,
+    /// When the last of them was handed over, ns of `CLOCK_MONOTONIC`; 0 if none was. None was later than the
+    /// deadline − owd, and if the ADU was given up, its stream was reset by then.
+    pub last: u64,
+    /// When this became known, ns of `CLOCK_MONOTONIC`. Nothing of the ADU leaves after it.
+    pub ended: u64,
+    /// The receiver refused it (`STOP_SENDING`) with this code; the fate is then
+    /// [`Reason::Cancelled`]. 0x0b2 is an ADU that is larger than the receiver's limit.
+    pub refused: Option<u64>,
+}
+
+/// How an ADU ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// The peer's QUIC has all of it.
+    Acknowledged,
+    /// Its stream was reset or never opened, for this reason.
+    GivenUp(Reason),
+}
+
+/// Where an ADU is: DSR's acknowledgement list (`dsr.txt`, section 4.2). The sender remembers what is past for
+/// as many ADUs as may wait, and 1024 more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing of this version is sent.
+    Waiting,
+    /// Some or all of it is sent, and not all of it is acknowledged.
+    Unacknowledged {
+        /// When its first byte was handed over, ns of `CLOCK_MONOTONIC`.
+        since: u64,
+    },
+    /// The peer's QUIC has all of it.
+    Acknowledged,
+    /// It was given up.
+    GivenUp(Reason),
+    /// It is not of this sender, or too long ago.
+    Unknown,
+}
+
+/// The ADU can no longer be changed: it is acknowledged, or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too late to change this ADU: {state:?}")]
+pub struct TooLate {
+    /// Where it is.
+    pub state: State,
+}
+
+/// What a renewal did (`dsr.txt`, section 3.4.2, approach 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Renewed {
+    /// Nothing of the old content was sent: the new one takes its place.
+    Replaced,
+    /// The old content is on its way and its stream was reset; the new one waits as this version. A receiver that
+    /// already has the old one whole delivers that, and drops the new one.
+    Again(u16),
+}
+
+/// Why content was not renewed; the ADU goes on as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenewError {
+    /// It is acknowledged, or given up.
+    #[error(transparent)]
+    TooLate(#[from] TooLate),
+    /// The new content is too large.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// There are 65,536 versions.
+    #[error("this ADU has had 65,536 versions; send another one")]
+    Versions,
+}
+
+/// Counters of a sender. `taken` = `acknowledged` + `given_up()` + `unacknowledged` + `waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderStats {
+    /// ADUs that [`crate::quic::Sender::send`] took.
+    pub taken: u64,
+    /// ADUs that the peer's QUIC has.
+    pub acknowledged: u64,
+    /// ADUs given up, by reason.
+    pub stale: u64,
+    /// See [`Reason::Predicted`].
+    pub predicted: u64,
+    /// See [`Reason::Evicted`].
+    pub evicted: u64,
+    /// See [`Reason::Cancelled`]; with `refused`.
+    pub cancelled: u64,
+    /// See [`Reason::Closed`].
+    pub closed: u64,
+    /// ADUs that the receiver refused.
+    pub refused: u64,
+    /// ADUs of which nothing is sent.
+    pub waiting: u64,
+    /// ADUs of which something is sent.
+    pub unacknowledged: u64,
+    /// Bytes that wait: of ADUs of which a part is sent, too.
+    pub waiting_bytes: u64,
+    /// Bytes handed to quinn, headers included.
+    pub bytes: u64,
+    /// Streams opened.
+    pub streams: u64,
+    /// Streams reset: of ADUs given up, and of old versions.
+    pub resets: u64,
+    /// Contents renewed, those replaced in place included.
+    pub renewed: u64,
+    /// Notices sent: streams that only tell what was given up.
+    pub notices: u64,
+    /// How often an ADU waited because the peer allows no more streams.
+    pub stream_limit: u64,
+    /// How often an ADU waited because the peer's window was full.
+    pub flow_control: u64,
+    /// Outcomes that the sender had to forget because nobody took them.
+    pub outcomes_lost: u64,
+    /// How often the driver looked.
+    pub drives: u64,
+}
+
+impl SenderStats {
+    /// ADUs given up for any reason.
+    pub const fn given_up(&self) -> u64 {
+        self.stale + self.predicted + self.evicted + self.cancelled + self.closed
+    }
+
+    pub(super) fn count(&mut self, reason: Reason) {
+        let counter = match reason {
+            Reason::Stale => &mut self.stale,
+            Reason::Predicted => &mut self.predicted,
+            Reason::Evicted => &mut self.evicted,
+            Reason::Cancelled => &mut self.cancelled,
+            Reason::Closed => &mut self.closed,
+        };
+        *counter += 1;
+    }
+}
+
+/// In which order a receiver delivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Order {
+    /// As they become complete.
+    #[default]
+    AsTheyCome,
+    /// By id. It waits for an ADU that is late, and never for one that was given up.
+    ById,
+}
+
+/// How a receiver works; all of it has defaults.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ReceiverOptions {
+    pub(super) order: Order,
+    pub(super) adu_limit: usize,
+    pub(super) remembered: usize,
+    pub(super) held: usize,
+}
+
+impl Default for ReceiverOptions {
+    fn default() -> Self {
+        Self {
+            order: Order::default(),
+            adu_limit: ADU_LIMIT,
+            remembered: 4096,
+            held: 16 << 20,
+        }
+    }
+}
+
+impl ReceiverOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// [`Order::AsTheyCome`] by default.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Bytes of one ADU, at most; 1 MiB by default. A larger one is refused (`STOP_SENDING` with 0x0b2).
+    #[must_use]
+    pub fn adu_limit(mut self, bytes: usize) -> Self {
+        self.adu_limit = bytes;
+        self
+    }
+
+    /// Ids that are remembered, so that each is delivered once; 4096 by default, at least 1. What is older is dropped.
+    #[must_use]
+    pub fn remembered(mut self, ids: usize) -> Self {
+        self.remembered = ids.max(1);
+        self
+    }
+
+    /// Bytes of ADUs that are not complete or not yet their turn; 16 MiB by default. Beyond that only the
+    /// oldest stream is read, and [`Order::ById`] waits no longer.
+    #[must_use]
+    pub fn held(mut self, bytes: usize) -> Self {
+        self.held = bytes;
+        self
+    }
+}
+
+/// What a receiver delivers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Adu {
+    /// The sender's [`Ticket::number`].
+    pub id: u64,
+    /// Of its content; 0 is the first.
+    pub version: u16,
+    /// As the sender said.
+    pub priority: Priority,
+    /// Time to the deadline when the sender handed its first byte to QUIC, rounded down to ms. None if it has no
+    /// deadline, or less than 1 ms was left.
+    pub left: Option<Duration>,
+    /// The content.
+    pub payload: Bytes,
+    /// When its last byte was read.
+    pub at: Instant,
+}
+
+/// Counters of a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiverStats {
+    /// ADUs delivered, or ready to be.
+    pub delivered: u64,
+    /// Complete ADUs that were dropped: a newer version is known, or the id was delivered.
+    pub superseded: u64,
+    /// Complete ADUs that were dropped because their turn was over ([`Order::ById`]) or their id was too old.
+    pub late: u64,
+    /// Streams that the sender reset.
+    pub resets: u64,
+    /// ADUs larger than the limit.
+    pub refused: u64,
+    /// Ids that were passed over ([`Order::ById`]).
+    pub skipped: u64,
+    /// Notices of what was given up.
+    pub notices: u64,
+}
+
+/// Nothing more will be received.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The connection ended.
+    #[error(transparent)]
+    Closed(#[from] ConnectionError),
+    /// The peer is not a [`crate::quic::Sender`]; the connection was closed with 0x0b1.
+    #[error("bad header: {0}")]
+    Protocol(#[from] BadHeader),
+}

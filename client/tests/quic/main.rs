@@ -1,0 +1,8 @@
+//! `bestby::quic` between real endpoints of quinn over loopback.
+//!
+//! `../tls/` has a certificate for localhost and its key, of these tests only.
+#![cfg(feature = "quic")]
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+mod semantics;

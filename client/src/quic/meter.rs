@@ -1,17 +1,22 @@
-//! What quinn does not tell: acknowledged bytes, and what is in flight.
+//! What quinn does not tell: acknowledged bytes, what is in flight, and the delivery rate.
 //!
 //! A stream is acknowledged as a whole. 100 kB that are acknowledged at once look like a path of
 //! 5 MB/s, and only the congestion controller learns of each packet. So ours wraps another one, counts, and wakes
 //! the sender with each acknowledgement: a clock that needs no timer.
+//!
+//! The delivery rate is Linux's (`tcp_rate.c`, draft-cheng-iccrg-delivery-rate-estimation): what was delivered from
+//! the sending of a packet to its acknowledgement, over the longer of the times in which that much was sent and
+//! acknowledged. Acknowledgements that come in a heap after a pause raise it no further than the sending did.
 
 use std::{
     any::Any,
+    collections::VecDeque,
     fmt,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
@@ -56,6 +61,14 @@ impl ControllerFactory for Metered {
         Box::new(Meter {
             inner: Arc::clone(&self.inner).build(now, current_mtu),
             batch: (now, 0),
+            sampler: Sampler {
+                sent: VecDeque::new(),
+                delivered: 0,
+                delivered_at: now,
+                first_sent: now,
+                newest: None,
+                min_rtt: Duration::ZERO,
+            },
             counters: Arc::default(),
         })
     }
@@ -66,6 +79,7 @@ impl ControllerFactory for Metered {
 pub(super) struct Counters {
     acked: AtomicU64,
     in_flight: AtomicU64,
+    rate: AtomicU64,
     wake: OnceLock<Arc<Notify>>,
 }
 
@@ -87,10 +101,89 @@ impl Counters {
         self.in_flight.load(Relaxed)
     }
 
+    /// The last sample of the delivery rate, bytes/s; 0 = none yet.
+    pub(super) fn rate(&self) -> u64 {
+        self.rate.load(Relaxed)
+    }
+
     fn wake(&self) {
         if let Some(wake) = self.wake.get() {
             wake.notify_one();
         }
+    }
+}
+
+/// Packets whose sending is remembered, at most: one for each call that sent some.
+const SENT_MOST: usize = 1 << 14;
+
+/// How it was when a packet was sent.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Instant,
+    /// Bytes acknowledged by then, and when the last ones were.
+    delivered: u64,
+    delivered_at: Instant,
+    /// When the packet was sent that was acknowledged last.
+    first_sent: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Sampler {
+    /// By time.
+    sent: VecDeque<Sent>,
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent: Instant,
+    /// The newest packet of the acknowledgements at hand.
+    newest: Option<Sent>,
+    min_rtt: Duration,
+}
+
+impl Sampler {
+    fn sent(&mut self, now: Instant, in_flight: u64) {
+        if in_flight == 0 {
+            self.delivered_at = now;
+            self.first_sent = now;
+        }
+        if self.sent.back().is_some_and(|last| last.at >= now) {
+            return;
+        }
+        if self.sent.len() >= SENT_MOST {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(Sent {
+            at: now,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent: self.first_sent,
+        });
+    }
+
+    fn acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.delivered += bytes;
+        self.delivered_at = now;
+        if self.newest.is_none_or(|newest| newest.at < sent)
+            && let Ok(found) = self.sent.binary_search_by_key(&sent, |sent| sent.at)
+        {
+            self.newest = Some(self.sent[found]);
+        }
+    }
+
+    /// bytes/s, once all packets of an acknowledgement are in.
+    fn sample(&mut self, now: Instant) -> Option<u64> {
+        let newest = self.newest.take()?;
+        while self.sent.front().is_some_and(|sent| sent.at < newest.at) {
+            self.sent.pop_front();
+        }
+        self.first_sent = self.first_sent.max(newest.at);
+        let sending = newest.at.saturating_duration_since(newest.first_sent);
+        let interval = sending.max(now.saturating_duration_since(newest.delivered_at));
+        if interval < self.min_rtt || interval.is_zero() {
+            return None;
+        }
+        let bytes = u128::from(self.delivered - newest.delivered);
+        let rate = bytes * 1_000_000_000 / interval.as_nanos();
+        u64::try_from(rate).ok()
     }
 }
 
@@ -99,6 +192,7 @@ struct Meter {
     inner: Box<dyn Controller>,
     /// The last datagram's time, and the bytes of its batch.
     batch: (Instant, u64),
+    sampler: Sampler,
     counters: Arc<Counters>,
 }
 
@@ -110,7 +204,9 @@ impl Controller for Meter {
             _ => 0,
         };
         self.batch = (now, bytes);
-        self.counters.in_flight.fetch_add(bytes - before, Relaxed);
+        let in_flight = &self.counters.in_flight;
+        let in_flight = in_flight.fetch_add(bytes - before, Relaxed);
+        self.sampler.sent(now, in_flight);
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
@@ -123,6 +219,8 @@ impl Controller for Meter {
         rtt: &RttEstimator,
     ) {
         self.counters.acked.fetch_add(bytes, Relaxed);
+        self.sampler.min_rtt = rtt.min();
+        self.sampler.acknowledged(now, sent, bytes);
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
@@ -134,6 +232,9 @@ impl Controller for Meter {
         largest_packet_num_acked: Option<u64>,
     ) {
         self.counters.in_flight.store(in_flight, Relaxed);
+        if let Some(rate) = self.sampler.sample(now) {
+            self.counters.rate.store(rate, Relaxed);
+        }
         self.inner
             .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
         self.counters.wake();
@@ -169,6 +270,7 @@ impl Controller for Meter {
         Box::new(Self {
             inner: self.inner.clone_box(),
             batch: self.batch,
+            sampler: self.sampler.clone(),
             counters: Arc::clone(&self.counters),
         })
     }
@@ -179,5 +281,42 @@ impl Controller for Meter {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One packet of 1000 bytes each ms, acknowledged 50 ms later, but for a pause of 40 ms after which
+    /// what has heaped up is acknowledged at once.
+    #[test]
+    fn acknowledgements_in_a_heap_raise_the_rate_no_further_than_the_sending() {
+        let start = Instant::now();
+        let ms = |n: u64| start + Duration::from_millis(n);
+        let mut sampler = Sampler {
+            sent: VecDeque::new(),
+            delivered: 0,
+            delivered_at: start,
+            first_sent: start,
+            newest: None,
+            min_rtt: Duration::from_millis(50),
+        };
+        let mut rates = Vec::new();
+        let mut acknowledged = 0;
+        for now in 0..500 {
+            sampler.sent(ms(now), if now == 0 { 0 } else { 1000 });
+            let heaps = (200..240).contains(&now);
+            while !heaps && acknowledged + 50 <= now {
+                sampler.acknowledged(ms(now), ms(acknowledged), 1000);
+                acknowledged += 1;
+            }
+            let sample = sampler.sample(ms(now));
+            rates.extend(sample.filter(|_| now > 100));
+        }
+        let (least, most) = (rates.iter().min().unwrap(), rates.iter().max().unwrap());
+        assert!(*most <= 1_000_000 && *least > 500_000, "{least} {most}");
+        assert_eq!(rates.last(), Some(&1_000_000));
+        assert!(sampler.sent.len() <= 51);
     }
 }

@@ -34,6 +34,8 @@ const MS: u64 = 1_000_000;
 const GUARD: u64 = MS;
 /// Of a packet: UDP payload that is no stream data.
 const PACKET: u64 = 40;
+/// So long after something waited for room, it is expected to do so again.
+const PRESSED: u64 = 1_000 * MS;
 /// What waits is looked at so often although nothing woke.
 const LOOK: u64 = 250 * MS;
 
@@ -355,6 +357,8 @@ struct Driver {
     handed: u64,
     /// There was always more to send than room since the last look.
     pressed: bool,
+    /// Until then ADUs are expected to wait, ns.
+    pressed_until: u64,
     opening: Option<Opening>,
 }
 
@@ -368,6 +372,7 @@ impl Driver {
             acked: 0,
             handed: 0,
             pressed: false,
+            pressed_until: 0,
             opening: None,
         }
     }
@@ -425,11 +430,7 @@ impl Driver {
         }
         *report = self.report(&stats, core, now);
         path.update(report, self.pressed);
-        let view = path.view(now);
-        let view = View {
-            owd: view.owd.saturating_add(GUARD),
-            ..view
-        };
+        let view = self.view(path, now);
         core.expire(now, &view);
 
         let segment = report.mss.saturating_sub(PACKET).max(1);
@@ -463,6 +464,22 @@ impl Driver {
         }
         let instant = |at: u64| Instant::now() + Duration::from_nanos(at.saturating_sub(now));
         Some(at.map(instant))
+    }
+
+    /// As the backlog is to see it.
+    fn view(&mut self, path: &Path, now: u64) -> View {
+        let mut view = path.view(now);
+        if self.pressed {
+            self.pressed_until = now.saturating_add(PRESSED);
+        }
+        if now < self.pressed_until {
+            // Where ADUs wait, each begins as late as it may. What is not acknowledged by deadline - owd is
+            // reset, so there must be time for the acknowledgement.
+            let rtt = view.owd.saturating_add(path.min_rtt() / 2);
+            view.margin = view.margin.max(rtt.saturating_add(rtt / 4));
+        }
+        view.owd = view.owd.saturating_add(GUARD);
+        view
     }
 
     fn report(
@@ -502,8 +519,7 @@ impl Driver {
         let in_flight = counters.in_flight();
         let unsent = self.handed.saturating_sub(stats.udp_tx.bytes);
         Report {
-            // quinn measures none; what is acknowledged is the only bound.
-            rate: u64::MAX,
+            rate: counters.rate(),
             acked: Some(self.acked),
             segments_in_flight: in_flight,
             in_flight,

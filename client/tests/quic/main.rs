@@ -5,4 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod ends;
+mod faults;
+mod overload;
+mod relay;
 mod semantics;
+mod tap;

@@ -4,6 +4,7 @@
 #![cfg(feature = "quic")]
 #![allow(clippy::unwrap_used)]
 
+mod aioquic;
 mod ends;
 mod faults;
 mod overload;

@@ -245,7 +245,12 @@ impl Path {
         View {
             owd: rtt.saturating_sub(self.min_rtt / 2),
             margin: if lost { rtt.saturating_add(rtt / 4) } else { 0 },
-            rate: self.rate(),
+            // While neither a queue nor a loss is seen, more and more is sent, and nobody can say what will be late.
+            rate: if self.growing && !lost {
+                0
+            } else {
+                self.rate()
+            },
         }
     }
 

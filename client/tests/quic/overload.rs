@@ -269,3 +269,31 @@ async fn by_id_learns_from_a_notice_that_what_it_waits_for_was_given_up() {
     assert_eq!(outcome.fate, Fate::GivenUp(Reason::Stale));
     assert_eq!((sender.stats().resets, receiver.stats().skipped), (1, 1));
 }
+
+/// What little audio needs is no measure of what the path carries.
+#[tokio::test]
+async fn large_adu_after_a_trickle_is_not_given_up_for_the_rate_of_the_trickle() {
+    let log = Log::default();
+    let shape = Shape {
+        rate: 10_000_000,
+        fifo: 1_000,
+        delay: Duration::from_millis(20),
+        loses: |_, _| false,
+    };
+    let (pair, _relay) = narrow(transport_config(), shape, &log).await;
+    let sender = Sender::new(pair.near.clone(), Options::new());
+    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
+    let trickle = 100;
+    for _ in 0..trickle {
+        sender.send(vec![0; 160], said(LONG, 0)).unwrap();
+        sleep(Duration::from_millis(10)).await;
+    }
+    let large = sender
+        .send(vec![0; 300_000], said(Duration::from_secs(2), 3))
+        .unwrap();
+    for _ in 0..=trickle {
+        timeout(LONG, receiver.recv()).await.unwrap().unwrap();
+    }
+    let outcome = timeout(LONG, sender.outcome(large)).await.unwrap().unwrap();
+    assert_eq!(outcome.fate, Fate::Acknowledged);
+}

@@ -431,6 +431,7 @@ impl Driver {
         *report = self.report(&stats, core, now);
         path.update(report, self.pressed);
         let view = self.view(path, now);
+        let predicted = core.history.stats.predicted;
         core.expire(now, &view);
 
         let segment = report.mss.saturating_sub(PACKET).max(1);
@@ -449,6 +450,10 @@ impl Driver {
         self.handed = self.handed.max(stats.udp_tx.bytes) + wrote.bytes;
         report.unsent += wrote.bytes;
         self.pressed = wrote.no_room;
+        let waits = core.is_waiting() && !wrote.no_room && !wrote.no_leave;
+        if waits || core.history.stats.predicted > predicted {
+            path.starved(now);
+        }
 
         if core.is_idle() && shared.handles.load(Ordering::Acquire) == 0 {
             return None;

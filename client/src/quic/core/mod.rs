@@ -105,6 +105,8 @@ pub(super) struct Wrote {
     pub(super) bytes: u64,
     /// Something waits for room.
     pub(super) no_room: bool,
+    /// Something waits for the peer to allow a stream or bytes.
+    pub(super) no_leave: bool,
 }
 
 #[derive(Debug)]

@@ -51,6 +51,7 @@ impl<S: Stream> Core<S> {
             }
             if !self.begin(id, &mut adu, now, transport) {
                 self.history.stats.stream_limit += 1;
+                wrote.no_leave = true;
                 self.backlog.put_back(id, adu);
                 return wrote;
             }
@@ -63,6 +64,7 @@ impl<S: Stream> Core<S> {
                 }
                 Poll::Pending => {
                     self.history.stats.flow_control += 1;
+                    wrote.no_leave = true;
                     self.put_back(id, adu);
                     return wrote;
                 }

@@ -14,7 +14,7 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | submit with a deadline (4.1) | [`Sender::send`] with a [`Deadline`](crate::Deadline) or [`Lifetime`](crate::Lifetime) |
+//! | submit with a deadline (4.1) | [`Sender::send`] with [`Metadata`](crate::Metadata) |
 //! | double list: ACK list and REMDL list (4.2, figure 1) | states by id, streams by deadline |
 //! | states unacknowledged, cancelled (4.3) | [`State`], [`Outcome`] |
 //! | reorder, cancel, renew (3.4.2) | [`Sender::amend`], [`Sender::cancel`], [`Sender::renew`] |

@@ -128,7 +128,8 @@ pub struct Outcome {
 pub enum Fate {
     /// The peer's QUIC has all of it.
     Acknowledged,
-    /// Its stream was reset or never opened, for this reason.
+    /// Its stream was reset or never opened, for this reason. A stale one of which all was sent may have
+    /// arrived all the same: the reset only keeps it from being repeated.
     GivenUp(Reason),
 }
 

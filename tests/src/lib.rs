@@ -11,5 +11,6 @@ pub mod netns;
 pub mod program;
 pub mod require;
 pub mod socket;
+pub mod stream;
 pub mod truncated;
 pub mod user;

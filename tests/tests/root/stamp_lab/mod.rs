@@ -1,8 +1,7 @@
 //! A link whose near end stamps, and what is captured at its far end.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     time::Duration,
 };
@@ -14,6 +13,7 @@ use bestby_tests::{
     netns::{Netns, ifindex, linked_lab, shell},
     require,
     socket::set,
+    stream,
 };
 
 pub(crate) const PORT: u16 = 5004;
@@ -314,20 +314,6 @@ pub(crate) fn transfer(
     prepare: impl FnOnce(&TcpStream),
 ) -> Vec<Seen> {
     let address = SocketAddr::new(to.parse().unwrap(), PORT);
-    let listener = bench.peer.enter(|| TcpListener::bind(address).unwrap());
-    let mut near = TcpStream::connect(address).unwrap();
-    prepare(&near);
-    let (mut far, _) = listener.accept().unwrap();
-    far.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let data = bytes(length);
-    let got = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let mut got = vec![0; length];
-            far.read_exact(&mut got).map(|()| got)
-        });
-        near.write_all(&data).unwrap();
-        reader.join().unwrap().expect("a stream that stands still")
-    });
-    assert!(got == data, "another stream");
+    stream::carry(bench.peer, address, &bytes(length), prepare);
     bench.tap.seen()
 }

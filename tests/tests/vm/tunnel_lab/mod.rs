@@ -8,8 +8,8 @@ mod kind;
 
 use std::{
     cell::Cell,
-    io::{IoSlice, Read as _, Write as _},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    io::IoSlice,
+    net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -22,6 +22,7 @@ use bestby_tests::{
     clock::{SECOND, now_ns},
     netns::{Netns, ifindex, shell},
     socket::set,
+    stream,
     truncated::Raw,
 };
 pub(crate) use kind::Kind;
@@ -333,20 +334,6 @@ impl Tunnel<'_> {
     /// A connection through the tunnel, and so many bytes over it.
     #[track_caller]
     pub(crate) fn stream(&self, length: usize) {
-        let to = self.to;
-        let listener = self.path.far.enter(|| TcpListener::bind(to).unwrap());
-        let mut near = TcpStream::connect(self.to).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
-        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let data = bytes(length);
-        let got = std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                let mut got = vec![0; length];
-                far.read_exact(&mut got).map(|()| got)
-            });
-            near.write_all(&data).unwrap();
-            reader.join().unwrap().expect("a stream that stands still")
-        });
-        assert!(got == data, "another stream");
+        stream::carry(&self.path.far, self.to, &bytes(length), |_| {});
     }
 }

@@ -37,11 +37,16 @@
 //! - `quic::Sender` and `quic::Receiver` (feature `quic`) are for QUIC: a stream per ADU, repeated as long as it
 //!   can be in time.
 //!
+//! What both of these say of an ADU is in [`adu`]: its ticket, state and outcome.
+//!
 //! Linux only. Times are on `CLOCK_MONOTONIC`, the clock of [`std::time::Instant`].
 
 pub mod abi;
+pub mod adu;
 mod backlog;
 mod error;
+#[cfg(any(feature = "quic", feature = "tokio"))]
+mod handle;
 mod mark;
 mod metadata;
 mod options;

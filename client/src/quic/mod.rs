@@ -40,13 +40,13 @@ pub use self::{
     receiver::Receiver,
     sender::Sender,
     types::{
-        Adu, Ended, Fate, Options, Order, Outcome, ReceiverOptions, ReceiverStats, RenewError,
-        Renewed, SenderStats, State, Ticket, TooLate,
+        Adu, Ended, ForSender, OnWire, Options, Order, Outcome, ReceiverOptions, ReceiverStats,
+        RenewError, Renewed, SenderStats,
     },
 };
 pub use crate::{
+    adu::{Fate, PathInfo, State, Ticket, TooLate},
     backlog::{Method, Reason},
-    tcp::PathInfo,
 };
 
 /// The protocol's name in the TLS handshake.

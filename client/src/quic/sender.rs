@@ -4,26 +4,25 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, SendStream, StoppedError};
-use tokio::{sync::Notify, task::AbortHandle, time::sleep_until};
+use tokio::task::AbortHandle;
 
 use super::{
-    GIVEN_UP, PathInfo,
+    GIVEN_UP,
     core::{Core, Stream, Transport},
     meter::Counters,
-    types::{Options, Outcome, RenewError, Renewed, SenderStats, State, Ticket, TooLate},
+    types::{Options, Outcome, RenewError, Renewed, SenderStats},
 };
 use crate::{
+    adu::{PathInfo, State, Ticket, TooLate},
     error::ValueError,
+    handle,
     metadata::Metadata,
     path::{Path, Report, View},
     sys::monotonic_ns,
@@ -59,30 +58,16 @@ pub struct Sender {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    inner: Mutex<Inner>,
-    connection: Connection,
-    /// To the driver: something was sent, changed or acknowledged.
-    changed: Arc<Notify>,
-    /// From the driver: states have changed.
-    driven: Notify,
-    handles: AtomicUsize,
-}
-
 struct Inner {
     core: Core<Outgoing>,
     path: Path,
     report: Report,
+    handles: usize,
     /// The driver has ended.
     ended: bool,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic in the middle of the core is not expected; its state is then still the best there is.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type Shared = handle::Shared<Inner>;
 
 impl Sender {
     /// Takes the connection's outgoing unidirectional streams, and spawns the task that drives them. The task
@@ -92,20 +77,14 @@ impl Sender {
     ///
     /// Outside of a runtime of tokio with time, as quinn does.
     pub fn new(connection: Connection, options: Options) -> Self {
-        let changed = Arc::new(Notify::new());
-        let shared = Arc::new(Shared {
-            inner: Mutex::new(Inner {
-                core: Core::new(options, monotonic_ns()),
-                path: Path::new(options.queue),
-                report: Report::default(),
-                ended: false,
-            }),
-            connection,
-            changed,
-            driven: Notify::new(),
-            handles: AtomicUsize::new(1),
-        });
-        let driver = Driver::new(&shared);
+        let shared = Arc::new(Shared::new(Inner {
+            core: Core::new(options, monotonic_ns()),
+            path: Path::new(options.queue),
+            report: Report::default(),
+            handles: 1,
+            ended: false,
+        }));
+        let driver = Driver::new(&shared, connection);
         tokio::spawn(driver.run());
         Self { shared }
     }
@@ -152,14 +131,7 @@ impl Sender {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Inner, u64) -> T) -> T {
-        let result = {
-            let mut inner = self.shared.lock();
-            work(&mut inner, monotonic_ns())
-        };
-        self.shared.changed.notify_one();
-        // What was given up at once has an outcome, too.
-        self.shared.driven.notify_waiters();
-        result
+        self.shared.with(|inner| work(inner, monotonic_ns()))
     }
 
     /// Where an ADU is.
@@ -170,39 +142,28 @@ impl Sender {
     /// Waits until the ADU is acknowledged or given up. None if it is not of this sender, or too long ago
     /// ([`State::Unknown`]).
     pub async fn outcome(&self, ticket: Ticket) -> Option<Outcome> {
-        self.wait(|inner| match inner.core.state(ticket) {
-            State::Waiting | State::Unacknowledged { .. } => None,
-            _ => Some(inner.core.history.outcome(ticket)),
-        })
-        .await
+        let ended = |inner: &mut Inner| match inner.core.state(ticket) {
+            State::Waiting | State::Begun { .. } | State::Sent => None,
+            _ => Some(inner.core.history.past.outcome(ticket.0)),
+        };
+        self.shared.wait(ended).await
     }
 
     /// Waits until there are outcomes that were not taken; returns all of them, each ADU's exactly once.
     /// Nothing after the driver has ended and all were taken. The sender keeps 4 times as many as its limit
     /// of ADUs and 1024 more, and counts what it has to forget.
     pub async fn outcomes(&self) -> Vec<Outcome> {
-        self.wait(|inner| {
-            let outcomes = inner.core.history.take();
+        let some = |inner: &mut Inner| {
+            let outcomes: Vec<Outcome> = inner.core.history.past.take().collect();
             (inner.ended || !outcomes.is_empty()).then_some(outcomes)
-        })
-        .await
+        };
+        self.shared.wait(some).await
     }
 
     /// Waits until each ADU has its outcome and the receiver is told what was given up.
     pub async fn finish(&self) {
-        self.wait(|inner| (inner.ended || inner.core.is_idle()).then_some(()))
-            .await;
-    }
-
-    async fn wait<T>(&self, mut ready: impl FnMut(&mut Inner) -> Option<T>) -> T {
-        loop {
-            let mut driven = pin!(self.shared.driven.notified());
-            driven.as_mut().enable();
-            if let Some(value) = ready(&mut self.shared.lock()) {
-                return value;
-            }
-            driven.await;
-        }
+        let done = |inner: &mut Inner| (inner.ended || inner.core.is_idle()).then_some(());
+        self.shared.wait(done).await;
     }
 
     /// Counters.
@@ -213,33 +174,21 @@ impl Sender {
     /// The path as the driver saw it last, e.g. for an encoder. Amounts are bytes of UDP payload.
     pub fn path(&self) -> PathInfo {
         let inner = self.shared.lock();
-        let view = inner.path.view(inner.report.now);
-        let time = Duration::from_nanos;
-        PathInfo {
-            rate: Some(view.rate).filter(|rate| *rate > 0),
-            rtt: time(inner.path.srtt()),
-            min_rtt: time(inner.path.min_rtt()),
-            owd: time(view.owd),
-            margin: time(view.margin),
-            cap: inner.path.cap(),
-            in_flight: inner.report.in_flight,
-            unsent: inner.report.unsent,
-        }
+        PathInfo::new(&inner.path, &inner.report)
     }
 }
 
 impl Clone for Sender {
     fn clone(&self) -> Self {
         let shared = Arc::clone(&self.shared);
-        shared.handles.fetch_add(1, Ordering::Relaxed);
+        shared.lock().handles += 1;
         Self { shared }
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        self.shared.handles.fetch_sub(1, Ordering::Release);
-        self.shared.changed.notify_one();
+        self.shared.with(|inner| inner.handles -= 1);
     }
 }
 
@@ -280,6 +229,7 @@ type Opening = Pin<Box<dyn Future<Output = Result<SendStream, ConnectionError>> 
 /// The connection as the core uses it, during one look.
 struct Streams<'a, 'b> {
     shared: &'a Arc<Shared>,
+    connection: &'a Connection,
     opening: &'a mut Option<Opening>,
     context: &'a mut Context<'b>,
 }
@@ -289,7 +239,7 @@ impl Transport for Streams<'_, '_> {
 
     fn open(&mut self, of: Option<(u64, u16)>) -> Poll<Option<Outgoing>> {
         let opening = self.opening.get_or_insert_with(|| {
-            let connection = self.shared.connection.clone();
+            let connection = self.connection.clone();
             Box::pin(async move { connection.open_uni().await })
         });
         let Poll::Ready(stream) = opening.as_mut().poll(self.context) else {
@@ -332,21 +282,19 @@ async fn watch(
     let Ok(code) = stopped.await else {
         return;
     };
-    {
-        let mut inner = shared.lock();
+    shared.with(|inner| {
         let now = monotonic_ns();
         match code {
             None => inner.core.acknowledged(id, version, now),
             Some(code) => inner.core.refused(id, version, code.into_inner(), now),
         }
-    }
-    shared.changed.notify_one();
-    shared.driven.notify_waiters();
+    });
 }
 
 /// The task. When it goes, everything that waits is given up.
 struct Driver {
     shared: Arc<Shared>,
+    connection: Connection,
     counters: Option<Arc<Counters>>,
     /// Of the path that the counters are of.
     address: std::net::SocketAddr,
@@ -363,10 +311,11 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(shared: &Arc<Shared>) -> Self {
+    fn new(shared: &Arc<Shared>, connection: Connection) -> Self {
         Self {
-            counters: Counters::of(&shared.connection, &shared.changed),
-            address: shared.connection.remote_address(),
+            counters: Counters::of(&connection, &shared.changed),
+            address: connection.remote_address(),
+            connection,
             shared: Arc::clone(shared),
             acked_before: 0,
             acked: 0,
@@ -378,7 +327,7 @@ impl Driver {
     }
 
     async fn run(mut self) {
-        let connection = self.shared.connection.clone();
+        let connection = self.connection.clone();
         let mut closed = Box::pin(async move { connection.closed().await });
         let shared = Arc::clone(&self.shared);
         loop {
@@ -389,12 +338,7 @@ impl Driver {
             let Some(at) = at else {
                 return;
             };
-            let mut sleep = pin!(async {
-                match at {
-                    Some(at) => sleep_until(at.into()).await,
-                    None => std::future::pending().await,
-                }
-            });
+            let mut sleep = pin!(handle::sleep(at));
             // A stream that can be opened or written wakes the task without any of these.
             let mut again = false;
             poll_fn(|context| {
@@ -416,11 +360,15 @@ impl Driver {
     /// Gives up what is stale, hands over what may leave. Returns when to look again; outer None = never.
     fn look(&mut self, context: &mut Context<'_>) -> Option<Option<Instant>> {
         let shared = Arc::clone(&self.shared);
-        let stats = shared.connection.stats();
-        let closed = shared.connection.close_reason().is_some();
+        let stats = self.connection.stats();
+        let closed = self.connection.close_reason().is_some();
         let mut inner = shared.lock();
         let Inner {
-            core, path, report, ..
+            core,
+            path,
+            report,
+            handles,
+            ..
         } = &mut *inner;
         core.history.stats.drives += 1;
         let now = monotonic_ns();
@@ -443,6 +391,7 @@ impl Driver {
         };
         let mut streams = Streams {
             shared: &self.shared,
+            connection: &self.connection,
             opening: &mut self.opening,
             context,
         };
@@ -455,7 +404,7 @@ impl Driver {
             path.starved(now);
         }
 
-        if core.is_idle() && shared.handles.load(Ordering::Acquire) == 0 {
+        if core.is_idle() && *handles == 0 {
             return None;
         }
         let mut at = core.next_event(&view);
@@ -493,7 +442,7 @@ impl Driver {
         core: &Core<Outgoing>,
         now: u64,
     ) -> Report {
-        let connection = &self.shared.connection;
+        let connection = &self.connection;
         let address = connection.remote_address();
         if self.address != address {
             // A new path has a new controller.

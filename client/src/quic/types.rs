@@ -7,27 +7,18 @@ use quinn::ConnectionError;
 
 use super::frame::BadHeader;
 use crate::{
-    backlog::{Limits, Method, Reason},
+    adu::{self, TooLate},
+    backlog::Reason,
     error::ValueError,
     metadata::Priority,
-    time::ns,
 };
+
+const MS: u64 = 1_000_000;
 
 /// Bytes of an ADU, at most, unless [`Options::adu_limit`] says otherwise.
 pub(super) const ADU_LIMIT: usize = 1 << 20;
 
-/// An ADU of one sender. Each [`crate::quic::Sender::send`] gives a new one; they grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub(super) u64);
-
-impl Ticket {
-    /// The id on the wire: 0 for the first ADU of the sender, 1 for the second, and so on.
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-}
-
-/// How a sender works; all of it has defaults.
+/// How a sender works; all of it has defaults. In flight is a queue of 30 ms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,126 +29,49 @@ impl Ticket {
 ///     .queue(Some(Duration::from_millis(20)))
 ///     .limits(256, 1 << 20);
 /// ```
+pub type Options = adu::Options<ForSender>;
+
+/// What [`Options`] have for a sender only.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Options {
-    pub(super) method: Method,
-    pub(super) queue: Option<u64>,
-    pub(super) limits: Limits,
+pub struct ForSender {
     pub(super) adu_limit: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            method: Method::default(),
-            queue: Some(30_000_000),
-            limits: Limits {
-                adus: 1024,
-                bytes: 8 << 20,
-            },
-            adu_limit: ADU_LIMIT,
-        }
+        let adu_limit = ADU_LIMIT;
+        Self::with(30 * MS, ForSender { adu_limit })
     }
 }
 
 impl Options {
-    /// The defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Order and choice; [`Method::Triage`] by default.
-    #[must_use]
-    pub fn method(mut self, method: Method) -> Self {
-        self.method = method;
-        self
-    }
-
-    /// In flight ≤ rate × (least RTT + `queue`): a standing queue in the network that short.
-    /// 30 ms by default, at most 10 s; `None` leaves it to the congestion window.
-    #[must_use]
-    pub fn queue(mut self, queue: Option<Duration>) -> Self {
-        self.queue = queue.map(ns);
-        self
-    }
-
-    /// So many ADUs and bytes may wait; 1024 and 8 MiB by default. What is sent beyond that evicts the
-    /// least important, or is evicted itself.
-    #[must_use]
-    pub fn limits(mut self, adus: usize, bytes: usize) -> Self {
-        self.limits = Limits { adus, bytes };
-        self
-    }
-
     /// Bytes of one ADU, at most; 1 MiB by default. The receiver has a limit of its own.
     #[must_use]
     pub fn adu_limit(mut self, bytes: usize) -> Self {
-        self.adu_limit = bytes;
+        self.own.adu_limit = bytes;
         self
     }
 }
 
-/// What became of an ADU; each has exactly one outcome.
+/// What became of an ADU.
+pub type Outcome = adu::Outcome<OnWire>;
+
+/// What an [`Outcome`] says of the newest version of an ADU. Times are ns of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Outcome {
-    /// Which one.
-    pub ticket: Ticket,
-    /// The newest version of its content.
+pub struct OnWire {
+    /// Which version that is; 0 if the ADU was never renewed on its way.
     pub version: u16,
-    /// Acknowledged or given up.
-    pub fate: Fate,
-    /// Bytes of the newest version that were handed to quinn, its header included.
-    pub sent: usize,
-    /// When the first of those was handed over, ns of `CLOCK_MONOTONIC`; 0 if none was.
+    /// When its first byte was handed to quinn; 0 if none was.
     pub begun: u64,
-    /// When the last of them was handed over, ns of `CLOCK_MONOTONIC`; 0 if none was. None was later than the
-    /// deadline − owd, and if the ADU was given up, its stream was reset by then.
+    /// When its last byte so far was handed over; 0 if none was. None was later than the deadline − owd, and
+    /// if the ADU was given up, its stream was reset by then.
     pub last: u64,
-    /// When this became known, ns of `CLOCK_MONOTONIC`. Nothing of the ADU leaves after it.
+    /// When the fate became known. Nothing of the ADU leaves after it.
     pub ended: u64,
     /// The receiver refused it (`STOP_SENDING`) with this code; the fate is then
     /// [`Reason::Cancelled`]. 0x0b2 is an ADU that is larger than the receiver's limit.
     pub refused: Option<u64>,
-}
-
-/// How an ADU ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
-    /// The peer's QUIC has all of it.
-    Acknowledged,
-    /// Its stream was reset or never opened, for this reason. A stale one of which all was sent may have
-    /// arrived all the same: the reset only keeps it from being repeated.
-    GivenUp(Reason),
-}
-
-/// Where an ADU is: DSR's acknowledgement list (`dsr.txt`, section 4.2). The sender remembers what is past for
-/// as many ADUs as may wait, and 1024 more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Nothing of this version is sent.
-    Waiting,
-    /// Some or all of it is sent, and not all of it is acknowledged.
-    Unacknowledged {
-        /// When its first byte was handed over, ns of `CLOCK_MONOTONIC`.
-        since: u64,
-    },
-    /// The peer's QUIC has all of it.
-    Acknowledged,
-    /// It was given up.
-    GivenUp(Reason),
-    /// It is not of this sender, or too long ago.
-    Unknown,
-}
-
-/// The ADU can no longer be changed: it is acknowledged, or given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too late to change this ADU: {state:?}")]
-pub struct TooLate {
-    /// Where it is.
-    pub state: State,
 }
 
 /// What a renewal did (`dsr.txt`, section 3.4.2, approach 3).
@@ -193,6 +107,8 @@ pub struct SenderStats {
     pub taken: u64,
     /// ADUs that the peer's QUIC has.
     pub acknowledged: u64,
+    /// Of those, how many were stale when their last byte was handed over: they had to be kept.
+    pub late: u64,
     /// ADUs given up, by reason.
     pub stale: u64,
     /// See [`Reason::Predicted`].
@@ -322,7 +238,7 @@ impl ReceiverOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adu {
-    /// The sender's [`Ticket::number`].
+    /// The sender's [`Ticket::number`](crate::quic::Ticket::number).
     pub id: u64,
     /// Of its content; 0 is the first.
     pub version: u16,

@@ -7,11 +7,12 @@ use std::{collections::VecDeque, io::IoSlice};
 
 use super::{
     history::History,
-    types::{Content, Options, Rest, RingStats, State, Stop, Ticket, TooLate},
+    types::{Content, Options, Rest, RingStats, Stop},
 };
 use crate::{
+    adu::{State, Ticket, TooLate},
     backlog::{Adu, Backlog, GivenUp, NEVER, Reason},
-    metadata::{Expiry, Metadata, Treatment},
+    metadata::Metadata,
     path::View,
 };
 
@@ -120,20 +121,12 @@ impl<B: AsRef<[u8]>> Core<B> {
         let id = self.next;
         self.next += 1;
         self.history.stats.pushed += 1;
-        let mut adu = Adu {
-            deadline: deadline(metadata, now).unwrap_or(NEVER),
-            priority: metadata.get_priority().unwrap_or_default(),
-            arrived: now,
-            bytes: 0,
-            solid: 0,
-            keep: metadata.get_treatment() == Some(Treatment::Forward),
-            begun: false,
-            content: Item {
-                content,
-                part: 0,
-                sent: 0,
-            },
+        let item = Item {
+            content,
+            part: 0,
+            sent: 0,
         };
+        let mut adu = Adu::new(item, metadata, now);
         self.measure(&mut adu);
         self.backlog.push(id, adu, &mut self.gone);
         self.settle();
@@ -148,7 +141,7 @@ impl<B: AsRef<[u8]>> Core<B> {
 
     fn measure(&self, adu: &mut Adu<Item<B>>) {
         adu.bytes = adu.content.content.bytes();
-        adu.solid = if self.options.interleave {
+        adu.solid = if self.options.own.interleave {
             adu.content.content.largest()
         } else {
             adu.bytes
@@ -206,15 +199,7 @@ impl<B: AsRef<[u8]>> Core<B> {
         now: u64,
     ) -> Result<(), TooLate> {
         let mut adu = self.take(ticket)?;
-        if let Some(deadline) = deadline(metadata, now) {
-            adu.deadline = deadline;
-        }
-        if let Some(priority) = metadata.get_priority() {
-            adu.priority = priority;
-        }
-        if let Some(treatment) = metadata.get_treatment() {
-            adu.keep = treatment == Treatment::Forward;
-        }
+        adu.amend(metadata, now);
         self.backlog.put_back(ticket.0, adu);
         Ok(())
     }
@@ -233,7 +218,7 @@ impl<B: AsRef<[u8]>> Core<B> {
         let active = self.active.iter().find(|a| a.id == Some(ticket.0));
         match active {
             Some(active) => begun(&active.adu.content),
-            None => self.history.state(ticket.0).unwrap_or(State::Unknown),
+            None => self.history.state(ticket.0),
         }
     }
 
@@ -263,7 +248,9 @@ impl<B: AsRef<[u8]>> Core<B> {
         let Some(active) = self.active.front() else {
             return;
         };
-        if !active.is_between() || !self.options.interleave && self.options.stop == Stop::Finish {
+        if !active.is_between()
+            || !self.options.own.interleave && self.options.own.stop == Stop::Finish
+        {
             return;
         }
         let Some(Active {
@@ -275,7 +262,7 @@ impl<B: AsRef<[u8]>> Core<B> {
             return;
         };
         adu.begun = true;
-        let give_up = !self.held && self.options.stop == Stop::AtPart && !adu.keep;
+        let give_up = !self.held && self.options.own.stop == Stop::AtPart && !adu.keep;
         let reason = if adu.is_stale(now, view) {
             Some(Reason::Stale)
         } else if adu.is_hopeless(now, view) {
@@ -289,8 +276,8 @@ impl<B: AsRef<[u8]>> Core<B> {
             if let Some(end) = content.end {
                 self.active.push_front(ending(end));
             }
-        } else if self.options.interleave {
-            adu.keep |= self.options.stop == Stop::Finish;
+        } else if self.options.own.interleave {
+            adu.keep |= self.options.own.stop == Stop::Finish;
             self.backlog.put_back(id, adu);
         } else {
             let active = Active {
@@ -336,7 +323,8 @@ impl<B: AsRef<[u8]>> Core<B> {
     /// Whether what follows the current part is to be chosen again.
     fn may_stop(&self, adu: &Adu<Item<B>>, now: u64, view: &View) -> bool {
         let doomed = || adu.is_stale(now, view) || adu.is_hopeless(now, view);
-        self.options.interleave || self.options.stop == Stop::AtPart && !adu.keep && doomed()
+        self.options.own.interleave
+            || self.options.own.stop == Stop::AtPart && !adu.keep && doomed()
     }
 
     /// Makes pieces of `active[at]`, at most `limit` bytes, or the current part alone. Returns how many bytes, and
@@ -463,14 +451,6 @@ impl<B: AsRef<[u8]>> Core<B> {
             }
         }
         rest
-    }
-}
-
-fn deadline(metadata: &Metadata, now: u64) -> Option<u64> {
-    match metadata.get_expiry() {
-        Expiry::Unset => None,
-        Expiry::At(deadline) => Some(deadline.as_monotonic_ns()),
-        Expiry::After(lifetime) => Some(lifetime.from(now).as_monotonic_ns()),
     }
 }
 

@@ -1,22 +1,18 @@
-//! What became of ADUs that have left: outcomes to be taken, and states for a while.
+//! What became of ADUs that have left, and which of them are acknowledged.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::types::{Fate, Outcome, RingStats, State, Ticket};
-use crate::backlog::Reason;
-
-/// States that are remembered beyond the limit of ADUs.
-const MORE: usize = 1024;
+use super::types::RingStats;
+use crate::{
+    adu::{Fate, Outcome, Past, State, Ticket},
+    backlog::Reason,
+};
 
 #[derive(Debug)]
 pub(super) struct History {
-    states: HashMap<u64, State>,
-    /// In the order in which they ended.
-    ended: VecDeque<u64>,
+    past: Past<()>,
     /// (position in the stream behind its last byte, id) of what is sent and not acknowledged.
     unacknowledged: VecDeque<(u64, u64)>,
-    outcomes: VecDeque<Outcome>,
-    limit: usize,
     pub(super) stats: RingStats,
 }
 
@@ -24,55 +20,44 @@ impl History {
     /// `adus`: the ring's limit.
     pub(super) fn new(adus: usize) -> Self {
         Self {
-            states: HashMap::new(),
-            ended: VecDeque::new(),
+            past: Past::new(adus),
             unacknowledged: VecDeque::new(),
-            outcomes: VecDeque::new(),
-            limit: adus.saturating_add(MORE),
             stats: RingStats::default(),
         }
     }
 
-    pub(super) fn state(&self, id: u64) -> Option<State> {
-        self.states.get(&id).copied()
+    pub(super) fn state(&self, id: u64) -> State {
+        self.past.state(id)
     }
 
     pub(super) fn sent(&mut self, id: u64, bytes: usize, late: bool) {
         self.stats.sent += 1;
         self.stats.late += u64::from(late);
-        self.end(id, State::Sent, Fate::Sent { late }, bytes);
+        self.end(id, Fate::Sent { late }, bytes);
     }
 
     /// `id`, which is sent, ends at this position of the stream.
     pub(super) fn ends_at(&mut self, id: u64, position: u64) {
         self.unacknowledged.push_back((position, id));
-        if self.unacknowledged.len() > self.limit {
+        if self.unacknowledged.len() > self.past.limit() {
             self.unacknowledged.pop_front();
         }
     }
 
     pub(super) fn given_up(&mut self, id: u64, reason: Reason, sent: usize) {
         self.stats.count(reason);
-        self.end(id, State::GivenUp(reason), Fate::GivenUp(reason), sent);
+        self.end(id, Fate::GivenUp(reason), sent);
     }
 
-    fn end(&mut self, id: u64, state: State, fate: Fate, sent: usize) {
-        self.states.insert(id, state);
-        self.ended.push_back(id);
-        if self.ended.len() > self.limit
-            && let Some(oldest) = self.ended.pop_front()
-        {
-            self.states.remove(&oldest);
-        }
-        self.outcomes.push_back(Outcome {
+    fn end(&mut self, id: u64, fate: Fate, sent: usize) {
+        let outcome = Outcome {
             ticket: Ticket(id),
             fate,
             sent,
-        });
-        if self.outcomes.len() > self.limit.saturating_mul(4) {
-            self.outcomes.pop_front();
-            self.stats.outcomes_lost += 1;
-        }
+            more: (),
+        };
+        self.past.end(State::Sent, outcome);
+        self.stats.outcomes_lost = self.past.lost;
     }
 
     /// The peer's kernel has everything before this position.
@@ -82,13 +67,11 @@ impl History {
                 break;
             }
             self.unacknowledged.pop_front();
-            if let Some(state) = self.states.get_mut(&id) {
-                *state = State::Acknowledged;
-            }
+            self.past.acknowledged(id);
         }
     }
 
     pub(super) fn outcomes(&mut self) -> impl Iterator<Item = Outcome> + '_ {
-        self.outcomes.drain(..)
+        self.past.take()
     }
 }

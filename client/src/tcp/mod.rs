@@ -42,10 +42,10 @@ mod wire;
 pub use self::rustls::Tls;
 pub use self::{
     ring::{Hold, Ring},
-    types::{
-        Closed, Content, Fate, Form, Next, Options, Outcome, PathInfo, Rest, RingStats, State,
-        Stop, Ticket, TooLate,
-    },
+    types::{Closed, Content, ForRing, Form, Next, Options, Rest, RingStats, Stop},
     wire::Wire,
 };
-pub use crate::backlog::{Method, Reason};
+pub use crate::{
+    adu::{Fate, Outcome, PathInfo, State, Ticket, TooLate},
+    backlog::{Method, Reason},
+};

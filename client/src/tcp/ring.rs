@@ -10,12 +10,11 @@ use super::{
     core::{Core, PIECES},
     info::{self, Info},
     sys,
-    types::{
-        Closed, Content, Form, Next, Options, Outcome, PathInfo, RingStats, State, Ticket, TooLate,
-    },
+    types::{Closed, Content, Form, Next, Options, RingStats},
     wire::Wire,
 };
 use crate::{
+    adu::{Outcome, PathInfo, State, Ticket, TooLate},
     error::{Error, Result},
     metadata::Metadata,
     path::{Path, Report, View},
@@ -109,7 +108,7 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
         // Sockets of other kinds, and old kernels, go without.
         let _ = set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &one);
         let _ = set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &one);
-        let info = read_info(&socket, options.info_bytes);
+        let info = read_info(&socket, options.own.info_bytes);
         if info.is_closed() {
             return Err(Error::io("making a ring")(
                 io::ErrorKind::NotConnected.into(),
@@ -117,7 +116,7 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
         }
         let mut form = info.form();
         form.unsent |= sys::unsent(fd).is_ok();
-        form.events = options.acknowledgements
+        form.events = options.own.acknowledgements
             && info.state.is_some()
             && sys::report_acknowledgements(fd).is_ok();
         let written = socket.handed().unwrap_or(0);
@@ -279,7 +278,7 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
 
     /// Takes in what the kernel says.
     fn look(&mut self, now: u64) -> io::Result<()> {
-        let info = read_info(&self.wire, self.options.info_bytes);
+        let info = read_info(&self.wire, self.options.own.info_bytes);
         if info.is_closed() {
             let error = sys::error(self.wire.fd());
             return Err(error.unwrap_or(io::ErrorKind::NotConnected.into()));
@@ -517,18 +516,8 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
 
     /// The path as it was at the last [`Ring::drive`]; `None` where [`Form::rate`] is false.
     pub fn path(&self) -> Option<PathInfo> {
-        let view = self.path.view(self.report.now);
-        let time = Duration::from_nanos;
-        self.form.rate.then(|| PathInfo {
-            rate: Some(view.rate).filter(|rate| *rate > 0),
-            rtt: time(self.path.srtt()),
-            min_rtt: time(self.path.min_rtt()),
-            owd: time(view.owd),
-            margin: time(view.margin),
-            cap: self.path.cap(),
-            in_flight: self.report.in_flight,
-            unsent: self.report.unsent,
-        })
+        let info = || PathInfo::new(&self.path, &self.report);
+        self.form.rate.then(info)
     }
 
     /// Ends the ring, and gives back the socket and what has begun: the receiver's framing waits for its rest.

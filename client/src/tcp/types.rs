@@ -1,22 +1,13 @@
 //! What goes into a ring and comes out of it, besides bytes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::{
-    backlog::{Limits, Method, Reason},
-    time::ns,
+    adu::{self, Outcome, Ticket},
+    backlog::Reason,
 };
 
-/// An ADU of one ring. Each push gives a new one; they grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub(super) u64);
-
-impl Ticket {
-    /// 0 for the first ADU of the ring, 1 for the second, and so on.
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-}
+const MS: u64 = 1_000_000;
 
 /// What happens to an ADU in parts that becomes stale when some of its parts are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,7 +20,7 @@ pub enum Stop {
     AtPart,
 }
 
-/// How a ring works; all of it has defaults.
+/// How a ring works; all of it has defaults. In flight is a queue of 20 ms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,12 +31,11 @@ pub enum Stop {
 ///     .queue(Some(Duration::from_millis(30)))
 ///     .limits(256, 1 << 20);
 /// ```
+pub type Options = adu::Options<ForRing>;
+
+/// What [`Options`] have for a ring only.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Options {
-    pub(super) method: Method,
-    pub(super) queue: Option<u64>,
-    pub(super) limits: Limits,
+pub struct ForRing {
     pub(super) acknowledgements: bool,
     pub(super) stop: Stop,
     pub(super) interleave: bool,
@@ -54,67 +44,30 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            method: Method::default(),
-            queue: Some(20_000_000),
-            limits: Limits {
-                adus: 1024,
-                bytes: 8 << 20,
-            },
+        let own = ForRing {
             acknowledgements: true,
             stop: Stop::default(),
             interleave: false,
             info_bytes: usize::MAX,
-        }
+        };
+        Self::with(20 * MS, own)
     }
 }
 
 impl Options {
-    /// The defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Order and choice; [`Method::Triage`] by default.
-    #[must_use]
-    pub fn method(mut self, method: Method) -> Self {
-        self.method = method;
-        self
-    }
-
-    /// In flight ≤ rate × (least RTT + `queue`): a standing queue in the network that short.
-    /// 20 ms by default, at most 10 s; `None` leaves it to the congestion window.
-    ///
-    /// Beside a competing Cubic flow, which fills the queue, the cap gives share away. On a host
-    /// where bestby's queue is attached it needs no cap: that queue is short, and chooses itself.
-    #[must_use]
-    pub fn queue(mut self, queue: Option<Duration>) -> Self {
-        self.queue = queue.map(ns);
-        self
-    }
-
-    /// So many ADUs and bytes may wait; 1024 and 8 MiB by default. What is pushed beyond that evicts the
-    /// least important, or is evicted itself.
-    #[must_use]
-    pub fn limits(mut self, adus: usize, bytes: usize) -> Self {
-        self.limits = Limits { adus, bytes };
-        self
-    }
-
     /// Whether the kernel reports acknowledgements on the socket's error queue
     /// (`SO_TIMESTAMPING`, `SOF_TIMESTAMPING_TX_ACK`; no privilege). On by default; turn it off
     /// where the application reads that queue itself. Without, a full window is looked at by a timer.
     #[must_use]
     pub fn acknowledgements(mut self, on: bool) -> Self {
-        self.acknowledgements = on;
+        self.own.acknowledgements = on;
         self
     }
 
     /// What happens to an ADU in parts that becomes stale on its way; [`Stop::Finish`] by default.
     #[must_use]
     pub fn stop(mut self, stop: Stop) -> Self {
-        self.stop = stop;
+        self.own.stop = stop;
         self
     }
 
@@ -123,7 +76,7 @@ impl Options {
     /// begins with a header of its own.
     #[must_use]
     pub fn interleave(mut self, on: bool) -> Self {
-        self.interleave = on;
+        self.own.interleave = on;
         self
     }
 
@@ -131,7 +84,7 @@ impl Options {
     #[doc(hidden)]
     #[must_use]
     pub fn info_bytes(mut self, bytes: usize) -> Self {
-        self.info_bytes = bytes;
+        self.own.info_bytes = bytes;
         self
     }
 }
@@ -158,61 +111,6 @@ impl<B: AsRef<[u8]>> Content<B> {
     }
 }
 
-/// What became of an ADU, and of what was said about it when it was pushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Outcome {
-    /// Which one.
-    pub ticket: Ticket,
-    /// Sent or given up.
-    pub fate: Fate,
-    /// Bytes of it that were handed to the kernel: all of a sent one, and of one that was given up
-    /// those of the parts before ([`Stop::AtPart`]) or before the connection ended.
-    pub sent: usize,
-}
-
-/// Each ADU has exactly one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
-    /// Its last byte is with the kernel.
-    Sent {
-        /// That was later than its deadline − owd: it began in time, but took longer than predicted.
-        late: bool,
-    },
-    /// The rest of it never leaves, for this reason.
-    GivenUp(Reason),
-}
-
-/// Where an ADU is. The ring remembers what is past for as many ADUs as may wait, and 1024 more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Nothing of it is sent: it can be replaced, cancelled and amended.
-    Waiting,
-    /// So many of its bytes are with the kernel.
-    Begun {
-        /// Bytes handed over.
-        sent: usize,
-        /// Bytes in all.
-        of: usize,
-    },
-    /// All bytes are with the kernel.
-    Sent,
-    /// The peer's kernel has all of them (`tcpi_bytes_acked`; not known before Linux 4.1).
-    Acknowledged,
-    /// It was given up.
-    GivenUp(Reason),
-    /// It is not of this ring, or too long ago.
-    Unknown,
-}
-
-/// The ADU can no longer be changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too late to change this ADU: {state:?}")]
-pub struct TooLate {
-    /// Where it is.
-    pub state: State,
-}
-
 /// When to call [`crate::tcp::Ring::drive`] again: after a push, at one of the events, or at the time,
 /// whichever is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,32 +135,10 @@ pub struct Form {
     pub rate: bool,
     /// The bytes that the kernel has not sent are known.
     pub unsent: bool,
-    /// Acknowledged bytes are known (Linux 4.1): [`State::Acknowledged`].
+    /// Acknowledged bytes are known (Linux 4.1): [`State::Acknowledged`](crate::adu::State::Acknowledged).
     pub acknowledged: bool,
     /// Acknowledgements wake (`POLLERR`); otherwise a timer does.
     pub events: bool,
-}
-
-/// The path as TCP and the ring see it, e.g. for an encoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PathInfo {
-    /// What the path carries, bytes/s; `None` until something was sent.
-    pub rate: Option<u64>,
-    /// Smoothed round-trip time.
-    pub rtt: Duration,
-    /// Least round-trip time.
-    pub min_rtt: Duration,
-    /// One-way delay to the receiver: rtt − min_rtt / 2.
-    pub owd: Duration,
-    /// Time kept free for one retransmission; 0 while nothing is lost.
-    pub margin: Duration,
-    /// Bytes that may be in flight for the queue allowed; `None` where the congestion window alone decides.
-    pub cap: Option<u64>,
-    /// Bytes in flight.
-    pub in_flight: u64,
-    /// Bytes with the kernel that are not on the wire.
-    pub unsent: u64,
 }
 
 /// Counters of a ring. `pushed` = `sent` + `given_up()` + `waiting` + `begun`.

@@ -6,10 +6,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     pin::{Pin, pin},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     task::Poll,
     time::{Duration, Instant},
 };
@@ -17,12 +14,11 @@ use std::{
 use ::tokio::{
     io::{Interest, unix::AsyncFd},
     net::{TcpStream, tcp::OwnedWriteHalf},
-    sync::Notify,
-    time::sleep_until,
 };
 
 use crate::{
     error::{Error, Result},
+    handle,
     metadata::Metadata,
     tcp::{
         self, Content, Next, Options, Outcome, PathInfo, RingStats, State, Ticket, TooLate, Wire,
@@ -66,23 +62,14 @@ pub struct Ring<S: Wire, B: AsRef<[u8]>> {
     shared: Arc<Shared<S, B>>,
 }
 
-struct Shared<S, B> {
-    ring: Mutex<tcp::Ring<S, B>>,
-    /// To the driver: something was pushed or changed.
-    changed: Notify,
-    /// From the driver: states have changed.
-    driven: Notify,
-    holds: AtomicUsize,
+struct Inner<S, B> {
+    ring: tcp::Ring<S, B>,
+    holds: usize,
     /// The driver has ended.
-    ended: AtomicUsize,
+    ended: bool,
 }
 
-impl<S, B> Shared<S, B> {
-    fn lock(&self) -> MutexGuard<'_, tcp::Ring<S, B>> {
-        // A panic in the middle of the ring is not expected; its state is then still the best there is.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type Shared<S, B> = handle::Shared<Inner<S, B>>;
 
 impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
     /// A ring in front of a connected socket, and the future that drives it: spawn it. The future ends with `Ok` once
@@ -114,13 +101,11 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
         let fd = unsafe { AsyncFd::register_with_interest(fd, interest) };
         let registering = Error::io("registering the socket with tokio");
         let fd = fd.map_err(|error| registering(error.into()))?;
-        let shared = Arc::new(Shared {
-            ring: Mutex::new(ring),
-            changed: Notify::new(),
-            driven: Notify::new(),
-            holds: AtomicUsize::new(0),
-            ended: AtomicUsize::new(0),
-        });
+        let shared = Arc::new(Shared::new(Inner {
+            ring,
+            holds: 0,
+            ended: false,
+        }));
         let driver = Driver {
             shared: Arc::clone(&shared),
         };
@@ -167,70 +152,52 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
     /// Nothing begins, and nothing is given up because of the time, while the guard lives
     /// ([`tcp::Ring::hold`]).
     pub fn hold(&self) -> Hold<S, B> {
-        let ring = self.clone();
-        // Counted under the lock, so that the last guard does not end the next one's hold.
-        self.with(|held| {
-            self.shared.holds.fetch_add(1, Ordering::Relaxed);
-            held.set_held(true);
+        self.shared.with(|inner| {
+            inner.holds += 1;
+            inner.ring.set_held(true);
         });
-        Hold { ring }
+        Hold { ring: self.clone() }
     }
 
     /// Where an ADU is.
     pub fn state(&self, ticket: Ticket) -> State {
-        self.shared.lock().state(ticket)
+        self.shared.lock().ring.state(ticket)
     }
 
     /// Waits until the ADU is sent or given up; returns its state then.
     pub async fn outcome(&self, ticket: Ticket) -> State {
-        self.wait(|ring| {
-            let state = ring.state(ticket);
+        let ended = |inner: &mut Inner<S, B>| {
+            let state = inner.ring.state(ticket);
             let open = matches!(state, State::Waiting | State::Begun { .. });
             (!open).then_some(state)
-        })
-        .await
+        };
+        self.shared.wait(ended).await
     }
 
     /// Waits until there are outcomes that were not taken; returns all of them. Nothing after the driver has
     /// ended and all were taken.
     pub async fn outcomes(&self) -> Vec<Outcome> {
-        self.wait(|ring| {
-            let outcomes: Vec<Outcome> = ring.outcomes().collect();
-            let ended = self.shared.ended.load(Ordering::Acquire) > 0;
-            (ended || !outcomes.is_empty()).then_some(outcomes)
-        })
-        .await
-    }
-
-    async fn wait<T>(&self, mut ready: impl FnMut(&mut tcp::Ring<S, B>) -> Option<T>) -> T {
-        loop {
-            let mut driven = pin!(self.shared.driven.notified());
-            driven.as_mut().enable();
-            if let Some(value) = ready(&mut self.shared.lock()) {
-                return value;
-            }
-            driven.await;
-        }
+        let some = |inner: &mut Inner<S, B>| {
+            let outcomes: Vec<Outcome> = inner.ring.outcomes().collect();
+            (inner.ended || !outcomes.is_empty()).then_some(outcomes)
+        };
+        self.shared.wait(some).await
     }
 
     /// Counters.
     pub fn stats(&self) -> RingStats {
-        self.shared.lock().stats()
+        self.shared.lock().ring.stats()
     }
 
     /// The path ([`tcp::Ring::path`]).
     pub fn path(&self) -> Option<PathInfo> {
-        self.shared.lock().path()
+        self.shared.lock().ring.path()
     }
 
     /// Does something with the ring, such as to read from TLS, and lets the driver look again. Keep it
     /// short: the driver waits meanwhile.
     pub fn with<T>(&self, work: impl FnOnce(&mut tcp::Ring<S, B>) -> T) -> T {
-        let result = work(&mut self.shared.lock());
-        self.shared.changed.notify_one();
-        // What was given up at once has an outcome, too.
-        self.shared.driven.notify_waiters();
-        result
+        self.shared.with(|inner| work(&mut inner.ring))
     }
 }
 
@@ -262,9 +229,10 @@ pub struct Hold<S: Wire, B: AsRef<[u8]>> {
 
 impl<S: Wire, B: AsRef<[u8]>> Drop for Hold<S, B> {
     fn drop(&mut self) {
-        self.ring.with(|ring| {
-            if self.ring.shared.holds.fetch_sub(1, Ordering::Relaxed) == 1 {
-                ring.set_held(false);
+        self.ring.shared.with(|inner| {
+            inner.holds -= 1;
+            if inner.holds == 0 {
+                inner.ring.set_held(false);
             }
         });
     }
@@ -280,7 +248,7 @@ impl<S: Wire, B: AsRef<[u8]>> Driver<S, B> {
         loop {
             // Before the look: what is pushed after it leaves a permit.
             let changed = self.shared.changed.notified();
-            let next = self.shared.lock().drive();
+            let next = self.shared.lock().ring.drive();
             self.shared.driven.notify_waiters();
             let next = next?;
             if next.idle && Arc::strong_count(&self.shared) == 1 {
@@ -293,8 +261,11 @@ impl<S: Wire, B: AsRef<[u8]>> Driver<S, B> {
 
 impl<S: Wire, B: AsRef<[u8]>> Drop for Driver<S, B> {
     fn drop(&mut self) {
-        self.shared.lock().abandon();
-        self.shared.ended.store(1, Ordering::Release);
+        {
+            let mut inner = self.shared.lock();
+            inner.ring.abandon();
+            inner.ended = true;
+        }
         self.shared.driven.notify_waiters();
     }
 }
@@ -319,12 +290,7 @@ async fn wait(
         guard.clear_ready();
         io::Result::Ok(())
     });
-    let mut sleep = pin!(async {
-        match at {
-            Some(at) => sleep_until(at.into()).await,
-            None => std::future::pending().await,
-        }
-    });
+    let mut sleep = pin!(handle::sleep(at));
     let first = poll_fn(|context| {
         let is_ready = |future: Pin<&mut dyn Future<Output = ()>>, context: &mut _| {
             future.poll(context).is_ready()

@@ -81,12 +81,7 @@ async fn aioquic_receives_each_adu_once_with_its_newest_version() {
         tickets.push(ticket);
     }
     let large = sender.send(vec![1; 800_000], said(LONG, 0)).unwrap();
-    while sender.stats().bytes < 20_000
-        || !matches!(
-            sender.state(large),
-            bestby::quic::State::Unacknowledged { .. }
-        )
-    {
+    while sender.stats().bytes < 20_000 || sender.state(large) == bestby::quic::State::Waiting {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(sender.renew(large, vec![2; 300_000]), Ok(Renewed::Again(1)));

@@ -137,7 +137,7 @@ async fn four_streams_at_once_carry_any_number_of_adus() {
     ids.sort_unstable();
     assert_eq!(ids, (0..200).collect::<Vec<_>>());
     let fates = outcomes(&sender, 200).await;
-    assert!(fates.iter().all(|fate| *fate == Fate::Acknowledged));
+    assert!(fates.iter().all(|fate| *fate == Fate::Sent { late: false }));
     assert!(sender.stats().stream_limit > 0);
 }
 
@@ -154,7 +154,7 @@ async fn adus_that_wait_for_a_stream_become_stale_and_the_receiver_goes_on_after
     let fates = outcomes(&sender, 100).await;
     let acknowledged = fates
         .iter()
-        .filter(|fate| **fate == Fate::Acknowledged)
+        .filter(|fate| **fate == Fate::Sent { late: false })
         .count();
     assert!(acknowledged <= 4);
     assert_eq!(sender.stats().stale as usize, 100 - acknowledged);
@@ -251,7 +251,7 @@ async fn path_of_1200_bytes_is_enough() {
         timeout(LONG, receiver.recv()).await.unwrap().unwrap();
     }
     let fates = outcomes(&sender, 200).await;
-    assert!(fates.iter().all(|fate| *fate == Fate::Acknowledged));
+    assert!(fates.iter().all(|fate| *fate == Fate::Sent { late: false }));
 }
 
 #[tokio::test]

@@ -179,7 +179,7 @@ async fn overload(transport: TransportConfig, loses: fn(u64, usize) -> bool) {
     );
     for outcome in outcomes {
         let deadline = deadlines[&outcome.ticket.number()];
-        assert!(outcome.last < deadline);
+        assert!(outcome.more.last < deadline);
         if let Fate::GivenUp(reason) = outcome.fate {
             assert!(
                 matches!(reason, Reason::Stale | Reason::Predicted),
@@ -295,5 +295,5 @@ async fn large_adu_after_a_trickle_is_not_given_up_for_the_rate_of_the_trickle()
         timeout(LONG, receiver.recv()).await.unwrap().unwrap();
     }
     let outcome = timeout(LONG, sender.outcome(large)).await.unwrap().unwrap();
-    assert_eq!(outcome.fate, Fate::Acknowledged);
+    assert_eq!(outcome.fate, Fate::Sent { late: false });
 }

@@ -39,10 +39,10 @@ async fn each_adu_arrives_whole_and_once_and_has_one_outcome() {
             .await
             .unwrap()
             .unwrap();
-        assert_eq!(outcome.fate, Fate::Acknowledged);
-        assert!(
-            outcome.begun > 0 && outcome.begun <= outcome.last && outcome.last <= outcome.ended
-        );
+        assert_eq!(outcome.fate, Fate::Sent { late: false });
+        let on_wire = outcome.more;
+        assert!(on_wire.begun > 0 && on_wire.begun <= on_wire.last);
+        assert!(on_wire.last <= on_wire.ended);
     }
     timeout(LONG, sender.finish()).await.unwrap();
     let outcomes = sender.outcomes().await;
@@ -72,7 +72,7 @@ async fn deadline_in_the_past_and_too_large_an_adu_are_said_at_once() {
         .unwrap()
         .unwrap();
     assert_eq!(outcome.fate, Fate::GivenUp(Reason::Stale));
-    assert_eq!((outcome.sent, outcome.begun), (0, 0));
+    assert_eq!((outcome.sent, outcome.more.begun), (0, 0));
     let error = sender
         .send(vec![0; (1 << 20) + 1], Metadata::new())
         .unwrap_err();
@@ -84,9 +84,10 @@ async fn deadline_in_the_past_and_too_large_an_adu_are_said_at_once() {
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(outcome.fate, Fate::Acknowledged);
+    assert_eq!(outcome.fate, Fate::Sent { late: true });
     let stats = sender.stats();
-    assert_eq!((stats.taken, stats.stale, stats.acknowledged), (2, 1, 1));
+    assert_eq!((stats.taken, stats.stale), (2, 1));
+    assert_eq!((stats.acknowledged, stats.late), (1, 1));
 }
 
 /// Keeps every stream from opening, so that what is sent waits.
@@ -168,10 +169,10 @@ async fn what_is_on_its_way_is_renewed_with_a_new_version_and_cancelled_with_a_r
     let first = sender.send(vec![1; 100_000], said(LONG, 3)).unwrap();
     let second = sender.send("second", said(LONG, 4)).unwrap();
     until(&sender, |sender| sender.stats().flow_control > 0).await;
-    let State::Unacknowledged { since } = sender.state(first) else {
+    let State::Begun { sent, of } = sender.state(first) else {
         panic!("{:?}", sender.state(first));
     };
-    assert!(since > 0);
+    assert!(sent > 0 && sent < of && of > 100_000);
     assert_eq!(sender.renew(first, vec![2; 50_000]), Ok(Renewed::Again(1)));
     let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
     let mut got = Vec::new();
@@ -226,6 +227,6 @@ async fn adu_that_the_receiver_refuses_has_an_outcome_and_nobody_waits_for_it() 
     assert_eq!(adu.id, 1);
     let outcome = timeout(LONG, sender.outcome(large)).await.unwrap().unwrap();
     assert_eq!(outcome.fate, Fate::GivenUp(Reason::Cancelled));
-    assert_eq!(outcome.refused, Some(0x0b2));
+    assert_eq!(outcome.more.refused, Some(0x0b2));
     assert_eq!((sender.stats().refused, receiver.stats().refused), (1, 1));
 }

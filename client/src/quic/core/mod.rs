@@ -17,12 +17,13 @@ use bytes::Bytes;
 
 use super::{
     history::History,
-    types::{Options, Outcome, RenewError, Renewed, SenderStats, State, Ticket, TooLate},
+    types::{OnWire, Options, Outcome, RenewError, Renewed, SenderStats},
 };
 use crate::{
+    adu::{Fate, State, Ticket, TooLate},
     backlog::{Adu, Backlog, GivenUp, NEVER, Reason},
     error::ValueError,
-    metadata::{Expiry, Metadata, Priority, Treatment},
+    metadata::{Metadata, Priority},
     path::View,
 };
 
@@ -52,7 +53,10 @@ pub(super) trait Transport {
     fn finish(&mut self, stream: &mut Self::Stream);
 }
 
-/// What the backlog keeps of an ADU.
+/// An ADU of this sender, and what is kept of it.
+type Entry<S> = Adu<Item<S>>;
+
+/// See [`Entry`].
 #[derive(Debug)]
 pub(super) struct Item<S> {
     /// Header and payload that are not handed over; the header is made with the stream.
@@ -70,6 +74,8 @@ struct Sent<S> {
     bytes: usize,
     begun: u64,
     last: u64,
+    /// The last byte was stale.
+    late: bool,
     /// What its header says: ids from here on are alive, and these are not.
     alive_from: u64,
     gone: Option<(u64, u64)>,
@@ -81,21 +87,10 @@ impl<S> Sent<S> {
         bytes: 0,
         begun: 0,
         last: 0,
+        late: false,
         alive_from: 0,
         gone: None,
     };
-}
-
-/// An ADU that waits for its acknowledgement only.
-#[derive(Debug)]
-struct Open<S> {
-    version: u16,
-    priority: Priority,
-    arrived: u64,
-    /// [`NEVER`] if it is sent whenever.
-    deadline: u64,
-    keep: bool,
-    sent: Sent<S>,
 }
 
 /// Why the core stopped writing.
@@ -113,7 +108,7 @@ pub(super) struct Wrote {
 pub(super) struct Core<S> {
     options: Options,
     backlog: Backlog<Item<S>>,
-    open: BTreeMap<u64, Open<S>>,
+    open: BTreeMap<u64, Entry<S>>,
     by_deadline: BTreeSet<(u64, u64)>,
     /// Ids that may still be sent or acknowledged.
     alive: BTreeSet<u64>,
@@ -150,7 +145,7 @@ impl<S: Stream> Core<S> {
     }
 
     fn check(&self, payload: &Bytes) -> Result<(), ValueError> {
-        let (bytes, limit) = (payload.len(), self.options.adu_limit);
+        let (bytes, limit) = (payload.len(), self.options.own.adu_limit);
         if bytes > limit {
             return Err(ValueError::AduTooLarge { bytes, limit });
         }
@@ -168,21 +163,13 @@ impl<S: Stream> Core<S> {
         self.next += 1;
         self.history.stats.taken += 1;
         self.alive.insert(id);
-        let adu = Adu {
-            deadline: deadline(metadata, now).unwrap_or(NEVER),
-            priority: metadata.get_priority().unwrap_or_default(),
+        let item = Item {
+            rest: [Bytes::new(), payload],
+            version: 0,
             arrived: now,
-            bytes: 0,
-            solid: 0,
-            keep: metadata.get_treatment() == Some(Treatment::Forward),
-            begun: false,
-            content: Item {
-                rest: [Bytes::new(), payload],
-                version: 0,
-                arrived: now,
-                sent: Sent::NOTHING,
-            },
+            sent: Sent::NOTHING,
         };
+        let adu = Adu::new(item, metadata, now);
         self.push(id, adu, now);
         if self.closed {
             self.clear(now);
@@ -190,7 +177,7 @@ impl<S: Stream> Core<S> {
         Ok(Ticket(id))
     }
 
-    fn push(&mut self, id: u64, mut adu: Adu<Item<S>>, now: u64) {
+    fn push(&mut self, id: u64, mut adu: Entry<S>, now: u64) {
         adu.bytes = adu.content.rest[1].len() + HEADER;
         // Another one may go on after each packet.
         adu.solid = adu.bytes.min(1200);
@@ -201,34 +188,44 @@ impl<S: Stream> Core<S> {
     /// Ends what the backlog gave up.
     fn settle(&mut self, now: u64) {
         for (id, adu, reason) in std::mem::take(&mut self.gone) {
-            self.give_up(id, adu.content.version, adu.content.sent, reason, now, None);
+            self.give_up(id, adu, reason, now, None);
         }
     }
 
     fn give_up(
         &mut self,
         id: u64,
-        version: u16,
-        mut sent: Sent<S>,
+        mut adu: Entry<S>,
         reason: Reason,
         now: u64,
         refused: Option<u64>,
     ) {
         if reason != Reason::Closed {
-            self.reset(&mut sent);
+            self.reset(&mut adu.content.sent);
             self.untold.insert(id);
             if self.untold.len() > UNTOLD_MOST {
                 self.untold.pop_first();
             }
         }
+        self.end(id, &adu, Fate::GivenUp(reason), now, refused);
+    }
+
+    fn end(&mut self, id: u64, adu: &Entry<S>, fate: Fate, now: u64, refused: Option<u64>) {
         self.alive.remove(&id);
-        self.history.given_up(
-            Outcome {
-                refused,
-                ..outcome(id, version, &sent, now)
-            },
-            reason,
-        );
+        let Item { version, sent, .. } = &adu.content;
+        let more = OnWire {
+            version: *version,
+            begun: sent.begun,
+            last: sent.last,
+            ended: now,
+            refused,
+        };
+        self.history.end(Outcome {
+            ticket: Ticket(id),
+            fate,
+            sent: sent.bytes,
+            more,
+        });
     }
 
     /// Nothing of it leaves any more. What its header was to tell is to be told again.
@@ -242,44 +239,49 @@ impl<S: Stream> Core<S> {
         }
     }
 
-    fn take_open(&mut self, id: u64) -> Option<Open<S>> {
-        let open = self.open.remove(&id)?;
-        self.by_deadline.remove(&(open.due(), id));
-        Some(open)
+    fn take_open(&mut self, id: u64) -> Option<Entry<S>> {
+        let adu = self.open.remove(&id)?;
+        self.by_deadline.remove(&(due(&adu), id));
+        Some(adu)
     }
 
-    fn insert_open(&mut self, id: u64, open: Open<S>) {
-        self.by_deadline.insert((open.due(), id));
-        self.open.insert(id, open);
+    fn insert_open(&mut self, id: u64, adu: Entry<S>) {
+        self.by_deadline.insert((due(&adu), id));
+        self.open.insert(id, adu);
+    }
+
+    /// What is not acknowledged and not given up, wherever it is.
+    fn get(&self, id: u64) -> Option<&Entry<S>> {
+        self.backlog.get(id).or_else(|| self.open.get(&id))
+    }
+
+    /// The same, and takes it out.
+    fn take(&mut self, ticket: Ticket) -> Result<Entry<S>, TooLate> {
+        let waiting = self.backlog.take(ticket.0);
+        let adu = waiting.or_else(|| self.take_open(ticket.0));
+        adu.ok_or_else(|| self.too_late(ticket))
     }
 
     /// The peer has all of this version.
     pub(super) fn acknowledged(&mut self, id: u64, version: u16, now: u64) {
-        if self.open.get(&id).is_some_and(|o| o.version == version)
-            && let Some(open) = self.take_open(id)
+        let is_it = |adu: &Entry<S>| adu.content.version == version;
+        if self.open.get(&id).is_some_and(is_it)
+            && let Some(adu) = self.take_open(id)
         {
-            self.alive.remove(&id);
-            self.untold = self.untold.split_off(&open.sent.alive_from);
-            let outcome = outcome(id, version, &open.sent, now);
-            self.history.acknowledged(outcome);
+            self.untold = self.untold.split_off(&adu.content.sent.alive_from);
+            let late = adu.content.sent.late;
+            self.end(id, &adu, Fate::Sent { late }, now, None);
         }
     }
 
     /// The peer wants no more of this version.
     pub(super) fn refused(&mut self, id: u64, version: u16, code: u64, now: u64) {
-        let sent = if self.open.get(&id).is_some_and(|o| o.version == version) {
-            self.take_open(id).map(|open| open.sent)
-        } else if let Some(adu) = self.backlog.get(id)
-            && adu.content.version == version
+        let is_it = |adu: &Entry<S>| adu.content.version == version;
+        if self.get(id).is_some_and(is_it)
+            && let Ok(adu) = self.take(Ticket(id))
         {
-            self.backlog.take(id).map(|adu| adu.content.sent)
-        } else {
-            None
-        };
-        if let Some(sent) = sent {
             self.history.stats.refused += 1;
-            let reason = Reason::Cancelled;
-            self.give_up(id, version, sent, reason, now, Some(code));
+            self.give_up(id, adu, Reason::Cancelled, now, Some(code));
         }
     }
 
@@ -291,25 +293,12 @@ impl<S: Stream> Core<S> {
     ) -> Result<Renewed, RenewError> {
         self.check(&payload)?;
         let id = ticket.0;
-        let version = self.version(ticket)?;
-        let (mut adu, begun) = if let Some(adu) = self.backlog.get(id) {
-            let begun = adu.begun;
-            if begun && version == u16::MAX {
-                return Err(RenewError::Versions);
-            }
-            match self.backlog.take(id) {
-                Some(adu) => (adu, begun),
-                None => return Err(self.too_late(ticket).into()),
-            }
-        } else {
-            if version == u16::MAX {
-                return Err(RenewError::Versions);
-            }
-            match self.take_open(id) {
-                Some(open) => (open.again(), true),
-                None => return Err(self.too_late(ticket).into()),
-            }
-        };
+        let adu = self.get(id).ok_or_else(|| self.too_late(ticket))?;
+        let (version, begun) = (adu.content.version, adu.begun);
+        if begun && version == u16::MAX {
+            return Err(RenewError::Versions);
+        }
+        let mut adu = self.take(ticket)?;
         self.reset(&mut adu.content.sent);
         self.history.stats.renewed += 1;
         adu.begun = false;
@@ -327,26 +316,14 @@ impl<S: Stream> Core<S> {
         })
     }
 
-    /// The newest version of what is alive.
-    fn version(&self, ticket: Ticket) -> Result<u16, TooLate> {
-        let waiting = self.backlog.get(ticket.0).map(|adu| adu.content.version);
-        let open = || self.open.get(&ticket.0).map(|open| open.version);
-        waiting.or_else(open).ok_or_else(|| self.too_late(ticket))
-    }
-
     fn too_late(&self, ticket: Ticket) -> TooLate {
         let state = self.state(ticket);
         TooLate { state }
     }
 
     pub(super) fn cancel(&mut self, ticket: Ticket, now: u64) -> Result<(), TooLate> {
-        let version = self.version(ticket)?;
-        let sent = match self.backlog.take(ticket.0) {
-            Some(adu) => Some(adu.content.sent),
-            None => self.take_open(ticket.0).map(|open| open.sent),
-        };
-        let sent = sent.ok_or_else(|| self.too_late(ticket))?;
-        self.give_up(ticket.0, version, sent, Reason::Cancelled, now, None);
+        let adu = self.take(ticket)?;
+        self.give_up(ticket.0, adu, Reason::Cancelled, now, None);
         Ok(())
     }
 
@@ -356,48 +333,31 @@ impl<S: Stream> Core<S> {
         metadata: &Metadata,
         now: u64,
     ) -> Result<(), TooLate> {
-        let until = deadline(metadata, now);
-        let keep = metadata
-            .get_treatment()
-            .map(|treatment| treatment == Treatment::Forward);
-        if let Some(mut adu) = self.backlog.take(ticket.0) {
-            adu.deadline = until.unwrap_or(adu.deadline);
-            adu.priority = metadata.get_priority().unwrap_or(adu.priority);
-            adu.keep = keep.unwrap_or(adu.keep);
-            let priority = self.stream_priority(adu.priority, adu.deadline);
-            if let Some(stream) = &mut adu.content.sent.stream {
-                stream.set_priority(priority);
-            }
-            self.backlog.put_back(ticket.0, adu);
-            return Ok(());
-        }
-        let Some(mut open) = self.take_open(ticket.0) else {
-            return Err(self.too_late(ticket));
-        };
-        open.deadline = until.unwrap_or(open.deadline);
-        open.priority = metadata.get_priority().unwrap_or(open.priority);
-        open.keep = keep.unwrap_or(open.keep);
-        let priority = self.stream_priority(open.priority, open.deadline);
-        if let Some(stream) = &mut open.sent.stream {
+        let is_open = self.open.contains_key(&ticket.0);
+        let mut adu = self.take(ticket)?;
+        adu.amend(metadata, now);
+        let priority = self.stream_priority(adu.priority, adu.deadline);
+        if let Some(stream) = &mut adu.content.sent.stream {
             stream.set_priority(priority);
         }
-        self.insert_open(ticket.0, open);
+        match is_open {
+            true => self.insert_open(ticket.0, adu),
+            false => self.backlog.put_back(ticket.0, adu),
+        }
         Ok(())
     }
 
     pub(super) fn state(&self, ticket: Ticket) -> State {
-        if let Some(adu) = self.backlog.get(ticket.0) {
-            let since = adu.content.sent.begun;
-            return match adu.begun {
-                true => State::Unacknowledged { since },
-                false => State::Waiting,
-            };
+        if self.open.contains_key(&ticket.0) {
+            return State::Sent;
         }
-        match self.open.get(&ticket.0) {
-            Some(open) => State::Unacknowledged {
-                since: open.sent.begun,
+        match self.backlog.get(ticket.0) {
+            Some(adu) if adu.begun => State::Begun {
+                sent: adu.content.sent.bytes,
+                of: adu.content.sent.bytes + rest(adu),
             },
-            None => self.history.state(ticket.0),
+            Some(_) => State::Waiting,
+            None => self.history.past.state(ticket.0),
         }
     }
 
@@ -414,9 +374,9 @@ impl<S: Stream> Core<S> {
 
     /// Bytes handed over that may not have arrived.
     pub(super) fn outstanding(&self) -> u64 {
-        let open = self.open.values().map(|open| open.sent.bytes);
-        let begun = self.backlog.iter().map(|(_, adu)| adu.content.sent.bytes);
-        open.chain(begun).sum::<usize>() as u64
+        let waiting = self.backlog.iter().map(|(_, adu)| adu);
+        let sent = waiting.chain(self.open.values());
+        sent.map(|adu| adu.content.sent.bytes).sum::<usize>() as u64
     }
 
     /// Gives up what cannot be in time any more.
@@ -426,9 +386,9 @@ impl<S: Stream> Core<S> {
         while let Some(&(due, id)) = self.by_deadline.first()
             && due != NEVER
             && now.saturating_add(view.owd) > due
-            && let Some(open) = self.take_open(id)
+            && let Some(adu) = self.take_open(id)
         {
-            self.give_up(id, open.version, open.sent, Reason::Stale, now, None);
+            self.give_up(id, adu, Reason::Stale, now, None);
         }
     }
 
@@ -466,8 +426,8 @@ impl<S: Stream> Core<S> {
     fn clear(&mut self, now: u64) {
         self.backlog.clear(Reason::Closed, &mut self.gone);
         self.settle(now);
-        while let Some((id, open)) = self.open.pop_first() {
-            self.give_up(id, open.version, open.sent, Reason::Closed, now, None);
+        while let Some((id, adu)) = self.open.pop_first() {
+            self.give_up(id, adu, Reason::Closed, now, None);
         }
         self.by_deadline.clear();
     }
@@ -479,60 +439,12 @@ impl<S: Stream> Core<S> {
     }
 }
 
-impl<S> Open<S> {
-    fn due(&self) -> u64 {
-        if self.keep { NEVER } else { self.deadline }
-    }
-
-    fn again(self) -> Adu<Item<S>> {
-        Adu {
-            deadline: self.deadline,
-            priority: self.priority,
-            arrived: self.arrived,
-            bytes: 0,
-            solid: 0,
-            keep: self.keep,
-            begun: true,
-            content: Item {
-                rest: [Bytes::new(), Bytes::new()],
-                version: self.version,
-                arrived: self.arrived,
-                sent: self.sent,
-            },
-        }
-    }
+/// When an ADU on its way is given up; [`NEVER`] if it is sent whenever.
+fn due<S>(adu: &Entry<S>) -> u64 {
+    if adu.keep { NEVER } else { adu.deadline }
 }
 
-impl<S> From<Adu<Item<S>>> for Open<S> {
-    fn from(adu: Adu<Item<S>>) -> Self {
-        Self {
-            version: adu.content.version,
-            priority: adu.priority,
-            arrived: adu.content.arrived,
-            deadline: adu.deadline,
-            keep: adu.keep,
-            sent: adu.content.sent,
-        }
-    }
-}
-
-fn outcome<S>(id: u64, version: u16, sent: &Sent<S>, now: u64) -> Outcome {
-    Outcome {
-        ticket: Ticket(id),
-        version,
-        fate: super::types::Fate::Acknowledged,
-        sent: sent.bytes,
-        begun: sent.begun,
-        last: sent.last,
-        ended: now,
-        refused: None,
-    }
-}
-
-fn deadline(metadata: &Metadata, now: u64) -> Option<u64> {
-    match metadata.get_expiry() {
-        Expiry::Unset => None,
-        Expiry::At(deadline) => Some(deadline.as_monotonic_ns()),
-        Expiry::After(lifetime) => Some(lifetime.from(now).as_monotonic_ns()),
-    }
+/// Bytes that are not handed over.
+fn rest<S>(adu: &Entry<S>) -> usize {
+    adu.content.rest.iter().map(Bytes::len).sum()
 }

@@ -5,10 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    quic::types::Fate,
-    time::{Deadline, Lifetime},
-};
+use crate::time::{Deadline, Lifetime};
 
 /// 10 ms away, 1 MB/s.
 const VIEW: View = View {
@@ -179,7 +176,7 @@ fn take(
         }
         Step::Renew(n, len) => {
             let content = bytes(n as u64 + 100, len);
-            let before = core.version(ticket(n));
+            let before = core.get(ticket(n).0).map(|adu| adu.content.version);
             match core.renew(ticket(n), content.clone().into(), now) {
                 Ok(Renewed::Replaced) => {
                     contents.insert((ticket(n).0, before.unwrap()), content);
@@ -190,7 +187,7 @@ fn take(
                 }
                 Err(RenewError::Value(_)) => assert!(len > 20_000),
                 Err(RenewError::TooLate(late)) => {
-                    assert!(before.is_err() && late.state != State::Waiting)
+                    assert!(before.is_none() && late.state != State::Waiting)
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -215,11 +212,12 @@ fn take(
             }
         }
         Step::Ack(n) => {
-            let version = core.open.get(&ticket(n).0).map(|open| open.version);
+            let version = core.open.get(&ticket(n).0).map(|adu| adu.content.version);
             core.acknowledged(ticket(n).0, version.unwrap_or(0), now);
         }
         Step::Refuse(n) => {
-            if let Ok(version) = core.version(ticket(n)) {
+            if let Some(adu) = core.get(ticket(n).0) {
+                let version = adu.content.version;
                 core.refused(ticket(n).0, version, 7, now);
             }
         }
@@ -258,7 +256,7 @@ fn drive_to_the_end(core: &mut Core<Fake>, wire: &mut Wire) {
         let open: Vec<_> = core
             .open
             .iter()
-            .map(|(id, open)| (*id, open.version))
+            .map(|(id, adu)| (*id, adu.content.version))
             .collect();
         for (id, version) in open {
             core.acknowledged(id, version, wire.now);
@@ -312,7 +310,7 @@ proptest! {
                 stats.acknowledged + stats.given_up() + stats.waiting + stats.unacknowledged
             );
             prop_assert_eq!(core.alive.len() as u64, stats.waiting + stats.unacknowledged);
-            outcomes.extend(core.history.take());
+            outcomes.extend(core.history.past.take());
         }
         if ends_in_order {
             drive_to_the_end(&mut core, &mut wire);
@@ -320,7 +318,7 @@ proptest! {
             core.close(wire.now);
         }
         prop_assert!(core.is_idle());
-        outcomes.extend(core.history.take());
+        outcomes.extend(core.history.past.take());
         let stats = core.stats();
         prop_assert_eq!(stats.taken, stats.acknowledged + stats.given_up());
         let mut ids: Vec<_> = outcomes.iter().map(|outcome| outcome.ticket.0).collect();
@@ -337,12 +335,12 @@ proptest! {
             prop_assert_eq!((ids.len() as u64, held), (stats.acknowledged, 0), "it waits for ever");
         }
         for outcome in outcomes {
-            if outcome.fate == Fate::Acknowledged {
-                let len = contents[&(outcome.ticket.0, outcome.version)].len();
-                prop_assert!(outcome.sent > len);
+            if let Fate::Sent { late } = outcome.fate {
+                let len = contents[&(outcome.ticket.0, outcome.more.version)].len();
+                prop_assert!(outcome.sent > len && !late);
             }
-            prop_assert!(outcome.begun <= outcome.last || outcome.sent == 0);
-            prop_assert!(outcome.last <= outcome.ended);
+            prop_assert!(outcome.more.begun <= outcome.more.last || outcome.sent == 0);
+            prop_assert!(outcome.more.last <= outcome.more.ended);
         }
     }
 }
@@ -475,10 +473,7 @@ fn version_65535_is_the_last() {
     core.write(0, &VIEW, 10_000, SEGMENT, &mut wire);
     let error = core.renew(Ticket(0), "y".into(), 0).unwrap_err();
     assert_eq!(error, RenewError::Versions);
-    assert!(matches!(
-        core.state(Ticket(0)),
-        State::Unacknowledged { .. }
-    ));
+    assert_eq!(core.state(Ticket(0)), State::Sent);
 }
 
 #[test]

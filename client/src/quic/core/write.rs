@@ -4,9 +4,9 @@ use std::task::Poll;
 
 use bytes::{Buf as _, Bytes};
 
-use super::{Core, Item, MS, Open, Stream, Transport, Wrote};
+use super::{Core, Entry, MS, Stream, Transport, Wrote, rest};
 use crate::{
-    backlog::{Adu, NEVER},
+    backlog::NEVER,
     metadata::Priority,
     path::View,
     quic::frame::{GONE_MOST, Header},
@@ -43,8 +43,7 @@ impl<S: Stream> Core<S> {
             let Some(mut adu) = self.backlog.take(id) else {
                 return wrote;
             };
-            let rest = adu.bytes;
-            if left < segment && rest as u64 > left {
+            if left < segment && adu.bytes as u64 > left {
                 self.backlog.put_back(id, adu);
                 wrote.no_room = true;
                 return wrote;
@@ -69,20 +68,20 @@ impl<S: Stream> Core<S> {
                     return wrote;
                 }
             }
-            if adu.content.rest.iter().any(|rest| !rest.is_empty()) {
+            if rest(&adu) > 0 {
                 self.put_back(id, adu);
             } else {
-                let mut open = Open::from(adu);
-                if let Some(stream) = &mut open.sent.stream {
+                adu.content.sent.late = adu.is_stale(now, view);
+                if let Some(stream) = &mut adu.content.sent.stream {
                     transport.finish(stream);
                 }
-                self.insert_open(id, open);
+                self.insert_open(id, adu);
             }
         }
     }
 
-    fn put_back(&mut self, id: u64, mut adu: Adu<Item<S>>) {
-        adu.bytes = adu.content.rest.iter().map(Bytes::len).sum();
+    fn put_back(&mut self, id: u64, mut adu: Entry<S>) {
+        adu.bytes = rest(&adu);
         adu.solid = adu.bytes.min(1200);
         // It could wait for nothing: no time is kept for a retransmission of what is half sent.
         adu.arrived = adu.deadline;
@@ -90,7 +89,7 @@ impl<S: Stream> Core<S> {
     }
 
     /// Opens its stream; false if there is none to be had now.
-    fn begin<T>(&mut self, id: u64, adu: &mut Adu<Item<S>>, now: u64, transport: &mut T) -> bool
+    fn begin<T>(&mut self, id: u64, adu: &mut Entry<S>, now: u64, transport: &mut T) -> bool
     where
         T: Transport<Stream = S>,
     {
@@ -125,7 +124,7 @@ impl<S: Stream> Core<S> {
 
     fn hand_over<T>(
         &mut self,
-        adu: &mut Adu<Item<S>>,
+        adu: &mut Entry<S>,
         room: u64,
         now: u64,
         transport: &mut T,

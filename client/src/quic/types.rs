@@ -139,7 +139,7 @@ pub struct SenderStats {
     pub notices: u64,
     /// How often an ADU waited because the peer allows no more streams.
     pub stream_limit: u64,
-    /// How often an ADU waited because the peer's window was full.
+    /// How often an ADU waited because the peer's window was full, its stream's or the connection's.
     pub flow_control: u64,
     /// Outcomes that the sender had to forget because nobody took them.
     pub outcomes_lost: u64,

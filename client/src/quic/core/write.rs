@@ -30,29 +30,30 @@ impl<S: Stream> Core<S> {
         T: Transport<Stream = S>,
     {
         let mut wrote = Wrote::default();
+        // Tried in vain, because the peer's window is full.
+        let mut stuck = Vec::new();
+        let mut no_stream = false;
         loop {
             let left = room.saturating_sub(wrote.bytes);
             if left == 0 {
                 wrote.no_room = self.backlog.len() > 0;
-                return wrote;
+                break;
             }
-            let Some(id) = self.backlog.choose(now, view) else {
-                self.tell(now, view, transport);
-                return wrote;
-            };
-            let Some(mut adu) = self.backlog.take(id) else {
-                return wrote;
+            let chosen = self.choose(now, view, no_stream);
+            let Some((id, mut adu)) = chosen.and_then(|id| Some((id, self.backlog.take(id)?)))
+            else {
+                break;
             };
             if left < segment && adu.bytes as u64 > left {
                 self.backlog.put_back(id, adu);
                 wrote.no_room = true;
-                return wrote;
+                break;
             }
             if !self.begin(id, &mut adu, now, transport) {
                 self.history.stats.stream_limit += 1;
-                wrote.no_leave = true;
+                no_stream = true;
                 self.backlog.put_back(id, adu);
-                return wrote;
+                continue;
             }
             match self.hand_over(&mut adu, left, now, transport) {
                 Poll::Ready(Some(bytes)) => wrote.bytes += bytes as u64,
@@ -63,9 +64,13 @@ impl<S: Stream> Core<S> {
                 }
                 Poll::Pending => {
                     self.history.stats.flow_control += 1;
-                    wrote.no_leave = true;
-                    self.put_back(id, adu);
-                    return wrote;
+                    // A new stream has a window of its own, so this one's is not what is full.
+                    let connection_is_full = adu.content.sent.bytes == 0;
+                    stuck.push((id, adu));
+                    if connection_is_full {
+                        break;
+                    }
+                    continue;
                 }
             }
             if rest(&adu) > 0 {
@@ -78,6 +83,22 @@ impl<S: Stream> Core<S> {
                 self.insert_open(id, adu);
             }
         }
+        wrote.no_leave = no_stream || !stuck.is_empty();
+        for (id, adu) in stuck {
+            self.put_back(id, adu);
+        }
+        self.tell(now, view, transport);
+        wrote
+    }
+
+    /// Who goes on; without a new stream only what has begun, by priority and deadline.
+    fn choose(&mut self, now: u64, view: &View, no_stream: bool) -> Option<u64> {
+        if !no_stream {
+            return self.backlog.choose(now, view);
+        }
+        let begun = self.backlog.iter().filter(|(_, adu)| adu.begun);
+        let first = begun.min_by_key(|(id, adu)| (adu.priority, adu.deadline, *id));
+        first.map(|(id, _)| id)
     }
 
     fn put_back(&mut self, id: u64, mut adu: Entry<S>) {
@@ -175,7 +196,8 @@ impl<S: Stream> Core<S> {
     }
 
     pub(super) fn notice_is_due(&self, now: u64) -> bool {
-        self.is_untold() && !self.closed && self.backlog.len() == 0 && now >= self.notice_after
+        let header_follows = self.backlog.iter().any(|(_, adu)| !adu.begun);
+        self.is_untold() && !self.closed && !header_follows && now >= self.notice_after
     }
 
     /// No header will soon say that something was given up: a stream of its own does.

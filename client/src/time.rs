@@ -26,8 +26,9 @@ impl Deadline {
         Self::from_monotonic_ns(sys::monotonic_ns().saturating_add(ns(from_now)))
     }
 
-    /// A time of `CLOCK_MONOTONIC` in ns, e.g. from `clock_gettime` or a capture
-    /// timestamp of V4L2. 0 is taken as 1 (long past): the kernel side reads 0 as "none".
+    /// A time of `CLOCK_MONOTONIC` in ns, e.g. from `clock_gettime` or a capture timestamp of V4L2. Not of the
+    /// wall clock, which jumps: its times are some fifty years away here, and so never stale. The clock
+    /// stands still while the machine sleeps. 0 is taken as 1 (long past): the kernel side reads 0 as "none".
     pub const fn from_monotonic_ns(ns: u64) -> Self {
         Self(if ns == 0 { 1 } else { ns })
     }

@@ -131,7 +131,7 @@ pub struct SenderStats {
     pub bytes: u64,
     /// Streams opened.
     pub streams: u64,
-    /// Streams reset: of ADUs given up, and of old versions.
+    /// Streams reset: of ADUs given up, of old versions, and of notices for which the peer's window was full.
     pub resets: u64,
     /// Contents renewed, those replaced in place included.
     pub renewed: u64,

@@ -1,4 +1,5 @@
-//! Against another QUIC stack: `../aioquic_peer.py`. It needs aioquic: without, these tests fail and say so.
+//! Against another QUIC stack: `../aioquic_peer.py`. It needs aioquic, which ./dev installs: without, these tests fail
+//! and say so.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +31,7 @@ fn python() -> PathBuf {
         .status();
     assert!(
         found.is_ok_and(|status| status.success()),
-        "no aioquic: target/tools/bin/python -m pip install aioquic==1.7.2"
+        "no aioquic: ./dev installs what bench/report/requirements.txt names"
     );
     tools
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bestby::{
     Lifetime, Metadata, Priority,
-    quic::{ALPN, transport_config},
+    quic::{ALPN, Fate, Sender},
 };
 use quinn::{
     ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig,
@@ -14,6 +14,8 @@ use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
 };
+
+use tokio::time::timeout;
 
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(100);
@@ -92,6 +94,25 @@ pub(crate) async fn pair(near: TransportConfig, far: TransportConfig) -> Pair {
     join(client(Arc::new(crypto()), near), far_end, address).await
 }
 
-pub(crate) async fn plain() -> Pair {
-    pair(transport_config(), transport_config()).await
+/// Every ADU has an outcome, all of them these.
+pub(crate) async fn outcomes(sender: &Sender, count: usize) -> Vec<Fate> {
+    timeout(LONG, sender.finish()).await.unwrap();
+    let fates: Vec<_> = sender
+        .outcomes()
+        .await
+        .iter()
+        .map(|outcome| outcome.fate)
+        .collect();
+    let stats = sender.stats();
+    assert_eq!(fates.len(), count);
+    assert_eq!(
+        stats.taken,
+        stats.acknowledged + stats.given_up(),
+        "{stats:?}"
+    );
+    assert_eq!(
+        (stats.waiting, stats.unacknowledged, stats.waiting_bytes),
+        (0, 0, 0)
+    );
+    fates
 }

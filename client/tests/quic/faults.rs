@@ -1,6 +1,6 @@
 //! Wrong use and faults: each has an error or an outcome, nothing is lost uncounted, and nothing spins.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bestby::quic::{
     BadHeader, Ended, Fate, Options, Reason, Receiver, ReceiverOptions, Sender, State,
@@ -10,34 +10,12 @@ use quinn::{ConnectionError, TransportConfig};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    ends::{LONG, Pair, client, crypto, join, pair, plain, said, server},
-    relay::{Relay, Shape},
+    ends::{LONG, outcomes, pair, said},
+    plain,
 };
 
+const SENT: Fate = Fate::Sent { late: false };
 const SHORT: Duration = Duration::from_millis(300);
-
-/// Every ADU has an outcome, all of them these.
-async fn outcomes(sender: &Sender, count: usize) -> Vec<Fate> {
-    timeout(LONG, sender.finish()).await.unwrap();
-    let fates: Vec<_> = sender
-        .outcomes()
-        .await
-        .iter()
-        .map(|outcome| outcome.fate)
-        .collect();
-    let stats = sender.stats();
-    assert_eq!(fates.len(), count);
-    assert_eq!(
-        stats.taken,
-        stats.acknowledged + stats.given_up(),
-        "{stats:?}"
-    );
-    assert_eq!(
-        (stats.waiting, stats.unacknowledged, stats.waiting_bytes),
-        (0, 0, 0)
-    );
-    fates
-}
 
 #[tokio::test]
 async fn peer_that_closes_ends_every_wait_and_each_adu_is_counted() {
@@ -69,55 +47,6 @@ async fn peer_that_closes_ends_every_wait_and_each_adu_is_counted() {
     assert!(sender.outcomes().await.is_empty(), "nothing more will come");
 }
 
-fn quick() -> TransportConfig {
-    let mut transport = transport_config();
-    let idle = Duration::from_secs(3);
-    transport.max_idle_timeout(Some(idle.try_into().unwrap()));
-    transport
-}
-
-async fn relayed() -> (Pair, Relay) {
-    let far_end = server(quick());
-    let shape = Shape {
-        rate: 10_000_000,
-        fifo: 100,
-        delay: Duration::from_millis(1),
-        loses: |_, _| false,
-    };
-    let relay = Relay::new(far_end.local_addr().unwrap(), shape);
-    let near_end = client(Arc::new(crypto()), quick());
-    (join(near_end, far_end, relay.address).await, relay)
-}
-
-#[tokio::test]
-async fn peer_that_vanishes_leaves_stale_and_closed_adus_and_one_that_comes_back_starts_anew() {
-    let (pair, relay) = relayed().await;
-    let sender = Sender::new(pair.near.clone(), Options::new());
-    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
-    sender.send("before", said(LONG, 3)).unwrap();
-    timeout(LONG, receiver.recv()).await.unwrap().unwrap();
-    timeout(LONG, sender.finish()).await.unwrap();
-    drop(relay);
-    sender.send("after", said(LONG, 3)).unwrap();
-    let short = said(Duration::from_millis(150), 3);
-    sender.send("after", short).unwrap();
-    let fates = outcomes(&sender, 3).await;
-    let given_up = Fate::GivenUp;
-    assert_eq!(
-        fates[1..],
-        [given_up(Reason::Stale), given_up(Reason::Closed)]
-    );
-    let error = timeout(LONG, receiver.recv()).await.unwrap().unwrap_err();
-    assert!(matches!(error, Ended::Closed(_)), "{error}");
-
-    let (pair, _relay) = relayed().await;
-    let sender = Sender::new(pair.near.clone(), Options::new());
-    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
-    sender.send("again", said(LONG, 3)).unwrap();
-    let adu = timeout(LONG, receiver.recv()).await.unwrap().unwrap();
-    assert_eq!((adu.id, adu.version), (0, 0));
-}
-
 #[tokio::test]
 async fn four_streams_at_once_carry_any_number_of_adus() {
     let mut four = transport_config();
@@ -137,7 +66,7 @@ async fn four_streams_at_once_carry_any_number_of_adus() {
     ids.sort_unstable();
     assert_eq!(ids, (0..200).collect::<Vec<_>>());
     let fates = outcomes(&sender, 200).await;
-    assert!(fates.iter().all(|fate| *fate == Fate::Sent { late: false }));
+    assert!(fates.iter().all(|fate| *fate == SENT));
     assert!(sender.stats().stream_limit > 0);
 }
 
@@ -152,10 +81,7 @@ async fn adus_that_wait_for_a_stream_become_stale_and_the_receiver_goes_on_after
         sender.send("x", said(SHORT, 3)).unwrap();
     }
     let fates = outcomes(&sender, 100).await;
-    let acknowledged = fates
-        .iter()
-        .filter(|fate| **fate == Fate::Sent { late: false })
-        .count();
+    let acknowledged = fates.iter().filter(|fate| **fate == SENT).count();
     assert!(acknowledged <= 4);
     assert_eq!(sender.stats().stale as usize, 100 - acknowledged);
     let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
@@ -164,32 +90,29 @@ async fn adus_that_wait_for_a_stream_become_stale_and_the_receiver_goes_on_after
 }
 
 #[tokio::test]
-async fn receiver_that_stops_reading_wakes_the_driver_rarely() {
+async fn stream_that_the_receiver_does_not_read_stops_no_other() {
     let mut small = transport_config();
-    small.receive_window(20_000_u32.into());
+    small.stream_receive_window(20_000_u32.into());
     let pair = pair(transport_config(), small).await;
     let sender = Sender::new(pair.near.clone(), Options::new());
-    for _ in 0..50 {
-        sender.send(vec![0; 5_000], said(LONG, 3)).unwrap();
+    let large = sender.send(vec![0; 100_000], said(LONG, 0)).unwrap();
+    let mut unread = timeout(LONG, pair.far.accept_uni()).await.unwrap().unwrap();
+    for _ in 0..20 {
+        sender.send(vec![0; 5_000], said(LONG, 5)).unwrap();
     }
-    let short = sender.send("x", said(SHORT, 7)).unwrap();
-    let outcome = timeout(LONG, sender.outcome(short)).await.unwrap().unwrap();
-    assert_eq!(outcome.fate, Fate::GivenUp(Reason::Stale));
-    let drives = sender.stats().drives;
-    sleep(Duration::from_secs(1)).await;
-    let drives = sender.stats().drives - drives;
-    assert!(drives < 100, "{drives} in a second");
-    let stats = sender.stats();
-    assert!(stats.flow_control > 0 && stats.waiting > 40, "{stats:?}");
-    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
-    for _ in 0..50 {
-        timeout(LONG, receiver.recv()).await.unwrap().unwrap();
+    for _ in 0..20 {
+        let mut stream = timeout(LONG, pair.far.accept_uni()).await.unwrap().unwrap();
+        let read = timeout(LONG, stream.read_to_end(10_000)).await.unwrap();
+        assert!(read.unwrap().len() > 5_000);
     }
-    outcomes(&sender, 51).await;
-    let drives = sender.stats().drives;
-    sleep(Duration::from_secs(1)).await;
-    let drives = sender.stats().drives - drives;
-    assert!(drives < 20, "{drives} in an idle second");
+    let State::Begun { sent, .. } = sender.state(large) else {
+        panic!("{:?}", sender.state(large));
+    };
+    assert!(sent <= 20_000);
+    let read = timeout(LONG, unread.read_to_end(200_000)).await.unwrap();
+    assert!(read.unwrap().len() > 100_000);
+    let fates = outcomes(&sender, 21).await;
+    assert!(fates.iter().all(|fate| *fate == SENT));
 }
 
 #[tokio::test]
@@ -251,7 +174,7 @@ async fn path_of_1200_bytes_is_enough() {
         timeout(LONG, receiver.recv()).await.unwrap().unwrap();
     }
     let fates = outcomes(&sender, 200).await;
-    assert!(fates.iter().all(|fate| *fate == Fate::Sent { late: false }));
+    assert!(fates.iter().all(|fate| *fate == SENT));
 }
 
 #[tokio::test]
@@ -268,4 +191,24 @@ async fn receiver_that_holds_little_reads_the_oldest_stream_and_gets_all_of_it()
         assert!(adu.payload == vec![adu.id as u8; 100_000], "torn");
     }
     outcomes(&sender, 30).await;
+}
+
+#[tokio::test]
+async fn own_end_that_closes_gives_up_what_waits_and_what_is_on_its_way() {
+    let mut small = transport_config();
+    small.receive_window(20_000_u32.into());
+    let pair = pair(transport_config(), small).await;
+    let sender = Sender::new(pair.near.clone(), Options::new());
+    let tickets: Vec<_> = (0..5)
+        .map(|_| sender.send(vec![0; 15_000], said(LONG, 3)).unwrap())
+        .collect();
+    while !matches!(sender.state(tickets[1]), State::Begun { .. }) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    pair.near.close(0_u32.into(), b"");
+    let fates = outcomes(&sender, 5).await;
+    let closed = Fate::GivenUp(Reason::Closed);
+    assert!(fates.iter().filter(|fate| **fate == closed).count() >= 4);
+    // A reset would tell nobody anything.
+    assert_eq!(sender.stats().resets, 0);
 }

@@ -1,5 +1,7 @@
 //! `bestby::quic` between real endpoints of quinn over loopback.
 //!
+//! What takes time is in tests/tests/vm_icount/quic.rs, where time is virtual.
+//!
 //! `../tls/` has a certificate for localhost and its key, of these tests only.
 #![cfg(feature = "quic")]
 #![allow(clippy::unwrap_used)]
@@ -7,7 +9,10 @@
 mod aioquic;
 mod ends;
 mod faults;
-mod overload;
-mod relay;
 mod semantics;
-mod tap;
+
+use bestby::quic::transport_config;
+
+async fn plain() -> ends::Pair {
+    ends::pair(transport_config(), transport_config()).await
+}

@@ -10,7 +10,10 @@ use bestby::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::ends::{LONG, plain, said};
+use crate::{
+    ends::{LONG, said},
+    plain,
+};
 
 fn payload(number: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|n| (n as u64 ^ number) as u8).collect()
@@ -194,6 +197,59 @@ async fn what_is_on_its_way_is_renewed_with_a_new_version_and_cancelled_with_a_r
     assert_eq!((adu.id, adu.version), (fourth.number(), 0));
     let stats = sender.stats();
     assert_eq!((stats.resets, stats.renewed, stats.cancelled), (2, 1, 1));
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_is_amended_and_what_is_acknowledged_is_not() {
+    let (pair, sender) = with_a_small_window().await;
+    let past = Metadata::new().deadline(Deadline::from_monotonic_ns(1));
+    let begun = sender.send(vec![1; 100_000], said(LONG, 3)).unwrap();
+    until(&sender, |sender| sender.stats().flow_control > 0).await;
+    // The new content is too large, so the old one goes on.
+    let error = sender.renew(begun, vec![2; 2 << 20]).unwrap_err();
+    assert!(matches!(error, RenewError::Value(_)), "{error}");
+    assert!(matches!(sender.state(begun), State::Begun { .. }));
+    // Kept, it is sent whenever; not kept, its time is over.
+    let kept = past.treatment(Treatment::Forward);
+    sender.amend(begun, kept).unwrap();
+    sleep(Duration::from_millis(20)).await;
+    assert!(matches!(sender.state(begun), State::Begun { .. }));
+    sender
+        .amend(begun, past.treatment(Treatment::Discard))
+        .unwrap();
+    let outcome = timeout(LONG, sender.outcome(begun)).await.unwrap().unwrap();
+    assert_eq!(outcome.fate, Fate::GivenUp(Reason::Stale));
+    assert!(outcome.sent > 0 && sender.stats().resets > 0);
+
+    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
+    let after = sender.send("after", said(LONG, 3)).unwrap();
+    let adu = timeout(LONG, receiver.recv()).await.unwrap().unwrap();
+    assert_eq!(adu.id, after.number());
+    timeout(LONG, sender.finish()).await.unwrap();
+    let error = sender.amend(after, past).unwrap_err();
+    assert_eq!(error.state, State::Acknowledged);
+    assert_eq!(sender.cancel(after), Err(error));
+}
+
+/// Whoever takes the wall clock's time for a deadline says "in some fifty years".
+#[tokio::test]
+async fn deadline_of_the_wall_clock_is_far_away_and_never_stale() {
+    let pair = plain().await;
+    let sender = Sender::new(pair.near.clone(), Options::new());
+    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
+    let wall = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    for deadline in [wall, u64::MAX] {
+        let metadata = Metadata::new().deadline(Deadline::from_monotonic_ns(deadline));
+        let ticket = sender.send("x", metadata).unwrap();
+        let adu = timeout(LONG, receiver.recv()).await.unwrap().unwrap();
+        let year = Duration::from_secs(365 * 24 * 3600);
+        assert!(adu.left.is_none_or(|left| left > 10 * year));
+        let outcome = timeout(LONG, sender.outcome(ticket))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(outcome.fate, Fate::Sent { late: false });
+    }
 }
 
 #[tokio::test]

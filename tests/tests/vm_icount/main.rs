@@ -13,6 +13,7 @@ mod pairs;
 mod plan;
 #[path = "../qdisc_lab/mod.rs"]
 mod qdisc_lab;
+mod quic;
 mod segment;
 mod sfu;
 mod sfu_lab;

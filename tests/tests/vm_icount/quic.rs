@@ -1,4 +1,11 @@
-//! A path that is too narrow, in real time. What the host's scheduler adds is measured beside, and allowed for.
+//! `bestby::quic` on a path that is too narrow, and where time passes, in virtual time.
+
+#[path = "../../../client/tests/quic/ends.rs"]
+mod ends;
+#[path = "quic_lab/relay.rs"]
+mod relay;
+#[path = "quic_lab/tap.rs"]
+mod tap;
 
 use std::{
     collections::HashMap,
@@ -9,17 +16,16 @@ use std::{
 use bestby::{
     Deadline, Metadata, Treatment,
     quic::{
-        Fate, Metered, Options, Order, Reason, Receiver, ReceiverOptions, Sender, transport_config,
+        Ended, Fate, Metered, Options, Order, Reason, Receiver, ReceiverOptions, Sender, State,
+        transport_config,
     },
 };
 use quinn::{TransportConfig, congestion::BbrConfig};
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    ends::{LONG, Pair, client, crypto, join, said, server},
-    relay::{Relay, Shape},
-    tap::{Log, Tapped, now, take},
-};
+use ends::{LONG, Pair, client, crypto, join, outcomes, pair, said, server};
+use relay::{Relay, Shape};
+use tap::{Log, Tapped, now, take};
 
 const MS: u64 = 1_000_000;
 const LIFETIME: Duration = Duration::from_millis(300);
@@ -46,16 +52,17 @@ async fn narrow(transport: TransportConfig, shape: Shape, log: &Log) -> (Pair, R
     (join(near_end, far_end, relay.address).await, relay)
 }
 
-/// DSR's load (`dsr.txt`, section 5): 7 streams, an ADU of 500 bytes every 10 ms; 2.8 Mbit/s for 2 Mbit/s.
+/// The rate of DSR's load (`dsr.txt`, section 5) in half as many ADUs: 7 of 1000 bytes every 20 ms, 2.8 Mbit/s for
+/// 2 Mbit/s.
 async fn offer(sender: &Sender, time: Duration) -> HashMap<u64, u64> {
     let mut deadlines = HashMap::new();
     let start = tokio::time::Instant::now();
-    for round in 0..time.as_millis() as u32 / 10 {
-        tokio::time::sleep_until(start + round * Duration::from_millis(10)).await;
+    for round in 0..time.as_millis() as u32 / 20 {
+        tokio::time::sleep_until(start + round * Duration::from_millis(20)).await;
         for _ in 0..7 {
             let deadline = Deadline::after(LIFETIME);
             let mut payload = deadline.as_monotonic_ns().to_be_bytes().to_vec();
-            payload.resize(500, 7);
+            payload.resize(1_000, 7);
             let ticket = sender.send(payload, Metadata::new().deadline(deadline));
             deadlines.insert(ticket.unwrap().number(), deadline.as_monotonic_ns());
         }
@@ -98,11 +105,10 @@ fn check_wire(log: &Log, deadlines: &HashMap<u64, u64>, looks: &[(u64, u64, u64)
             continue;
         };
         // What the sender knew then, and how long the runtime stood still around it.
-        let around = looks
-            .iter()
-            .filter(|look| look.0.abs_diff(frame.at) < 30 * MS);
+        let first = looks.partition_point(|look| look.0 + 30 * MS < frame.at);
+        let around = looks[first..].iter();
         let (mut owd, mut late) = (u64::MAX, 0);
-        for look in around {
+        for look in around.take_while(|look| look.0 < frame.at + 30 * MS) {
             (owd, late) = (owd.min(look.2), late.max(look.1));
         }
         if owd == u64::MAX {
@@ -138,7 +144,7 @@ async fn overload(transport: TransportConfig, loses: fn(u64, usize) -> bool) {
         }
         arrivals
     });
-    let deadlines = offer(&sender, Duration::from_secs(5)).await;
+    let deadlines = offer(&sender, Duration::from_secs(1)).await;
     timeout(LONG, sender.finish()).await.unwrap();
     let stats = sender.stats();
     let path = sender.path();
@@ -283,7 +289,7 @@ async fn large_adu_after_a_trickle_is_not_given_up_for_the_rate_of_the_trickle()
     let (pair, _relay) = narrow(transport_config(), shape, &log).await;
     let sender = Sender::new(pair.near.clone(), Options::new());
     let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
-    let trickle = 100;
+    let trickle = 50;
     for _ in 0..trickle {
         sender.send(vec![0; 160], said(LONG, 0)).unwrap();
         sleep(Duration::from_millis(10)).await;
@@ -296,4 +302,133 @@ async fn large_adu_after_a_trickle_is_not_given_up_for_the_rate_of_the_trickle()
     }
     let outcome = timeout(LONG, sender.outcome(large)).await.unwrap().unwrap();
     assert_eq!(outcome.fate, Fate::Sent { late: false });
+}
+
+fn quick() -> TransportConfig {
+    let mut transport = transport_config();
+    let idle = Duration::from_secs(3);
+    transport.max_idle_timeout(Some(idle.try_into().unwrap()));
+    transport
+}
+
+async fn relayed() -> (Pair, Relay) {
+    let far_end = server(quick());
+    let shape = Shape {
+        rate: 10_000_000,
+        fifo: 100,
+        delay: Duration::from_millis(1),
+        loses: |_, _| false,
+    };
+    let relay = Relay::new(far_end.local_addr().unwrap(), shape);
+    let near_end = client(Arc::new(crypto()), quick());
+    (join(near_end, far_end, relay.address).await, relay)
+}
+
+#[tokio::test]
+async fn peer_that_vanishes_leaves_stale_and_closed_adus_and_one_that_comes_back_starts_anew() {
+    let (pair, relay) = relayed().await;
+    let sender = Sender::new(pair.near.clone(), Options::new());
+    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
+    sender.send("before", said(LONG, 3)).unwrap();
+    timeout(LONG, receiver.recv()).await.unwrap().unwrap();
+    timeout(LONG, sender.finish()).await.unwrap();
+    drop(relay);
+    sender.send("after", said(LONG, 3)).unwrap();
+    let short = said(Duration::from_millis(150), 3);
+    sender.send("after", short).unwrap();
+    let fates = outcomes(&sender, 3).await;
+    let given_up = Fate::GivenUp;
+    assert_eq!(
+        fates[1..],
+        [given_up(Reason::Stale), given_up(Reason::Closed)]
+    );
+    let error = timeout(LONG, receiver.recv()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Ended::Closed(_)), "{error}");
+
+    let (pair, _relay) = relayed().await;
+    let sender = Sender::new(pair.near.clone(), Options::new());
+    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
+    sender.send("again", said(LONG, 3)).unwrap();
+    let adu = timeout(LONG, receiver.recv()).await.unwrap().unwrap();
+    assert_eq!((adu.id, adu.version), (0, 0));
+}
+
+#[tokio::test]
+async fn receiver_that_stops_reading_wakes_the_driver_rarely() {
+    let mut small = transport_config();
+    small.receive_window(20_000_u32.into());
+    let pair = pair(transport_config(), small).await;
+    let sender = Sender::new(pair.near.clone(), Options::new());
+    for _ in 0..50 {
+        sender.send(vec![0; 5_000], said(LONG, 3)).unwrap();
+    }
+    let short = sender.send("x", said(LIFETIME, 7)).unwrap();
+    let outcome = timeout(LONG, sender.outcome(short)).await.unwrap().unwrap();
+    assert_eq!(outcome.fate, Fate::GivenUp(Reason::Stale));
+    let drives = sender.stats().drives;
+    sleep(Duration::from_secs(1)).await;
+    let drives = sender.stats().drives - drives;
+    assert!(drives < 100, "{drives} in a second");
+    let stats = sender.stats();
+    assert!(stats.flow_control > 0 && stats.waiting > 40, "{stats:?}");
+    let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
+    for _ in 0..50 {
+        timeout(LONG, receiver.recv()).await.unwrap().unwrap();
+    }
+    outcomes(&sender, 51).await;
+    let drives = sender.stats().drives;
+    sleep(Duration::from_secs(1)).await;
+    let drives = sender.stats().drives - drives;
+    assert!(drives < 20, "{drives} in an idle second");
+}
+
+/// Sets the wall clock forward or back; not any machine's: a guest's. In this process, because virtual time passes
+/// while another program is read from the host.
+fn move_wall_clock(hours: i64) {
+    assert!(std::env::var_os("BESTBY_VM").is_some(), "only in a guest");
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the first call fills the timespec that it points to, and the second reads it.
+    let set = unsafe {
+        libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time);
+        time.tv_sec += hours * 3600;
+        libc::clock_settime(libc::CLOCK_REALTIME, &raw const time)
+    };
+    assert_eq!(set, 0);
+}
+
+#[tokio::test]
+async fn wall_clock_that_jumps_changes_no_deadline_and_wakes_nobody() {
+    let mut none = transport_config();
+    none.max_concurrent_uni_streams(0_u32.into());
+    let pair = pair(transport_config(), none).await;
+    let sender = Sender::new(pair.near.clone(), Options::new());
+    for hours in [1, -2, 1] {
+        let lasting = sender.send("x", said(LONG, 3)).unwrap();
+        let deadline = now() + LIFETIME.as_nanos() as u64;
+        let metadata = Metadata::new().deadline(Deadline::from_monotonic_ns(deadline));
+        let ticket = sender.send("x", metadata).unwrap();
+        move_wall_clock(hours);
+        let outcome = timeout(LONG, sender.outcome(ticket))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(outcome.fate, Fate::GivenUp(Reason::Stale));
+        // No earlier than deadline - owd, and no later than deadline.
+        let ended = outcome.more.ended;
+        let left = deadline as i64 - ended as i64;
+        let most = sender.path().owd.as_nanos() as i64 + 10 * MS as i64;
+        assert!((0..most).contains(&left), "{hours} h: {left} of {most} ns");
+        assert_eq!(sender.state(lasting), State::Waiting);
+    }
+    let drives = sender.stats().drives;
+    assert!(drives < 50, "{drives}");
+    pair.far.set_max_concurrent_uni_streams(10_u32.into());
+    let fates = outcomes(&sender, 6).await;
+    let sent = fates
+        .iter()
+        .filter(|fate| **fate == Fate::Sent { late: false });
+    assert_eq!(sent.count(), 3);
 }

@@ -116,14 +116,19 @@ impl<T> Adu<T> {
     }
 
     /// The time that is kept free for one retransmission, ns: the path's margin, but never more than
-    /// half of what the ADU could wait when it came. A lifetime that is too short for a
-    /// retransmission is no reason to send nothing.
+    /// half of what the ADU could wait when it came, and three quarters with its acknowledgement. A lifetime that
+    /// is too short for a retransmission is no reason to send nothing.
     pub(crate) fn margin(&self, view: &View) -> u64 {
         let wait = self
             .deadline
             .saturating_sub(self.arrived)
             .saturating_sub(view.owd);
-        view.margin.min(wait / 2)
+        let most = if view.acknowledged {
+            wait - wait / 4
+        } else {
+            wait / 2
+        };
+        view.margin.min(most)
     }
 
     /// Would it be late even if it had the path to itself from now on?

@@ -106,6 +106,7 @@ fn sent(trace: &[Offered], rate: u64) -> [usize; 8] {
     let view = View {
         owd: OWD,
         margin: 0,
+        acknowledged: false,
         rate,
     };
     let limits = Limits {

@@ -15,6 +15,7 @@ const LIMITS: Limits = Limits {
 const VIEW: View = View {
     owd: 10 * MS,
     margin: 0,
+    acknowledged: false,
     rate: 125_000,
 };
 
@@ -155,6 +156,12 @@ fn a_margin_is_at_most_half_of_what_an_adu_could_wait() {
     };
     let mut backlog = backlog(Method::Triage, &[(200, 3, 1000)]);
     assert_eq!(backlog.get(0).unwrap().margin(&view), 95 * MS);
+    let acknowledged = View {
+        acknowledged: true,
+        ..view
+    };
+    let margin = backlog.get(0).unwrap().margin(&acknowledged);
+    assert_eq!(margin, 142_500_000);
     let mut out = Vec::new();
     let later = |at: u64, lifetime: u64, priority| adu(at * MS, lifetime * MS, priority, 1000);
     backlog.push(1, later(80, 300, 3), &mut out);
@@ -306,7 +313,7 @@ proptest! {
         (owd, margin, rate) in (0u64..50, 0u64..200, 0u64..1_000_000),
         (adus, bytes) in (1usize..30, 0usize..200_000),
     ) {
-        let view = View { owd: owd * MS, margin: margin * MS, rate };
+        let view = View { owd: owd * MS, margin: margin * MS, rate, acknowledged: false };
         let limits = Limits { adus, bytes };
         let mut backlog = Backlog::new(method, limits);
         let mut pushed = BTreeMap::new();

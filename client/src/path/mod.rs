@@ -77,6 +77,8 @@ pub(crate) struct View {
     pub(crate) owd: u64,
     /// Time for one retransmission, ns; 0 while nothing is lost.
     pub(crate) margin: u64,
+    /// The margin has time for its acknowledgement, too.
+    pub(crate) acknowledged: bool,
     /// bytes/s; 0 = not known.
     pub(crate) rate: u64,
 }
@@ -245,6 +247,7 @@ impl Path {
         View {
             owd: rtt.saturating_sub(self.min_rtt / 2),
             margin: if lost { rtt.saturating_add(rtt / 4) } else { 0 },
+            acknowledged: false,
             // While neither a queue nor a loss is seen, more and more is sent, and nobody can say what will be late.
             rate: if self.growing && !lost {
                 0

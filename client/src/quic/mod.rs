@@ -9,7 +9,8 @@
 //! 2. In flight is at most what the path holds with a short queue: rate × (least RTT + 30 ms).
 //! 3. Each ADU is a unidirectional stream, so that no ADU waits for the retransmission of another one. Streams
 //!    are sent and repeated by priority and then by deadline.
-//! 4. Where losses are seen, an ADU begins early enough for one retransmission.
+//! 4. Where losses are seen, an ADU begins early enough for one retransmission, and where ADUs wait, for its
+//!    acknowledgement.
 //! 5. The stream is reset at deadline − owd: nothing of it leaves later, because it would be late.
 //!
 //! | paper | here |

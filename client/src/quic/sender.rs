@@ -428,9 +428,15 @@ impl Driver {
         }
         if now < self.pressed_until {
             // Where ADUs wait, each begins as late as it may. What is not acknowledged by deadline - owd is
-            // reset, so there must be time for the acknowledgement.
+            // reset, so there must be time for the acknowledgement, and where segments are lost for that of a
+            // retransmission. What begins earlier is only another ADU: the path is busy all the time.
             let rtt = view.owd.saturating_add(path.min_rtt() / 2);
-            view.margin = view.margin.max(rtt.saturating_add(rtt / 4));
+            let once = rtt.saturating_add(rtt / 4);
+            view.acknowledged = view.margin > 0;
+            view.margin = match view.acknowledged {
+                true => once.saturating_add(rtt),
+                false => once,
+            };
         }
         view.owd = view.owd.saturating_add(GUARD);
         view

@@ -151,7 +151,7 @@ proptest! {
         options in options(),
         (owd, margin, rate) in (0u64..40, 0u64..80, 0u64..500_000),
     ) {
-        let view = View { owd: owd * MS, margin: margin * MS, rate };
+        let view = View { owd: owd * MS, margin: margin * MS, rate, acknowledged: false };
         let mut core: Core<Vec<u8>> = Core::new(options);
         let mut receiver = Receiver::default();
         let mut versions: Vec<u8> = Vec::new();

@@ -11,6 +11,7 @@ use crate::time::{Deadline, Lifetime};
 const VIEW: View = View {
     owd: 10 * MS,
     margin: 0,
+    acknowledged: false,
     rate: 1_000_000,
 };
 const SEGMENT: u64 = 1_200;

@@ -21,7 +21,10 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::{expected::Expected, plan::Plan};
+use self::{
+    expected::Expected,
+    plan::{Plan, Whole},
+};
 use crate::{metadata::Priority, path::View};
 
 /// Deadline of what has none.
@@ -258,22 +261,23 @@ impl<T> Backlog<T> {
             Method::Fifo => self.adus.first_key_value().map(|(&id, _)| id),
             Method::Priority => self.by_priority.first().map(|&(_, _, id)| id),
             Method::Triage => {
+                let whole = Whole {
+                    bytes: self.bytes,
+                    best: self.by_priority.first()?.0,
+                };
                 let ordered = self
                     .by_deadline
                     .iter()
                     .filter_map(|&(_, _, id)| Some((id, self.adus.get(&id)?)));
-                self.plan.choose(now, view, ordered, &self.expected)
+                self.plan.choose(now, view, ordered, whole, &self.expected)
             }
         }
     }
 
     /// When the next ADU becomes stale, ns; None while nothing that waits has a deadline.
     pub(crate) fn next_expiry(&self, view: &View) -> Option<u64> {
-        let first = self.by_deadline.iter().find(|&&(_, _, id)| {
-            self.adus
-                .get(&id)
-                .is_some_and(|adu| !adu.keep && adu.deadline != NEVER)
-        });
+        let mut due = self.by_deadline.iter().take_while(|d| d.0 != NEVER);
+        let first = due.find(|&&(_, _, id)| self.adus.get(&id).is_some_and(|adu| !adu.keep));
         first.map(|&(deadline, _, _)| deadline.saturating_sub(view.owd).saturating_add(1))
     }
 

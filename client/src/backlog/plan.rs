@@ -7,6 +7,9 @@
 //!    Who has no time left for a retransmission goes behind those of the same priority that have: a loss
 //!    would make it late, and then it was sent for nothing.
 //! 4. Nobody begins who would hold the path for too long.
+//! 5. The walk ends before the last ADU if that changes nothing: all that is left ends in time behind what was
+//!    walked, and nobody is more important than who may begin. So a long backlog that is in time costs no more
+//!    than a short one.
 
 use std::collections::BinaryHeap;
 
@@ -32,6 +35,14 @@ struct Step {
 /// Priority, whether at the edge, ns on the path, and place among the steps.
 type Victim = (Priority, bool, u64, usize);
 
+/// Of everything that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole {
+    pub(super) bytes: usize,
+    /// The most important priority of all.
+    pub(super) best: Priority,
+}
+
 /// The plan's memory, kept from one plan to the next.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -48,11 +59,14 @@ impl Plan {
         now: u64,
         view: &View,
         ordered: impl Iterator<Item = (u64, &'a Adu<T>)>,
+        whole: Whole,
         expected: &Expected,
     ) -> Option<u64> {
         self.steps.clear();
         self.victims.clear();
-        let mut end = now;
+        let (mut end, mut left) = (now, whole.bytes);
+        // Who would begin if nobody else came: nobody is more important.
+        let (mut chosen, mut slack): (Option<usize>, u64) = (None, u64::MAX);
         for (id, adu) in ordered {
             let work = transmission(adu.bytes, view.rate);
             let (mut due, mut edge) = (NEVER, false);
@@ -65,22 +79,40 @@ impl Plan {
                 }
             }
             let at = self.steps.len();
+            let allowed = view.rate == 0 || expected.allows(adu, now, view);
             self.steps.push(Step {
                 id,
                 priority: adu.priority,
                 work,
                 due,
                 edge,
-                allowed: view.rate == 0 || expected.allows(adu, now, view),
+                allowed,
                 left_out: false,
             });
             end = end.saturating_add(work);
-            if adu.keep {
-                continue;
+            if !adu.keep {
+                self.victims.push((adu.priority, edge, work, at));
+                if end > due {
+                    end = self.leave_out(at, end, due);
+                }
             }
-            self.victims.push((adu.priority, edge, work, at));
-            if end > due {
-                end = self.leave_out(at, end, due);
+            if adu.priority == whole.best && !edge && allowed && work <= slack {
+                chosen.get_or_insert(at);
+            }
+            chosen = chosen.filter(|chosen| !self.steps[*chosen].left_out);
+            if !self.steps[at].left_out {
+                slack = slack.min(due.saturating_sub(end));
+            }
+            left = left.saturating_sub(adu.bytes);
+            // Nobody behind is due before this one.
+            let due = match adu.deadline {
+                NEVER => NEVER,
+                deadline => deadline
+                    .saturating_sub(view.owd)
+                    .saturating_sub(view.margin),
+            };
+            if chosen.is_some() && end.saturating_add(transmission(left, view.rate)) <= due {
+                break;
             }
         }
         self.first(now)

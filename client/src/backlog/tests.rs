@@ -205,6 +205,24 @@ fn an_unknown_rate_predicts_nothing() {
 // ---- limits ----
 
 #[test]
+fn plan_of_a_long_backlog_that_is_in_time_looks_at_few_adus() {
+    let adus: Vec<(u64, Adu<()>)> = (0..1000)
+        .map(|id| (id, adu(0, 100_000 * MS + id, 3, 1_000)))
+        .collect();
+    let mut seen = 0;
+    let iter = adus
+        .iter()
+        .map(|(id, adu)| (*id, adu))
+        .inspect(|_| seen += 1);
+    let whole = Whole {
+        bytes: 1_000_000,
+        best: Priority::new(3).unwrap(),
+    };
+    let chosen = Plan::default().choose(0, &VIEW, iter, whole, &Expected::default());
+    assert_eq!((chosen, seen), (Some(0), 1));
+}
+
+#[test]
 fn a_full_backlog_evicts_the_least_important_and_never_for_less() {
     let mut backlog = Backlog::new(
         Method::Triage,
@@ -388,6 +406,37 @@ proptest! {
         prop_assert_eq!(gone.len(), pushed.len());
         prop_assert_eq!((backlog.len(), backlog.bytes()), (0, 0));
         prop_assert_eq!(backlog.choose(now, &view), None);
+    }
+
+    /// A walk that ends early chooses what a whole walk chooses.
+    #[test]
+    fn plan_that_ends_early_chooses_the_same(
+        adus in prop::collection::vec((0u64..3_000, 0u64..50, 1u8..4, 0usize..8_000, 0u8..10), 1..60),
+        (owd, margin, rate) in (0u64..50, 0u64..200, 0u64..2_000_000),
+    ) {
+        let view = View { owd: owd * MS, margin: margin * MS, rate, acknowledged: false };
+        let now = 1_000 * MS;
+        let mut expected = Expected::default();
+        let mut ordered: Vec<(u64, Adu<()>)> = (0..)
+            .zip(adus)
+            .map(|(id, (lifetime, age, priority, bytes, n))| {
+                let lifetime = if n == 1 { NEVER } else { lifetime * MS };
+                let mut new = adu(now - age * MS, lifetime, priority, bytes);
+                new.keep = n == 0;
+                expected.note(&new);
+                (id, new)
+            })
+            .collect();
+        ordered.sort_by_key(|(id, adu)| (adu.deadline, adu.priority, *id));
+        let choose = |best: Priority| {
+            let bytes = ordered.iter().map(|(_, adu)| adu.bytes).sum();
+            let iter = ordered.iter().map(|(id, adu)| (*id, adu));
+            Plan::default().choose(now, &view, iter, Whole { bytes, best }, &expected)
+        };
+        let best = ordered.iter().map(|(_, adu)| adu.priority).min().unwrap();
+        // While something more important could still come, the walk does not end.
+        let whole = choose(Priority::new(0).unwrap());
+        prop_assert_eq!(choose(best), whole);
     }
 
     /// On a path that is as the view says a plan keeps its word: what begins, ends in time.

@@ -6,7 +6,8 @@
 //! 3. Of the others the first may begin, or a more important one, if nobody in front of it becomes late by that.
 //!    Who has no time left for a retransmission goes behind those of the same priority that have: a loss
 //!    would make it late, and then it was sent for nothing.
-//! 4. Nobody begins who would hold the path for too long.
+//! 4. Nobody begins who would hold the path for too long. The plan has no place for it either: the path would
+//!    stand still for it (tried: key frames that audio forbids, 82 instead of 94 % of the path used).
 //! 5. The walk ends before the last ADU if that changes nothing: all that is left ends in time behind what was
 //!    walked, and nobody is more important than who may begin. So a long backlog that is in time costs no more
 //!    than a short one.
@@ -27,8 +28,6 @@ struct Step {
     due: u64,
     /// It would still be in time, but not after a loss.
     edge: bool,
-    /// Whether it may begin now.
-    allowed: bool,
     left_out: bool,
 }
 
@@ -68,6 +67,11 @@ impl Plan {
         // Who would begin if nobody else came: nobody is more important.
         let (mut chosen, mut slack): (Option<usize>, u64) = (None, u64::MAX);
         for (id, adu) in ordered {
+            let allowed = view.rate == 0 || expected.allows(adu, now, view);
+            if !allowed {
+                left = left.saturating_sub(adu.bytes);
+                continue;
+            }
             let work = transmission(adu.bytes, view.rate);
             let (mut due, mut edge) = (NEVER, false);
             if adu.deadline != NEVER {
@@ -79,14 +83,12 @@ impl Plan {
                 }
             }
             let at = self.steps.len();
-            let allowed = view.rate == 0 || expected.allows(adu, now, view);
             self.steps.push(Step {
                 id,
                 priority: adu.priority,
                 work,
                 due,
                 edge,
-                allowed,
                 left_out: false,
             });
             end = end.saturating_add(work);
@@ -96,7 +98,7 @@ impl Plan {
                     end = self.leave_out(at, end, due);
                 }
             }
-            if adu.priority == whole.best && !edge && allowed && work <= slack {
+            if adu.priority == whole.best && !edge && work <= slack {
                 chosen.get_or_insert(at);
             }
             chosen = chosen.filter(|chosen| !self.steps[*chosen].left_out);
@@ -148,10 +150,7 @@ impl Plan {
         let mut slack = u64::MAX;
         for step in self.steps.iter().filter(|step| !step.left_out) {
             let rank = (step.priority, step.edge);
-            if step.allowed
-                && step.work <= slack
-                && best.is_none_or(|b| rank < (b.priority, b.edge))
-            {
+            if step.work <= slack && best.is_none_or(|b| rank < (b.priority, b.edge)) {
                 best = Some(step);
             }
             end = end.saturating_add(step.work);

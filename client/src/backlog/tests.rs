@@ -195,6 +195,45 @@ fn a_large_adu_waits_while_a_more_important_one_is_expected() {
 }
 
 #[test]
+fn a_rare_adu_keeps_the_path_free_for_nobody_but_a_frequent_one_does() {
+    // A key frame takes 240 of its 300 ms, a frame 80: one that begins just before it makes it late.
+    let allowed = |period: u64| {
+        let mut backlog = Backlog::new(Method::Triage, LIMITS);
+        let mut out = Vec::new();
+        let keys = (0..1500 / period).map(|n| adu(n * period * MS, 300 * MS, 1, 30_000));
+        for (id, key) in (0..).zip(keys) {
+            backlog.push(id, key, &mut out);
+            backlog.take(id);
+        }
+        let now = 1600 * MS;
+        backlog.push(1000, adu(now, 400 * MS, 4, 10_000), &mut out);
+        backlog.choose(now, &VIEW).is_some()
+    };
+    assert!(!allowed(250));
+    assert!(allowed(1500));
+}
+
+#[test]
+fn an_adu_that_may_not_begin_keeps_the_path_free_for_itself_neither() {
+    // Audio with 60 ms every 20 ms, and frames of importance 1 that take 160 ms: they may not begin.
+    let mut backlog = Backlog::new(Method::Triage, LIMITS);
+    let mut out = Vec::new();
+    for id in 0..50 {
+        backlog.push(2 * id, adu(id * 20 * MS, 60 * MS, 0, 100), &mut out);
+        backlog.push(2 * id + 1, adu(id * 20 * MS, 190 * MS, 1, 20_000), &mut out);
+        backlog.take(2 * id);
+        if id < 49 {
+            backlog.take(2 * id + 1);
+        }
+    }
+    let now = 990 * MS;
+    assert_eq!(backlog.choose(now, &VIEW), None);
+    // A frame of 40 ms may, though one that is more important waits, and more such are expected.
+    backlog.push(1000, adu(now, 190 * MS, 4, 5_000), &mut out);
+    assert_eq!(backlog.choose(now, &VIEW), Some(1000));
+}
+
+#[test]
 fn an_unknown_rate_predicts_nothing() {
     let view = View { rate: 0, ..VIEW };
     let mut backlog = backlog(Method::Triage, &[(100, 3, 5 << 20), (100, 2, 1 << 20)]);

@@ -130,6 +130,10 @@ pub(crate) fn drain_errors(fd: BorrowedFd<'_>, most: usize) -> usize {
             Ok(count) if count > 0 => taken += count,
             _ => break,
         }
+        // Fewer than asked for: it is empty. One more call would cost as much as this one.
+        if count < BATCH as c_int {
+            break;
+        }
     }
     taken
 }

@@ -19,8 +19,7 @@ use bestby_tests::netns::Netns;
 /// Three namespaces in a row; what is in the middle has the line's rate.
 pub(crate) struct Line {
     pub(crate) sender: Netns,
-    /// It lives as long as the line.
-    _router: Netns,
+    pub(crate) router: Netns,
     pub(crate) receiver: Netns,
 }
 
@@ -41,7 +40,7 @@ impl Line {
         router.run(&line);
         Self {
             sender,
-            _router: router,
+            router,
             receiver,
         }
     }

@@ -294,6 +294,46 @@ fn peer_that_is_killed_ends_the_ring_with_an_error_and_every_adu_with_an_outcome
 }
 
 #[test]
+fn network_that_is_silent_for_a_while_costs_what_becomes_stale_and_no_loop() {
+    let line = Line::new(2_000);
+    let (near, far) = line.connect(congestion_controls()[0]);
+    let receiver = Receiver::new(far);
+    let mut ring = Ring::new(near).unwrap();
+    for number in 0..10 {
+        ring.push(frame(number, 3_000), said(LONG, 3));
+    }
+    assert!(ring.finish(Instant::now() + LONG).unwrap());
+    let before = ring.stats();
+    line.router.run("ip route add blackhole 10.9.1.2/32");
+    for number in 10..60 {
+        ring.push(frame(number, 1_000), said(Duration::from_millis(200), 3));
+        ring.run_until(Instant::now() + Duration::from_millis(20))
+            .unwrap();
+    }
+    ring.run_until(Instant::now() + Duration::from_secs(1))
+        .unwrap();
+    let silent = ring.stats();
+    println!("{silent:?}");
+    assert!(silent.given_up() >= 30, "{silent:?}");
+    assert_eq!(silent.waiting + silent.begun, 0, "{silent:?}");
+    assert!(silent.drives - before.drives < 1_000, "{silent:?}");
+
+    line.router.run("ip route del blackhole 10.9.1.2/32");
+    let last = ring.push(frame(100, 1_000), said(LONG, 3));
+    let until = Instant::now() + LONG;
+    while ring.state(last) != State::Acknowledged && Instant::now() < until {
+        ring.run_until(Instant::now() + Duration::from_millis(10))
+            .unwrap();
+    }
+    assert_eq!(ring.state(last), State::Acknowledged);
+    let outcomes: Vec<Outcome> = ring.outcomes().collect();
+    assert_eq!(outcomes.len(), 61, "each ADU once");
+    let sent = ring.stats().sent;
+    drop(ring.close());
+    assert_eq!(receiver.end().len() as u64, sent);
+}
+
+#[test]
 fn peer_that_only_reads_is_still_sent_to() {
     let line = Line::new(10_000);
     let (near, far) = line.connect(congestion_controls()[0]);

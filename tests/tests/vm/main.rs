@@ -13,6 +13,10 @@ mod qdisc_lab;
 mod qdisc_limit;
 mod qdisc_packets;
 mod qdisc_users;
+mod ring;
+#[allow(dead_code)] // it uses a part
+#[path = "../ring_lab/mod.rs"]
+mod ring_lab;
 mod segment;
 mod stamp;
 #[allow(dead_code)] // it uses a part

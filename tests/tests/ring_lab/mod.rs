@@ -45,6 +45,16 @@ impl Line {
         }
     }
 
+    /// A line to a receiver `owd` ms away that loses so many packets in 100 (netem: the newest kernels only).
+    pub(crate) fn far(rate: u32, owd: u32, loss: u32) -> Self {
+        let line = Self::new(rate);
+        let netem = format!("root netem limit 10000 delay {owd}ms");
+        line.receiver.run(&format!("tc qdisc add dev b1 {netem}"));
+        let netem = format!("tc qdisc add dev a0 {netem} loss {loss}%");
+        line.sender.run(&netem);
+        line
+    }
+
     /// A connection over the line; sender's end first.
     pub(crate) fn connect(&self, congestion_control: &str) -> (TcpStream, TcpStream) {
         let listener = self

@@ -24,6 +24,7 @@ mod option;
 mod probe;
 mod race;
 mod ring;
+#[allow(dead_code)] // it uses a part
 #[path = "../ring_lab/mod.rs"]
 mod ring_lab;
 mod ring_player;

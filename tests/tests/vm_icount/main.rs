@@ -14,6 +14,10 @@ mod plan;
 #[path = "../qdisc_lab/mod.rs"]
 mod qdisc_lab;
 mod quic;
+mod ring;
+#[allow(dead_code)] // it uses a part
+#[path = "../ring_lab/mod.rs"]
+mod ring_lab;
 mod segment;
 mod sfu;
 mod sfu_lab;

@@ -4,21 +4,25 @@
 //! browsers, ffplay and VLC show. A viewer whose link is too narrow misses images; it never falls behind.
 //!
 //! ```sh
-//! ffmpeg -re -i video.mp4 -f mjpeg - | cargo run --example relay --features tokio -- 127.0.0.1:8080
+//! ffmpeg -re -i video.mp4 -f mjpeg - | cargo run -p bestby --example relay --features tokio -- 127.0.0.1:8080
 //! ffplay http://127.0.0.1:8080/
 //! ```
+
+#[path = "live/http.rs"]
+mod http;
 
 use std::{cell::RefCell, io, rc::Rc, sync::Arc, time::Duration};
 
 use bestby::{Deadline, Metadata, tcp::Options, tokio::Ring};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
     sync::mpsc,
 };
 
 /// How long an image is of use.
 const LIFETIME: Duration = Duration::from_millis(500);
+/// After the end of the stream.
+const GRACE: Duration = Duration::from_secs(10);
 /// An image is no larger.
 const LARGEST: usize = 8 << 20;
 
@@ -40,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let viewers: Rc<RefCell<Vec<Viewer>>> = Rc::default();
 
     let tasks = tokio::task::LocalSet::new();
-    tasks.spawn_local(accept(listener, Rc::clone(&viewers)));
+    let accepting = tasks.spawn_local(accept(listener, Rc::clone(&viewers)));
     tasks
         .run_until(async {
             while let Some(image) = images.recv().await {
@@ -56,40 +60,31 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         })
         .await;
-    // The drivers send what waits and end.
+    // The drivers send what waits and end; but for a viewer that does not read.
     for viewer in viewers.borrow().iter() {
         let stats = viewer.stats();
         println!("{} sent, {} given up", stats.sent, stats.given_up());
     }
     viewers.borrow_mut().clear();
-    let _ = tokio::time::timeout(LIFETIME, tasks).await;
+    accepting.abort();
+    let _ = tokio::time::timeout(GRACE, tasks).await;
     Ok(())
 }
 
 /// Takes viewers in until the images end.
 async fn accept(listener: TcpListener, viewers: Rc<RefCell<Vec<Viewer>>>) {
     loop {
-        let Ok((socket, _)) = listener.accept().await else {
+        let Ok((mut socket, _)) = listener.accept().await else {
             continue;
         };
         let viewers = Rc::clone(&viewers);
         tokio::task::spawn_local(async move {
-            match greet(socket).await {
-                Ok(socket) => serve(socket, &viewers).await,
+            match http::greet(&mut socket, HEAD).await {
+                Ok(()) => serve(socket, &viewers).await,
                 Err(error) => eprintln!("a viewer left before its first image: {error}"),
             }
         });
     }
-}
-
-/// Reads the request and answers it.
-async fn greet(mut socket: TcpStream) -> io::Result<TcpStream> {
-    let mut request = Vec::new();
-    while !request.ends_with(b"\r\n\r\n") && request.len() < 16_384 {
-        request.push(socket.read_u8().await?);
-    }
-    socket.write_all(HEAD.as_bytes()).await?;
-    Ok(socket)
 }
 
 /// Drives the viewer's ring until it leaves.

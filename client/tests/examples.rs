@@ -92,11 +92,16 @@ fn sockopt_and_txtime_examples_run_without_bestby() {
 
 #[test]
 fn example_with_wrong_arguments_fails_with_a_message() {
-    for (name, args) in [
+    let mut wrong = vec![
         ("camera", vec![]),
         ("camera", vec!["send", "nowhere", "1"]),
         ("txtime", vec![]),
-    ] {
+    ];
+    if cfg!(feature = "tokio") {
+        wrong.extend([("flv", vec![]), ("flv", vec!["nowhere"])]);
+        wrong.extend([("rtsp", vec![]), ("rtsp", vec!["nowhere"])]);
+    }
+    for (name, args) in wrong {
         let output = example(name).args(args).output().unwrap();
         assert!(!output.status.success() && !output.stderr.is_empty());
     }

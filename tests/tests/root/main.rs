@@ -21,13 +21,17 @@ mod lab;
 mod metadata;
 mod mishaps;
 mod option;
+#[path = "../player_lab/mod.rs"]
+mod player_lab;
 mod probe;
 mod race;
 mod ring;
+mod ring_flv;
 #[allow(dead_code)] // it uses a part
 #[path = "../ring_lab/mod.rs"]
 mod ring_lab;
 mod ring_player;
+mod ring_rtsp;
 mod rtt;
 mod rules;
 mod segment;

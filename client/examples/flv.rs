@@ -38,7 +38,7 @@ const FILE_HEADER: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 const TAG_HEADER: usize = 11;
 
 /// After the end of the stream.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(3);
 
 /// What a viewer needs before the first key frame: the newest of each kind.
 #[derive(Default)]

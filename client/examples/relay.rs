@@ -22,7 +22,7 @@ use tokio::{
 /// How long an image is of use.
 const LIFETIME: Duration = Duration::from_millis(500);
 /// After the end of the stream.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(3);
 /// An image is no larger.
 const LARGEST: usize = 8 << 20;
 

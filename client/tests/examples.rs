@@ -96,6 +96,10 @@ fn example_with_wrong_arguments_fails_with_a_message() {
         ("camera", vec![]),
         ("camera", vec!["send", "nowhere", "1"]),
         ("txtime", vec![]),
+        ("game", vec![]),
+        ("game", vec!["nowhere"]),
+        ("layers", vec!["send"]),
+        ("layers", vec!["receive", "nowhere"]),
     ];
     if cfg!(feature = "tokio") {
         wrong.extend([("flv", vec![]), ("flv", vec!["nowhere"])]);

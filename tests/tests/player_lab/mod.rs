@@ -63,12 +63,14 @@ pub(crate) fn number(text: &str, word: &str) -> u64 {
     words[at].parse().unwrap()
 }
 
-/// A frame that the player shows.
-#[derive(Clone, Copy, Debug)]
+/// A frame that the player shows, or what else has a time.
+#[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    at: Instant,
+    pub(crate) at: Instant,
     /// By the camera's clock.
     pub(crate) stamp: Duration,
+    /// Checksum of what is seen.
+    pub(crate) sum: String,
 }
 
 pub(crate) struct Player {
@@ -129,8 +131,11 @@ fn shown(lines: impl std::io::BufRead) -> Vec<Shown> {
             unit = ticks.parse::<f64>().unwrap() / of.parse::<f64>().unwrap();
         } else if !line.starts_with('#') {
             let time: f64 = line.split(',').nth(2).unwrap().trim().parse().unwrap();
-            let (at, stamp) = (Instant::now(), Duration::from_secs_f64(time * unit));
-            shown.push(Shown { at, stamp });
+            shown.push(Shown {
+                at: Instant::now(),
+                stamp: Duration::from_secs_f64(time * unit),
+                sum: line.rsplit(',').next().unwrap().trim().to_owned(),
+            });
         }
     }
     shown
@@ -139,7 +144,7 @@ fn shown(lines: impl std::io::BufRead) -> Vec<Shown> {
 /// How much older what comes last is than what was freshest: the freshest frames of the last quarter and of
 /// all. A machine that is busy makes single frames older, and neither of these.
 pub(crate) fn fallen_behind(shown: &[Shown]) -> Duration {
-    let first = shown[0];
+    let first = &shown[0];
     // Shown at some time, later than its stamp by this; the clocks' difference is the same for all.
     let age = |frame: &Shown| {
         let came = frame.at.duration_since(first.at).as_secs_f64();

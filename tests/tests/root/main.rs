@@ -27,11 +27,14 @@ mod probe;
 mod race;
 mod ring;
 mod ring_flv;
+mod ring_game;
 #[allow(dead_code)] // it uses a part
 #[path = "../ring_lab/mod.rs"]
 mod ring_lab;
+mod ring_layers;
 mod ring_player;
 mod ring_rtsp;
+mod ring_small;
 mod rtt;
 mod rules;
 mod segment;

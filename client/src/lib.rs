@@ -77,3 +77,8 @@ pub use crate::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// So do those of the page for applications, and they run.
+#[cfg(all(doctest, feature = "quic", feature = "tokio"))]
+#[doc = include_str!("../../docs/applications.md")]
+pub struct Applications;

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use bestby_netns::netns;
+use bestby_netns::{netns, tun};
 
 use crate::require;
 
@@ -161,22 +161,7 @@ pub fn veth() {
 /// Without the driver.
 #[must_use]
 pub fn tun(name: &str) -> File {
-    // Where it is a module, that makes the file, too.
-    let _ = try_shell("modprobe tun");
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun")
-        .unwrap();
-    // SAFETY: all zeroes is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
-    // SAFETY: the request is valid and outlives the call.
-    let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-    assert_eq!(status, 0, "{}", io::Error::last_os_error());
+    let file = tun::open(name, false).unwrap();
     // SAFETY: the argument is a number.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM) };
     assert_eq!(status, 0, "{}", io::Error::last_os_error());

@@ -6,4 +6,5 @@
 pub mod cleanup;
 pub mod netns;
 pub mod run;
+pub mod tun;
 pub mod wait;

@@ -84,6 +84,8 @@ FIGURES = {
         Figure("received kbit/s", 1, RECEIVED, "bytes on the wire that arrived, also late, per second of the time that was judged"),
         Figure("TCP kbit/s", 1, pl.when(col("tcp_share") < 1).then(RECEIVED * col("tcp_share") / (1 - col("tcp_share"))), "bytes on the wire that the competing TCP flows delivered together in the same time"),
         Figure("lost %", 2, percent(col("tfrc.lost"), col("tfrc.left")), "packets that left the sending host under TFRC and never arrived, of those that left"),
+        Figure("headers %", 2, percent(col("tfrc.headers"), col("tfrc.left")), "packets of which the last hop forwarded the header alone, of those that left the sending host under TFRC"),
+        Figure("counted lost", 1, col("tfrc.counted").cast(pl.Float64), "packets of the whole run that TFRC took for lost in the network"),
         Figure("RTT ms", 1, col("tfrc.rtt_ms"), "mean of TFRC's smoothed round trip"),
         Figure("tail drops", 1, col("tail_drops").cast(pl.Float64), "packets that found the queue full, where it is the sending program's own (`pfifo N` below TFRC and DCCP)"),
         Figure("sender late ms", 2, col("sender_late_ms"), "longest time by which the sender itself was late: no queue's doing"),

@@ -101,6 +101,7 @@ mod tests {
                 sequence,
                 created: 0,
             },
+            whole: true,
             at,
         });
         let table = packets(&schedule, &sent, &arrivals, 140);

@@ -413,7 +413,11 @@ impl Queue<'_> {
             created: packet.at,
         };
         let at = now + self.link.owd;
-        Some(Arrival { record, at })
+        Some(Arrival {
+            record,
+            whole: true,
+            at,
+        })
     }
 }
 

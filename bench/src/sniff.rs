@@ -68,7 +68,11 @@ impl Sniffer {
         while let Some((length, stamp)) = sys::receive(self.fd(), &mut buffer)? {
             if let (Some(record), Some(stamp)) = (read(&buffer[..length]), stamp) {
                 let at = stamp.saturating_add_signed(-offset);
-                return Ok(Some(Arrival { record, at }));
+                return Ok(Some(Arrival {
+                    record,
+                    whole: true,
+                    at,
+                }));
             }
         }
         Ok(None)

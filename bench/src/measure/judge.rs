@@ -177,6 +177,7 @@ mod tests {
         for ((.., arrived), (sequence, &created)) in packets.iter().zip((0..).zip(&sent.created)) {
             arrivals.extend(arrived.iter().map(|ms| Arrival {
                 record: Record { sequence, created },
+                whole: true,
                 at: start + ms * MILLI,
             }));
         }

@@ -26,6 +26,9 @@ pub struct Tfrc {
     pub left: u64,
     /// Those of them that never arrived.
     pub lost: u64,
+    /// Those of them of which a last hop forwarded the header alone.
+    #[serde(default)]
+    pub headers: u64,
     /// Packets of the whole run that TFRC counted as lost in the network.
     pub counted: u64,
     /// Bytes on the wire of the packets that left and were created in the time that was

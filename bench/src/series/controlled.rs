@@ -141,6 +141,7 @@ pub(super) fn seen(outcome: &Outcome, schedule: &Schedule, discard: u64) -> Tfrc
     Tfrc {
         left,
         lost: left.saturating_sub(outcome.arrivals.len() as u64),
+        headers: outcome.arrivals.iter().filter(|a| !a.whole).count() as u64,
         counted: outcome.counted,
         rests: outcome.rests,
         sent_kbit: bytes as f64 * 8e6 / schedule.duration.saturating_sub(discard).max(1) as f64,

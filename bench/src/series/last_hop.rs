@@ -188,6 +188,7 @@ mod tests {
                 sequence,
                 created: 0,
             },
+            whole: true,
             at,
         };
         let mut passage = Passage::default();

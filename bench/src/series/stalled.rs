@@ -116,7 +116,11 @@ mod tests {
             sequence: 0,
             created: 0,
         };
-        let mut departures = [99, 100, 199, 200].map(|at| Arrival { record, at });
+        let mut departures = [99, 100, 199, 200].map(|at| Arrival {
+            record,
+            whole: true,
+            at,
+        });
         hold_back(&mut departures, 100, 200);
         assert_eq!(departures.map(|arrival| arrival.at), [99, 200, 200, 200]);
     }

@@ -9,7 +9,10 @@ use super::{
     reports::Entry,
     sender::Sender,
 };
-use crate::sys::MILLI;
+use crate::{
+    sys::MILLI,
+    traffic::{HEADERS, wire::HEADER},
+};
 
 /// A packet that left later than this after it was ready had to wait for the rate, ns:
 /// above the lateness of a sender on a busy machine, below the time of one packet at
@@ -75,7 +78,8 @@ impl Control {
         self.sender.on_sent(departure.at, departure.bytes, waited);
     }
 
-    /// A report came at `now` ns. Entries seen before change nothing.
+    /// A report came at `now` ns. Entries seen before change nothing. A header alone is as good as its
+    /// packet, but for the bytes.
     pub fn on_report(&mut self, entries: &[Entry], now: u64) {
         if let Some(newest) = entries.last() {
             self.back = self.back.min(now.saturating_sub(newest.at));
@@ -85,7 +89,11 @@ impl Control {
             let Some(number) = self.number_of.remove(&entry.sequence) else {
                 continue;
             };
-            if self.receiver.on_data(self.left[number as usize], entry.at) {
+            let mut data = self.left[number as usize];
+            if !entry.whole {
+                data.bytes = HEADERS + HEADER as u32;
+            }
+            if self.receiver.on_data(data, entry.at) {
                 self.feed(entry.at, now);
             }
         }
@@ -165,7 +173,11 @@ mod tests {
             bytes: SIZE,
         });
         let at = at + delay;
-        Entry { sequence, at }
+        Entry {
+            sequence,
+            whole: true,
+            at,
+        }
     }
 
     /// A path of `delay` ms each way for so many seconds, and what is offered to it: a packet
@@ -270,6 +282,34 @@ mod tests {
         control.on_report(&entries, 200 * MILLI);
         control.on_report(&entries, 201 * MILLI);
         assert_eq!((control.number_of.len(), control.lost()), (0, 0));
+    }
+
+    #[test]
+    fn control_takes_a_lone_header_for_an_arrival_of_few_bytes() {
+        // A packet each 20 ms, and what becomes of all but the first.
+        let course = |fate: fn(Entry) -> Option<Entry>| {
+            let mut control = Control::new(SIZE.into(), Restart::default(), RTT, 0);
+            for n in 0..60 {
+                let at = u64::from(n) * 20 * MILLI;
+                let entry = leave(&mut control, n, at, at, RTT / 2);
+                let entry = if n > 0 { fate(entry) } else { Some(entry) };
+                control.on_report(entry.as_slice(), at + RTT);
+                control.on_time(at + RTT);
+            }
+            (control.lost(), control.sender().rate() / f64::from(SIZE))
+        };
+        let (lost, rate) = course(|entry| (entry.sequence % 4 != 1).then_some(entry));
+        assert!(lost > 10 && rate < 30.0, "{lost} {rate}");
+        // Twice what was received, and what a sender begins with.
+        let (lost, rate) = course(Some);
+        assert!(lost == 0 && (rate - 100.0).abs() < 1.0, "{lost} {rate}");
+        let (lost, rate) = course(|entry| {
+            Some(Entry {
+                whole: false,
+                ..entry
+            })
+        });
+        assert!(lost == 0 && (rate - 50.0).abs() < 1.0, "{lost} {rate}");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | bytes | content (network order) |
 //! |---|---|
 //! | 0..4 | magic |
-//! | 4.. | per arrival, oldest first: position in the schedule (4), time of arrival, ns of CLOCK_MONOTONIC (8) |
+//! | 4.. | per arrival, oldest first: position in the schedule (4), whole or a header alone (1), time of arrival, ns of CLOCK_MONOTONIC (8) |
 
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -27,8 +27,8 @@ use crate::{
 
 /// Arrivals in each report: 16 reports in a row may be lost.
 pub const ENTRIES: usize = 16;
-const ENTRY: usize = 12;
-const MAGIC: [u8; 4] = *b"bbt1";
+const ENTRY: usize = 13;
+const MAGIC: [u8; 4] = *b"bbt2";
 /// The receiver's port for greetings and reports.
 pub const PORT: u16 = 5010;
 
@@ -37,6 +37,8 @@ pub const PORT: u16 = 5010;
 pub struct Entry {
     /// Position in the schedule.
     pub sequence: u32,
+    /// Not its header alone.
+    pub whole: bool,
     /// ns of CLOCK_MONOTONIC.
     pub at: u64,
 }
@@ -46,6 +48,7 @@ pub fn encode(entries: impl Iterator<Item = Entry>) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     for entry in entries {
         bytes.extend(entry.sequence.to_be_bytes());
+        bytes.push(entry.whole.into());
         bytes.extend(entry.at.to_be_bytes());
     }
     bytes
@@ -63,6 +66,7 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
         .map(|entry| {
             Some(Entry {
                 sequence: u32::from_be_bytes(*entry.first_chunk()?),
+                whole: entry[4] != 0,
                 at: u64::from_be_bytes(*entry.last_chunk()?),
             })
         })
@@ -102,6 +106,7 @@ impl Reporter {
                 if let Some(sender) = sender {
                     let entries = recent.iter().map(|arrival| Entry {
                         sequence: arrival.record.sequence,
+                        whole: arrival.whole,
                         at: arrival.at,
                     });
                     // A report that cannot be sent is one that was lost: the next has it all.
@@ -127,12 +132,16 @@ mod tests {
 
     #[test]
     fn report_is_read_as_it_was_written_and_nothing_else_is() {
-        let entries =
-            [(1, 5_000_000_000), (u32::MAX, u64::MAX)].map(|(sequence, at)| Entry { sequence, at });
+        let entries = [(1, true, 5_000_000_000), (u32::MAX, false, u64::MAX)];
+        let entries = entries.map(|(sequence, whole, at)| Entry {
+            sequence,
+            whole,
+            at,
+        });
         let bytes = encode(entries.into_iter());
         assert_eq!(decode(&bytes), Some(entries.to_vec()));
         assert_eq!(decode(&bytes[..bytes.len() - 1]), None);
-        assert_eq!(decode(b"bbt2"), None);
+        assert_eq!(decode(b"bbt1"), None);
         assert_eq!(decode(&encode([].into_iter())), Some(Vec::new()));
     }
 }

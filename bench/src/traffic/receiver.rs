@@ -20,16 +20,18 @@ use crate::{
 pub struct Arrival {
     /// What it said.
     pub record: Record,
+    /// Its payload came with it; otherwise a last hop has left its header alone.
+    pub whole: bool,
     /// When the kernel took it from the device, ns of CLOCK_MONOTONIC.
     pub at: u64,
 }
 
 impl Arrival {
-    /// When each of `count` packets arrived first, if it did, with `extra_delay` ns on top; and
-    /// how many came again.
+    /// When each of `count` packets arrived whole first, if it did, with `extra_delay` ns on top;
+    /// and how many came again.
     pub fn firsts(all: &[Self], count: usize, extra_delay: u64) -> (Vec<Option<u64>>, u64) {
         let (mut firsts, mut again) = (vec![None; count], 0);
-        for arrival in all {
+        for arrival in all.iter().filter(|arrival| arrival.whole) {
             match firsts.get_mut(arrival.record.sequence as usize) {
                 Some(first @ None) => *first = Some(arrival.at + extra_delay),
                 Some(_) => again += 1,
@@ -114,7 +116,7 @@ impl Receiver {
         let fds: Vec<RawFd> = own.clone().chain(other).collect();
         let mut arrivals: Vec<Arrival> = Vec::new();
         let mut buffer = [0u8; 2048];
-        let mut last = sys::now();
+        let (mut last, mut near) = (sys::now(), 0);
         loop {
             sys::wait_readable(&fds, 100)?;
             let old = arrivals.len();
@@ -124,9 +126,18 @@ impl Receiver {
                         return Ok(arrivals);
                     }
                     last = sys::now();
-                    if let Some(record) = Record::read(&buffer[..length]) {
-                        let at = stamp.map_or(last, |ns| ns.saturating_add_signed(-offset));
-                        arrivals.push(Arrival { record, at });
+                    let payload = &buffer[..length];
+                    let (whole, at) = (
+                        Record::read(payload),
+                        stamp.map_or(last, |ns| ns.saturating_add_signed(-offset)),
+                    );
+                    if let Some(record) = whole.or_else(|| Record::of_header(payload, near)) {
+                        near = record.sequence;
+                        arrivals.push(Arrival {
+                            record,
+                            whole: whole.is_some(),
+                            at,
+                        });
                     }
                 }
             }
@@ -174,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn receiver_takes_an_empty_datagram_for_no_end() {
+    fn receiver_takes_an_empty_datagram_for_no_end_and_a_lone_header_for_no_packet() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
         socket.set_nonblocking(true).expect("set");
         let to = socket.local_addr().expect("an address");
@@ -184,7 +195,7 @@ mod tests {
         };
         let mut payload = [0; 60];
         record.write(&Packet::of(Class::Audio, 0), &mut payload);
-        for payload in [&[][..], &payload] {
+        for payload in [&[][..], &payload, &payload[..12]] {
             socket.send_to(payload, to).expect("sent");
         }
         let receiver = Receiver {
@@ -193,6 +204,10 @@ mod tests {
             quiet: QUIET,
         };
         let arrivals = receiver.run(&AtomicU64::new(sys::now())).expect("received");
-        assert_eq!(arrivals.first().map(|arrival| arrival.record), Some(record));
+        let seen = arrivals.iter().map(|a| (a.record.sequence, a.whole));
+        assert_eq!(seen.collect::<Vec<_>>(), [(7, true), (7, false)]);
+        assert_eq!(arrivals[0].record, record);
+        let (firsts, again) = Arrival::firsts(&arrivals[1..], 8, 0);
+        assert_eq!((firsts[7], again), (None, 0));
     }
 }

@@ -14,6 +14,8 @@ use super::{Class, Packet};
 /// Bytes of a record; the size of the smallest packet follows from it.
 pub const RECORD: usize = 40;
 const MAGIC: [u8; 4] = *b"bbl2";
+/// Bytes that are left of a payload where a last hop forwards headers alone: RTP's.
+pub const HEADER: usize = 12;
 
 /// What a packet says about itself; all else is in the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,18 @@ impl Record {
             created: u64::from_be_bytes(*bytes[16..].first_chunk()?),
         })
     }
+
+    /// Reads a payload of which a last hop has left RTP's header alone. Its 16 bits say the position
+    /// that is next to `near`; when it was created they do not say (0).
+    pub fn of_header(payload: &[u8], near: u32) -> Option<Self> {
+        let bytes: &[u8; HEADER] = payload.try_into().ok()?;
+        let sequence = u16::from_be_bytes([bytes[2], bytes[3]]);
+        let ahead = sequence.wrapping_sub(near as u16) as i16;
+        (bytes[0] == 0x80).then_some(Self {
+            sequence: near.checked_add_signed(ahead.into())?,
+            created: 0,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -89,7 +103,30 @@ mod tests {
             }
         }
         assert_eq!(Record::read(&payload[..39]), None);
+        assert_eq!(Record::of_header(&payload[..13], 70_000), None);
+        assert_eq!(Record::of_header(&[0; HEADER], 70_000), None);
         payload[24] = 0;
         assert_eq!(Record::read(&payload), None);
+    }
+
+    #[test]
+    fn record_of_a_lone_header_is_the_position_next_to_the_last() {
+        let mut payload = [0; 60];
+        for (sequence, near, read) in [
+            (70_000, 69_990, Some(70_000)),
+            (70_000, 70_010, Some(70_000)),
+            (65_530, 65_540, Some(65_530)),
+            (65_540, 65_530, Some(65_540)),
+            // Before the first one: none of ours.
+            (65_530, 4, None),
+        ] {
+            let record = Record {
+                sequence,
+                created: 5_000_000_001,
+            };
+            record.write(&Packet::of(Class::Data, 9), &mut payload);
+            let header = Record::of_header(&payload[..HEADER], near);
+            assert_eq!(header.map(|record| record.sequence), read, "{sequence}");
+        }
     }
 }

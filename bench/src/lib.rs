@@ -1,7 +1,7 @@
 //! The lab of bestby: network namespaces, seeded traffic, queues of bestby and
 //! of its peers on the same path, and what arrived in time.
 //!
-//! - [`netns`], [`cleanup`], [`run`], [`wait`], [`sys`]: namespaces that vanish with their
+//! - [`netns`], [`tun`], [`cleanup`], [`run`], [`wait`], [`sys`]: namespaces that vanish with their
 //!   guard or on Ctrl-C, commands in them, waiting for them, exact clocks;
 //! - [`traffic`]: schedules from a seed, the sender, the receiver;
 //! - [`topology`], [`queue`], [`bestby`],
@@ -43,4 +43,4 @@ pub mod tfrc;
 pub mod topology;
 pub mod traffic;
 
-pub use bestby_netns::{cleanup, netns, run, wait};
+pub use bestby_netns::{cleanup, netns, run, tun, wait};

@@ -1,5 +1,4 @@
-//! The last hop: a line between two SLIP devices that carries packets when a trace says so, and
-//! pushes back all the other time.
+//! The last hop: a line that carries packets when a trace says so, and pushes back all the other time.
 //!
 //! A [`Trace`] is a file as mahimahi has them: each line is a time in ms at which the line carries
 //! [`OPPORTUNITY`] bytes towards the receiver, or nothing if nothing waits; the last one is where it
@@ -10,15 +9,17 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{fmt, fs, os::fd::AsRawFd as _};
+use std::{fmt, fs, fs::File, os::fd::AsRawFd as _};
 
 use anyhow::{Context as _, Result};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::Deserialize;
 
 use crate::{
     netns::Netns,
     slip::Slip,
     sys::{self, MILLI, SECOND},
+    tun,
 };
 
 /// Bytes that one opportunity carries: mahimahi's packet.
@@ -95,33 +96,139 @@ impl fmt::Display for Trace {
     }
 }
 
-/// Two SLIP devices whose far ends the lab connects.
+/// What a line is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// SLIP over a pseudo-terminal; on every kernel.
+    #[default]
+    Slip,
+    /// tun that pushes back (Linux 7.2). bestby can truncate on it.
+    Tun,
+}
+
+/// A device, and where the lab takes what it sends and gives it what it receives.
+#[derive(Debug)]
+pub enum End {
+    /// SLIP.
+    Slip(Slip),
+    /// tun: its name and its file.
+    Tun(String, File),
+}
+
+impl End {
+    fn new(device: Device, ns: &Netns, local: &str, peer: &str) -> Result<Self> {
+        if device == Device::Slip {
+            return Slip::new(ns, local, peer).map(Self::Slip);
+        }
+        let name = "tn0";
+        let file = ns.enter(|| tun::open(name, true))?;
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        // One packet is on the line, as on that of SLIP.
+        for words in [
+            format!("addr add {local} peer {peer} dev {name}"),
+            format!("link set {name} txqueuelen 1 up"),
+        ] {
+            ns.sh("ip", &words)?;
+        }
+        Ok(Self::Tun(name.into(), file))
+    }
+
+    /// The device's name inside its namespace.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Slip(slip) => slip.name(),
+            Self::Tun(name, _) => name,
+        }
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Self::Slip(slip) => &slip.line,
+            Self::Tun(_, file) => file,
+        }
+    }
+
+    /// Takes so many bytes of packets from it, or all there are, and gives what is whole. Whenever the
+    /// line is all but empty, the device puts its next packet there.
+    fn take(
+        &self,
+        mut left: usize,
+        begun: &mut Begun,
+        mut give: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (mut buffer, mut file) = ([0; OPPORTUNITY], self.file());
+        while left > 0 {
+            if begun.rest == 0 {
+                sys::wait_readable(&[file.as_raw_fd()], 1)?;
+                let room = match self {
+                    Self::Slip(_) => left.min(OPPORTUNITY),
+                    Self::Tun(..) => OPPORTUNITY,
+                };
+                let bytes = match file.read(&mut buffer[..room]) {
+                    Ok(length) => buffer[..length].to_vec(),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error).context("reading the far end of the line"),
+                };
+                begun.rest = match self {
+                    Self::Slip(_) => bytes.iter().filter(|&&byte| byte != END).count(),
+                    Self::Tun(..) => bytes.len(),
+                };
+                begun.bytes = bytes;
+            }
+            let carried = left.min(begun.rest);
+            left -= carried;
+            begun.rest -= carried;
+            if begun.rest == 0 {
+                give(&begun.bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is on the line: a packet of tun, of which one opportunity may carry a part only.
+#[derive(Default)]
+struct Begun {
+    bytes: Vec<u8>,
+    /// Bytes that are yet to be carried.
+    rest: usize,
+}
+
+/// Two devices that the lab connects.
 #[derive(Debug)]
 pub struct Line {
     /// The last hop's.
-    pub near: Slip,
+    pub near: End,
     /// The receiver's.
-    pub far: Slip,
+    pub far: End,
     /// When it carries packets.
     pub trace: Trace,
 }
 
 impl Line {
     /// From `near`, a namespace and its address, to `far`.
-    pub fn new(near: (&Netns, &str), far: (&Netns, &str), trace: Trace) -> Result<Self> {
+    pub fn new(
+        device: Device,
+        near: (&Netns, &str),
+        far: (&Netns, &str),
+        trace: Trace,
+    ) -> Result<Self> {
         Ok(Self {
             trace,
-            near: Slip::new(near.0, near.1, far.1)?,
-            far: Slip::new(far.0, far.1, near.1)?,
+            near: End::new(device, near.0, near.1, far.1)?,
+            far: End::new(device, far.0, far.1, near.1)?,
         })
     }
 
     /// Carries packets until `stop`, its trace beginning at `start`.
     pub fn carry(&self, start: u64, stop: &AtomicBool) -> Result<()> {
-        for slip in [&self.near, &self.far] {
+        for end in [&self.near, &self.far] {
             // What a run before this one left there.
-            take(slip, usize::MAX, |_| Ok(()))?;
+            end.take(usize::MAX, &mut Begun::default(), |_| Ok(()))?;
         }
+        let (near, far) = ((&self.near, OPPORTUNITY), (&self.far, usize::MAX));
+        let mut ways = [(near, far.0), (far, near.0)].map(|way| (way, Begun::default()));
         for at in self.trace.from(start) {
             while sys::now() < at {
                 if stop.load(Ordering::Acquire) {
@@ -129,35 +236,12 @@ impl Line {
                 }
                 sys::sleep_until(at.min(sys::now() + 50 * MILLI));
             }
-            for (from, to, bytes) in [
-                (&self.near, &self.far, OPPORTUNITY),
-                (&self.far, &self.near, usize::MAX),
-            ] {
-                take(from, bytes, |frames| Ok((&to.line).write_all(frames)?))?;
+            for (((from, bytes), to), begun) in &mut ways {
+                from.take(*bytes, begun, |packet| Ok(to.file().write_all(packet)?))?;
             }
         }
         Ok(())
     }
-}
-
-/// Takes so many bytes of frames from the line of `slip`, or all there are. Whenever the line is
-/// all but empty, the device puts its next packet there.
-fn take(slip: &Slip, mut left: usize, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let mut buffer = [0; OPPORTUNITY];
-    while left > 0 {
-        sys::wait_readable(&[slip.line.as_raw_fd()], 1)?;
-        let room = left.min(buffer.len());
-        match (&slip.line).read(&mut buffer[..room]) {
-            Ok(length) => {
-                let bytes = &buffer[..length];
-                left -= bytes.iter().filter(|&&byte| byte != END).count();
-                give(bytes)?;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) => return Err(error).context("reading the far end of the line"),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ pub enum Queue {
         method: String,
         /// Packets it may hold; absent = bestby's default.
         limit: Option<u32>,
+        /// Whether the headers of what is stale go on, at a last hop.
+        truncate: bool,
     },
     /// bestby in mode tc.
     BestbyTc,
@@ -91,9 +93,14 @@ impl Queue {
     pub fn name(&self) -> String {
         match self {
             Self::Pfifo(limit) => format!("pfifo {limit}"),
-            Self::Bestby { method, limit } => {
+            Self::Bestby {
+                method,
+                limit,
+                truncate,
+            } => {
                 let limit = limit.map_or(String::new(), |packets| format!(" limit {packets}"));
-                format!("bestby qdisc {method}{limit}")
+                let truncate = if *truncate { " truncate" } else { "" };
+                format!("bestby qdisc {method}{limit}{truncate}")
             }
             Self::Simulated(rule) => format!("simulated {rule}"),
             named => {
@@ -138,14 +145,18 @@ impl FromStr for Queue {
             Ok(count) if (1..=1_000_000).contains(&count) => Ok(count),
             _ => bail!("a queue's limit is 1 to 1000000 packets, not `{text}`"),
         };
-        let bestby = |method: &str, limit| {
+        let bestby = |method: &str, limit, truncate| {
             let known = METHODS.join(", ");
             ensure!(
                 METHODS.contains(&method),
                 "bestby has no method `{method}`: it has {known}"
             );
             let method = method.to_owned();
-            Ok(Self::Bestby { method, limit })
+            Ok(Self::Bestby {
+                method,
+                limit,
+                truncate,
+            })
         };
         let words: Vec<&str> = text.split_whitespace().collect();
         let name = words.join(" ");
@@ -154,8 +165,14 @@ impl FromStr for Queue {
         }
         match words[..] {
             ["pfifo", limit] => Ok(Self::Pfifo(packets(limit)?)),
-            ["bestby", "qdisc", method] => bestby(method, None),
-            ["bestby", "qdisc", method, "limit", limit] => bestby(method, Some(packets(limit)?)),
+            ["bestby", "qdisc", method] => bestby(method, None, false),
+            ["bestby", "qdisc", method, "truncate"] => bestby(method, None, true),
+            ["bestby", "qdisc", method, "limit", limit] => {
+                bestby(method, Some(packets(limit)?), false)
+            }
+            ["bestby", "qdisc", method, "limit", limit, "truncate"] => {
+                bestby(method, Some(packets(limit)?), true)
+            }
             ["simulated", rule] if simulator::rule(rule).is_some() => {
                 Ok(Self::Simulated(rule.to_owned()))
             }
@@ -164,7 +181,7 @@ impl FromStr for Queue {
                 simulator::RULES.map(|(name, _)| name).join(", ")
             ),
             _ => bail!(
-                "no queue `{text}`: there are `bestby qdisc METHOD [limit PACKETS]`, \
+                "no queue `{text}`: there are `bestby qdisc METHOD [limit PACKETS] [truncate]`, \
                  `pfifo PACKETS`, `simulated RULE`, `{}`",
                 NAMED.map(|(name, _)| name).join("`, `")
             ),
@@ -216,6 +233,8 @@ pub fn not_on_this_kernel(error: &anyhow::Error) -> Option<String> {
         "qdisc kind is unknown",
         // bestbyd, mode qdisc.
         "this kernel has no qdiscs in BPF",
+        // The lab's line.
+        "this kernel has no tun device that pushes back",
     ]
     .into_iter()
     .find(|words| text.contains(words))
@@ -248,7 +267,7 @@ impl<'a> Installed<'a> {
         agent: &mut Option<Rc<bestby::Agent>>,
     ) -> Result<Self> {
         let leaf = match queue {
-            Queue::Bestby { method, limit } => {
+            Queue::Bestby { method, limit, .. } => {
                 let limit = limit.map_or(String::new(), |packets| format!(" --limit {packets}"));
                 let mode = format!("qdisc --method {method}{limit}");
                 return Self::bestby(ns, device, &mode, told, agent);
@@ -362,7 +381,13 @@ mod tests {
     #[test]
     fn queue_of_a_name_has_that_name() {
         let methods = METHODS.map(|method| format!("bestby qdisc {method}"));
-        let others = ["bestby qdisc sfdps1 limit 5", "pfifo 5", "simulated edf"];
+        let others = [
+            "bestby qdisc sfdps1 limit 5",
+            "bestby qdisc ring truncate",
+            "bestby qdisc triage limit 5 truncate",
+            "pfifo 5",
+            "simulated edf",
+        ];
         let others = others.into_iter().chain(NAMED.map(|(name, _)| name));
         for name in methods.into_iter().chain(others.map(str::to_owned)) {
             let queue: Queue = name.parse().expect(&name);
@@ -381,6 +406,8 @@ mod tests {
             ("srt fast", "`srt paced`"),
             ("simulated", "priority"),
             ("bestby qdisc ring limit many", "1 to 1000000"),
+            ("bestby qdisc ring truncate limit 5", "[truncate]"),
+            ("pfifo 5 truncate", "no queue"),
             ("", "no queue"),
         ] {
             let error = name.parse::<Queue>().expect_err(name).to_string();

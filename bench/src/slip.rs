@@ -1,7 +1,7 @@
 //! A link that can stop: SLIP over a pseudo-terminal. The kernel's SLIP device stops
 //! its transmit queue while the terminal takes no more bytes, and the lab decides
-//! when the other end reads. (veth, dummy, tun and ifb take or drop every packet,
-//! they never push back.)
+//! when the other end reads. (veth, dummy and ifb take or drop every packet, they never
+//! push back; tun does from Linux 7.2 on, see `line`.)
 
 use std::{
     fs::File,

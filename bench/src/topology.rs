@@ -34,7 +34,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
-    line::{Line, Trace},
+    line::{Device, Line, Trace},
     netns::{self, Netns},
     run,
     sys::{self, MILLI},
@@ -76,8 +76,8 @@ pub struct Shape {
     /// Whether a router with a rate and a FIFO of its own stands between sender and
     /// middle, see [`Path::set_router`].
     pub router: bool,
-    /// What the line to the receiver carries, where the router is the last hop.
-    pub line: Option<Trace>,
+    /// What the line to the receiver is made of and carries, where the router is the last hop.
+    pub line: Option<(Device, Trace)>,
 }
 
 /// The namespaces, connected.
@@ -98,8 +98,8 @@ pub struct Path {
 impl Path {
     /// Builds a path of this shape and measures its delay.
     pub fn build(shape: &Shape) -> Result<Self> {
-        if let Some(trace) = &shape.line {
-            return Self::to_the_last_hop(shape, trace);
+        if let Some((device, trace)) = &shape.line {
+            return Self::to_the_last_hop(shape, *device, trace);
         }
         let (sender, middle, receiver) = (Netns::new("s")?, Netns::new("m")?, Netns::new("r")?);
         let router = shape.router.then(|| Netns::new("x")).transpose()?;
@@ -151,7 +151,7 @@ impl Path {
 
     /// The path with a line behind its router. Its delay is not measured, for that takes more than
     /// such a line can spare.
-    fn to_the_last_hop(shape: &Shape, trace: &Trace) -> Result<Self> {
+    fn to_the_last_hop(shape: &Shape, device: Device, trace: &Trace) -> Result<Self> {
         let [sender, middle, router, receiver] = ["s", "m", "x", "r"].map(Netns::new);
         let (sender, middle, router, receiver) = (sender?, middle?, router?, receiver?);
         for ns in [&sender, &middle, &router, &receiver] {
@@ -162,10 +162,13 @@ impl Path {
         let m1 = (&middle, "m1", "10.77.3.2/24");
         netns::veth((&router, "x0", "10.77.3.1/24"), m1)?;
         let ends = ((&router, LAST_HOP), (&receiver, &*RECEIVER.to_string()));
-        let line = Line::new(ends.0, ends.1, trace.clone())?;
-        // Its own default is 10 packets, which acknowledgements might fill.
-        let longer = format!("link set {} txqueuelen 1000", line.far.name());
-        receiver.sh("ip", &longer)?;
+        let line = Line::new(device, ends.0, ends.1, trace.clone())?;
+        // The default is 10 packets of SLIP and one of tun, which acknowledgements might fill.
+        let longer = format!(
+            "qdisc replace dev {} root pfifo limit 1000",
+            line.far.name()
+        );
+        receiver.sh("tc", &longer)?;
         for (ns, gateway) in [
             (&sender, "10.77.1.2"),
             (&middle, "10.77.3.1"),

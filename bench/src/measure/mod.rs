@@ -27,7 +27,6 @@ pub struct Tfrc {
     /// Those of them that never arrived.
     pub lost: u64,
     /// Those of them of which a last hop forwarded the header alone.
-    #[serde(default)]
     pub headers: u64,
     /// Packets of the whole run that TFRC counted as lost in the network.
     pub counted: u64,

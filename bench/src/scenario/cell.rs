@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
 use crate::{
-    line::Trace,
+    line::{Device, Trace},
     tfrc::Restart,
     traffic::{Model, Schedule},
 };
@@ -83,6 +83,8 @@ pub struct Point {
     pub restart: Restart,
     /// What the line carries, where it is the bottleneck.
     pub trace: Option<Trace>,
+    /// What the line is made of.
+    pub device: Device,
     /// Whether the sender tells the last hop the lifetimes in LPD's option, or a rule there.
     pub option: bool,
     /// Whether a download's TCP finds out about, and undoes, timeouts that were none: by F-RTO,

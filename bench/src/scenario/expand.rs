@@ -179,6 +179,7 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
         control: file.control,
         restart: Restart::default(),
         trace: None,
+        device: topology.device.unwrap_or_default(),
         option: file.option,
         undo: true,
         tcp: 0,

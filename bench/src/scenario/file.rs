@@ -13,7 +13,11 @@ use super::{
         Seed, Sweep, TcpFlows, distinct,
     },
 };
-use crate::{line::Trace, queue::Queue, tfrc::Restart};
+use crate::{
+    line::{Device, Trace},
+    queue::Queue,
+    tfrc::Restart,
+};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,6 +55,7 @@ pub(super) struct Topology {
     pub(super) rate: Option<Sweep<Rate>>,
     pub(super) load: Option<Sweep<Load>>,
     pub(super) trace: Option<Sweep<Trace>>,
+    pub(super) device: Option<Device>,
     pub(super) owd: Sweep<Millis>,
     pub(super) loss: Option<Sweep<Percent>>,
     pub(super) router_queue: Option<Sweep<FifoPackets>>,
@@ -126,6 +131,8 @@ impl File {
             at,
             why,
         )?;
+        let why = "[topology]: `device` goes with bottleneck = \"line\" only";
+        refuse(topology.device.is_some() && !line, at, why)?;
         let queue = topology.router_queue.is_some();
         let why = "[topology]: `router_queue` goes with bottleneck = \"router\" only";
         refuse(queue && !self.router(), at, why)?;
@@ -233,6 +240,12 @@ impl File {
         let option = self.option.then_some(self.title.span().start);
         let why = "`undo` and `option` go with control = \"tcp\" only";
         undo.or(option).map_or(Ok(()), |at| refuse(!tcp, at, why))?;
+        let truncates = |queue: &Queue| matches!(queue, Queue::Bestby { truncate: true, .. });
+        let fits = self.topology.get_ref().device == Some(Device::Tun) && !tcp;
+        let why = "`queues`: `truncate` goes with bottleneck = \"line\" and device = \"tun\", and not with \
+                   control = \"tcp\": nobody there reads a header alone";
+        let any = self.queues.get_ref().iter().any(truncates);
+        refuse(any && !fits, self.queues.span().start, why)?;
         if !self.line() {
             return Ok(());
         }

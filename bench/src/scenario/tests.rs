@@ -3,6 +3,7 @@ use std::fs;
 use etherparse::PacketBuilder;
 
 use super::{cell::LinkRate, value::Load, *};
+use crate::line::Device;
 
 /// Line 3 has the queues, 5 the load, 6 the delay, 8 the model.
 const BASE: &str = r#"
@@ -381,9 +382,29 @@ fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
         ("\"cbr\"", "\"cbr\"\nstreams = 2", 8, "one end"),
         ("[topology]", dccp, 5, "`control`"),
         ("[topology]", "undo = true\n[topology]", 4, "`undo`"),
+        ("limit 5", "limit 5 truncate", 3, "device = \"tun\""),
+        ("owd", "device = \"tap\"\nowd", 7, "`tun`"),
     ] {
         refused(&changed(LINE, from, to), line, says);
     }
     let option = changed(BASE, "[topology]", "option = true\n[topology]");
     refused(&option, 2, "`option`");
+
+    let tun = changed(LINE, "owd", "device = \"tun\"\nowd");
+    let truncates = changed(&tun, "limit 5", "limit 5 truncate");
+    let s = parse(&truncates);
+    assert_eq!(s.cells[1].id, "bestby-qdisc-triage-limit-5-truncate");
+    assert_eq!(s.cells[1].point.device, Device::Tun);
+    let tcp = changed(&truncates, "[topology]", "control = \"tcp\"\n[topology]");
+    refused(&tcp, 3, "a header alone");
+    refused(
+        &BASE.replace("qdisc triage", "qdisc triage truncate"),
+        3,
+        "`truncate`",
+    );
+    refused(
+        &changed(BASE, "owd", "device = \"tun\"\nowd"),
+        4,
+        "`device`",
+    );
 }

@@ -118,7 +118,7 @@ impl Bench {
             delay: point.owd_ms.ns(),
             loss: point.loss_percent.0,
             router: point.bottleneck == Bottleneck::Router,
-            line: point.trace.clone(),
+            line: point.trace.clone().map(|trace| (point.device, trace)),
         };
         if self.path.as_ref().is_none_or(|(old, _)| *old != shape) {
             // The old one first: both have namespaces of the same names.

@@ -56,8 +56,12 @@ pub(super) fn pass(
         let _ = agent.bestby("flow rm last-hop");
         if !point.option {
             let ms = first.lifetime / MILLI;
+            let treatment = match queue {
+                Queue::Bestby { truncate: true, .. } => " --treatment truncate",
+                _ => "",
+            };
             agent.bestby(&format!(
-                "flow add last-hop --lifetime {ms}ms --frames none"
+                "flow add last-hop --lifetime {ms}ms --frames none{treatment}"
             ))?;
         }
     }

@@ -174,7 +174,8 @@ static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work 
 
 /* Rule fields that nothing before gave; the tables and defaults for what is still open. */
 static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w,
-					const struct bb_config *config, int ethernet)
+					const struct bb_config *config,
+					const struct bb_iface *iface, int link)
 {
 	struct bb_meta *meta = &w->meta;
 	struct bb_rule *rule = 0;
@@ -206,8 +207,11 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 	w->asked = meta->treatment;
 	if (w->packet.key.proto == BB_PROTO_TCP && skb->sk)
 		meta->treatment = BB_TREAT_FORWARD;
-	else if (!meta->treatment ||
-		 (meta->treatment == BB_TREAT_TRUNCATE && !bb_find_header(skb, w, ethernet)))
+	else if (!meta->treatment)
+		meta->treatment = BB_TREAT_DISCARD;
+	else if (meta->treatment == BB_TREAT_TRUNCATE &&
+		 (!(link & BB_LINK_AGAIN || (iface->mode == BB_MODE_TC && !iface->htb_major)) ||
+		  !bb_find_header(skb, w, link & BB_LINK_ETHERNET)))
 		meta->treatment = BB_TREAT_DISCARD;
 }
 
@@ -221,7 +225,7 @@ int bb_classify(struct __sk_buff *skb)
 	struct bb_flow *flow = 0;
 	__u32 ifindex = skb->ifindex, zero = 0, slot;
 	__u64 hint;
-	int joined = 0, ethernet, reason = BB_TC_ADMIT;
+	int joined = 0, link, reason = BB_TC_ADMIT;
 
 	hint = *bb_iface_hint(ifindex);
 	if ((__u32)hint != ifindex)
@@ -246,7 +250,8 @@ int bb_classify(struct __sk_buff *skb)
 	if (!config || iface->mode == BB_MODE_NONE)
 		return TC_ACT_UNSPEC;
 	if (skb->gso_size) {
-		int redirected = bb_segment(skb, iface, slot, !!(hint & BB_HINT_ETHERNET));
+		int redirected =
+			bb_segment(skb, iface, slot, bb_hint_link(hint) & BB_LINK_ETHERNET);
 
 		if (redirected != TC_ACT_UNSPEC)
 			return redirected;
@@ -267,18 +272,18 @@ int bb_classify(struct __sk_buff *skb)
 	w->meta.priority = BB_PRIORITY_NONE;
 	w->stream = BB_STREAM_NONE;
 	w->slot = slot;
-	ethernet = !!(hint & BB_HINT_ETHERNET);
-	if (ethernet && bb_parse_usual(skb, &w->packet, ifindex))
+	link = bb_hint_link(hint);
+	if (link & BB_LINK_ETHERNET && bb_parse_usual(skb, &w->packet, ifindex))
 		goto parsed;
-	if (bb_parse(skb, &w->packet, ethernet) == BB_PULL) {
+	if (bb_parse(skb, &w->packet, link & BB_LINK_ETHERNET) == BB_PULL) {
 		__u32 pull = w->packet.pull;
 
 		if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
-		    bb_parse(skb, &w->packet, ethernet) == BB_PULL) {
+		    bb_parse(skb, &w->packet, link & BB_LINK_ETHERNET) == BB_PULL) {
 			/* Once more: the payload behind the ports may lie in another fragment. */
 			pull = w->packet.pull;
 			if (pull > BB_MAX_PULL || bpf_skb_pull_data(skb, pull) ||
-			    bb_parse(skb, &w->packet, ethernet) == BB_PULL)
+			    bb_parse(skb, &w->packet, link & BB_LINK_ETHERNET) == BB_PULL)
 				w->packet.flags |= BB_P_MALFORMED;
 		}
 	}
@@ -338,7 +343,7 @@ parsed:
 			goto plain;
 		w->meta.treatment = BB_TREAT_FORWARD;
 	}
-	bb_complete(skb, w, config, ethernet);
+	bb_complete(skb, w, config, iface, link);
 
 	if (joined) {
 		bb_join_fragment(&w->packet, &w->meta);
@@ -375,7 +380,7 @@ out:
 	if (iface->mode == BB_MODE_TC)
 		return bb_tc_finish(skb, w, iface, reason);
 	if (w->class_ >> 4 == BB_TREAT_TRUNCATE && !(iface->flags & BB_IFACE_OBSERVE) &&
-	    (!w->stamped || bb_find_header(skb, w, ethernet)))
+	    (!w->stamped || bb_find_header(skb, w, link & BB_LINK_ETHERNET)))
 		bb_send_twin(skb, w);
 	return TC_ACT_UNSPEC;
 }

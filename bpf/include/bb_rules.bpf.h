@@ -19,18 +19,42 @@
 
 /*
  * Slot and link type of an ifindex, so that a packet does not search the 64
- * slots: one word, ifindex | slot << 32 | BB_HINT_ETHERNET, because another CPU
+ * slots: one word, ifindex | slot << 32 | BB_LINK_* << 48, because another CPU
  * may write the hint of an ifindex that is the same modulo 64 at any moment. A
  * hint that is gone costs a search: bb_ifaces has the last word.
  */
 __u64 bb_iface_hints[BB_MAX_IFACES];
 
-#define BB_HINT_ETHERNET (1ULL << 48)
+#define BB_LINK_ETHERNET 1 /* frames begin with Ethernet's header */
+#define BB_LINK_AGAIN 2 /* takes what is sent to it anew (bb_takes_again) */
+#define bb_hint_link(hint_) ((int)((hint_) >> 48))
 #define bb_hint_slot(hint_) ((__u32)((hint_) >> 32) & 0xFFFF)
 
 static __always_inline volatile __u64 *bb_iface_hint(__u32 ifindex)
 {
 	return &bb_iface_hints[ifindex & (BB_MAX_IFACES - 1)];
+}
+
+/*
+ * Does the kernel let packets be sent to such a device anew? Not where it believes that they have a
+ * MAC header which they have not, as on SLIP: dev_is_mac_header_xmit has the same list.
+ */
+static __always_inline int bb_takes_again(__u16 type)
+{
+	switch (type) {
+	case 512: /* ARPHRD_PPP */
+	case 519: /* ARPHRD_RAWIP */
+	case 768: /* ARPHRD_TUNNEL */
+	case 769: /* ARPHRD_TUNNEL6 */
+	case 776: /* ARPHRD_SIT */
+	case 778: /* ARPHRD_IPGRE */
+	case 779: /* ARPHRD_PIMREG */
+	case 823: /* ARPHRD_IP6GRE */
+	case 0xFFFE: /* ARPHRD_NONE: tun, WireGuard */
+	case 0xFFFF: /* ARPHRD_VOID */
+		return 1;
+	}
+	return 0;
 }
 
 /* The hint of skb->ifindex, made anew; 0 when the interface is not attached. */
@@ -55,7 +79,9 @@ __noinline __u64 bb_find_iface(struct __sk_buff *skb)
 	bpf_core_read(&type, sizeof(type), &dev->type);
 	hint = ifindex | (__u64)slot << 32;
 	if (type == BB_ARPHRD_ETHER || type == BB_ARPHRD_LOOPBACK)
-		hint |= BB_HINT_ETHERNET;
+		hint |= (BB_LINK_ETHERNET | BB_LINK_AGAIN) * 1ULL << 48;
+	else if (bb_takes_again(type))
+		hint |= BB_LINK_AGAIN * 1ULL << 48;
 	*bb_iface_hint(ifindex) = hint;
 	return hint;
 }

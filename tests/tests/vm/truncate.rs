@@ -3,9 +3,19 @@
 //!
 //! Needs CONFIG_NET_SCH_BPF: run in the VM (`just test-vm`).
 
-use std::{fs, net::UdpSocket, os::fd::AsRawFd as _, path::Path, thread, time::Duration};
+use std::{
+    ffi::CStr,
+    fs::{self, File},
+    io::Read as _,
+    net::UdpSocket,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    path::Path,
+    ptr, thread,
+    time::Duration,
+};
 
 use bestby_bpf::abi::*;
+use bestby_netns::tun;
 use bestby_tests::{
     agent::{Agent, drops, wait_for},
     clock::MS,
@@ -389,6 +399,88 @@ fn packets_that_cannot_be_truncated_are_discarded_whole() {
         wait_for("all to be dropped", || counted(&agent)[4] >= 3);
         let [came, sent, truncated, queued, dropped] = counted(&agent);
         assert_eq!((came, sent, truncated, queued, dropped), (3, 0, 0, 0, 3));
+    });
+}
+
+/// A SLIP device: its packets begin with the IP header, and Linux takes it for one with a MAC header. It is there as
+/// long as the near end of its line; what comes out of the far one is thrown away.
+fn slip(netns: &Netns) -> (String, OwnedFd) {
+    const SIOCGIFNAME: libc::Ioctl = 0x8910;
+    shell("modprobe slip");
+    let (mut far, mut near, mut name, n_slip) = (-1, -1, [0u8; libc::IFNAMSIZ], 1i32);
+    let no = (ptr::null_mut(), ptr::null(), ptr::null());
+    // SAFETY: openpty writes two descriptors, which are nobody else's; TIOCSETD reads one int and SLIP's SIOCGIFNAME
+    // writes at most IFNAMSIZ bytes with a final zero; all of it outlives the calls.
+    unsafe {
+        let made = libc::openpty(&raw mut far, &raw mut near, no.0, no.1, no.2);
+        assert_eq!(made, 0);
+        assert_eq!(libc::ioctl(near, libc::TIOCSETD, &raw const n_slip), 0);
+        assert_eq!(libc::ioctl(near, SIOCGIFNAME, name.as_mut_ptr()), 0);
+        let name = CStr::from_bytes_until_nul(&name).unwrap().to_str().unwrap();
+        // It is made where the first process is.
+        let to = netns.name();
+        shell(&format!(
+            "nsenter --target 1 --net ip link set {name} netns {to}"
+        ));
+        let mut line = File::from_raw_fd(far);
+        thread::spawn(move || while line.read(&mut [0; 2000]).is_ok() {});
+        (name.to_owned(), OwnedFd::from_raw_fd(near))
+    }
+}
+
+#[test]
+fn stale_packets_cross_a_tun_that_pushes_back_as_headers_and_slip_not_at_all() {
+    linked_lab(require::bpf_qdisc(), |lab, _| {
+        let (slip, _near) = slip(&lab.netns);
+        let mut tun = tun::open("t0", true).unwrap();
+        shell(&format!(
+            "ip addr add 10.8.0.1 peer 10.8.0.2 dev t0; ip link set t0 txqueuelen 1
+             ip addr add 10.7.0.1 peer 10.7.0.2 dev {slip}; ip link set {slip} mtu 1500
+             for dev in t0 {slip}; do
+                echo 1 > /proc/sys/net/ipv6/conf/$dev/disable_ipv6; ip link set $dev up
+             done"
+        ));
+        let agent = Agent::start(lab, &[]);
+        agent.add(json!({"name": "media", "dport": PORT, "lifetime": "1ms", "owd": "1s", "treatment": "truncate"}));
+        let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+        // HTB charges a packet for what it was, so its header is sent anew.
+        for way in [
+            json!({"mode": "qdisc", "method": "sfdps1"}),
+            json!({"mode": "tc", "rate": "1mbit"}),
+        ] {
+            for (dev, to, crosses) in [("t0", "10.8.0.2", true), (&slip, "10.7.0.2", false)] {
+                let mut request = way.clone();
+                request["dev"] = dev.into();
+                agent.attach(request);
+                let before = counted(&agent);
+                for n in 0..10 {
+                    sender.send_to(&media(n, None), (to, PORT)).unwrap();
+                }
+                let mut packet = [0; 2000];
+                let mut next = || loop {
+                    let length = tun.read(&mut packet).unwrap();
+                    // The agent asks a new queue with a frame of its own.
+                    if packet[0] == 0x45 {
+                        return (length, u16::from_be_bytes([packet[30], packet[31]]));
+                    }
+                };
+                for n in (0..10).filter(|_| crosses) {
+                    assert_eq!(next(), (20 + 8 + 12, n), "{way}");
+                }
+                let more = || {
+                    let now = counted(&agent).into_iter().zip(before);
+                    now.map(|(now, before)| now - before).collect::<Vec<_>>()
+                };
+                wait_for("all to be counted", || {
+                    let more = more();
+                    more[1] + more[4] == 10
+                });
+                let headers = if crosses { 10 } else { 0 };
+                let all = [10, headers, headers, 0, 10 - headers];
+                assert_eq!(more(), all, "{way} {dev}");
+                agent.detach(dev);
+            }
+        }
     });
 }
 

@@ -50,14 +50,17 @@ const IFF_UP: u32 = 1;
 
 const ARPHRD_ETHER: u16 = 1;
 /// Devices whose packets begin with the IP header; the kernel's `dev_is_mac_header_xmit` has the same list.
-const WITHOUT_HEADER: [u16; 7] = [
+const WITHOUT_HEADER: [u16; 10] = [
+    512,    // ARPHRD_PPP
+    519,    // ARPHRD_RAWIP
     768,    // ARPHRD_TUNNEL
     769,    // ARPHRD_TUNNEL6
     776,    // ARPHRD_SIT
     778,    // ARPHRD_IPGRE
+    779,    // ARPHRD_PIMREG
     823,    // ARPHRD_IP6GRE
     0xfffe, // ARPHRD_NONE: tun, WireGuard
-    519,    // ARPHRD_RAWIP
+    0xffff, // ARPHRD_VOID
 ];
 
 /// The pair of an interface: the device that packets are sent to, and its peer, or what it stands on.

@@ -59,22 +59,59 @@ owd = 50
 model = "cbr"
 "#;
 
+/// What a run over [`LAST_HOP`], changed, says below `key` of two queues.
+fn last_hop(
+    change: impl FnOnce(String) -> String,
+    queues: [&str; 2],
+    key: &str,
+) -> [serde_json::Value; 2] {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let scenario = directory.join("hop.toml");
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/traces/spikes-30");
+    fs::write(&scenario, change(LAST_HOP.replace("bench", traces))).unwrap();
+    let out = directory.join("out");
+    succeed(&mut program::lab(&scenario, &out));
+    queues.map(|queue| program::run(&out, "hop", queue)[key].clone())
+}
+
 #[test]
 fn last_hop_drops_what_a_spike_made_stale_and_a_fifo_does_not() {
     if !require::can(require::bpf_qdisc()) {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let scenario = directory.join("hop.toml");
-    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/traces/spikes-30");
-    fs::write(&scenario, LAST_HOP.replace("bench", traces)).unwrap();
-    let out = directory.join("out");
-    succeed(&mut program::lab(&scenario, &out));
-    let [fifo, ours] = ["pfifo-50", "bestby-qdisc-triage-limit-50"]
-        .map(|queue| program::run(&out, "hop", queue)["last_hop"].clone());
+    let [fifo, ours] = last_hop(
+        |text| text,
+        ["pfifo-50", "bestby-qdisc-triage-limit-50"],
+        "last_hop",
+    );
     assert!(fifo["left_stale"].as_u64() > Some(20), "{fifo}");
     assert_eq!(ours["left_stale"], 0, "{ours}");
     // One spike.
     assert!(ours["on_line"].as_u64() <= Some(2), "{ours}");
+}
+
+#[test]
+fn last_hop_that_truncates_spares_tfrc_the_losses_of_a_spike() {
+    if !require::can(require::bpf_qdisc()) {
+        return;
+    }
+    let ours = "bestby qdisc triage limit 1000";
+    let tun = |text: String| {
+        text.replace("pfifo 50", &format!("{ours} truncate"))
+            .replace("bestby qdisc triage limit 50", ours)
+            .replace("owd", "device = \"tun\"\nowd")
+            .replace("[topology]", "control = \"tfrc\"\n[topology]")
+            .replace("\"cbr\"", "\"cbr\"\nrate_kbit = 60\npacket_bytes = 514")
+    };
+    let queues = [
+        "bestby-qdisc-triage-limit-1000-truncate",
+        "bestby-qdisc-triage-limit-1000",
+    ];
+    let [truncates, discards] = last_hop(tun, queues, "tfrc");
+    let of = |tfrc: &serde_json::Value, what: &str| tfrc[what].as_u64().unwrap();
+    assert!(of(&truncates, "headers") > 10, "{truncates}");
+    assert_eq!(of(&truncates, "counted"), 0, "{truncates}");
+    assert_eq!(of(&discards, "headers"), 0, "{discards}");
+    assert!(of(&discards, "counted") > 10, "{discards}");
 }

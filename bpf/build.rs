@@ -1,9 +1,9 @@
 //! Compiles the BPF programs with clang; any warning is an error.
 //!
-//! - `maps` and `qdisc` get libbpf skeletons (libbpf loads struct_ops objects
+//! - `maps`, `qdisc` and `real` get libbpf skeletons (libbpf loads struct_ops objects
 //!   and creates the pinned maps),
 //! - the hook programs become plain objects, embedded for Aya,
-//! - `bb_core.h` and `bb_frame.h` are compiled natively too, for the property tests.
+//! - `bb_core.h`, `bb_frame.h` and `bb_real.h` are compiled natively too, for the property tests.
 //!
 //! `BESTBY_CLANG` names another clang than `clang-19`.
 
@@ -19,9 +19,9 @@ use anyhow::{Context as _, Result, bail};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Loaded by libbpf through a generated skeleton.
-const SKELETONS: [&str; 3] = ["maps", "qdisc", "floor"];
+const SKELETONS: [&str; 4] = ["maps", "qdisc", "floor", "real"];
 /// Loaded by Aya from the bytes of the object.
-const OBJECTS: [&str; 4] = ["classify", "segment", "sockopt", "rtt"];
+const OBJECTS: [&str; 5] = ["classify", "segment", "sockopt", "rtt", "real_hooks"];
 
 fn main() -> Result<()> {
     let dir = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").context("CARGO_MANIFEST_DIR")?);
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
         }
     }
 
-    let native = ["core", "frame"].map(|name| dir.join(format!("src/{name}_native.c")));
+    let native = ["core", "frame", "real"].map(|name| dir.join(format!("src/{name}_native.c")));
     for source in &native {
         println!("cargo:rerun-if-changed={}", source.display());
     }

@@ -46,7 +46,22 @@ struct net_device {
 	unsigned short type; /* ARPHRD_* */
 };
 
+/* Of another name than linux/in6.h's. */
+struct in6_addr___named {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
 struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num; /* local port, host order */
+	unsigned short skc_family;
+	volatile unsigned char skc_state; /* TCP_* */
+	struct in6_addr___named skc_v6_daddr;
+	struct in6_addr___named skc_v6_rcv_saddr;
 	atomic64_t skc_cookie;
 	possible_net_t skc_net;
 };
@@ -73,6 +88,14 @@ struct inet_connection_sock {
 	__u8 icsk_backoff; /* how often the RTO was doubled */
 };
 
+struct minmax_sample {
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
 struct tcp_sock {
 	__u32 srtt_us; /* times 8 */
 	__u32 rttvar_us;
@@ -80,6 +103,44 @@ struct tcp_sock {
 	__u64 bytes_acked; /* with the SYN that a client has sent */
 	__u64 delivered_mstamp; /* us: when something was acknowledged last, or sent after all was */
 	struct tcp_rack rack;
+	__u32 snd_cwnd; /* segments, as the next three */
+	__u32 snd_cwnd_clamp;
+	__u32 snd_ssthresh;
+	__u32 prior_ssthresh; /* 0 since the window was reduced */
+	__u32 undo_marker; /* 0: the reduction can not be undone */
+	__u32 tlp_high_seq; /* 0: no tail loss probe is out */
+	__u32 mss_cache;
+	__u32 rcv_nxt;
+	__u32 rcv_wnd;
+	struct minmax rtt_min; /* us */
+};
+
+/* The kernel's side of a sock_ops context. */
+struct bpf_sock_ops_kern {
+	struct sock *sk;
+};
+
+struct request_sock {
+	__u8 num_retrans; /* of the SYN-ACK */
+};
+
+struct ack_sample {
+	__u32 pkts_acked;
+	__s32 rtt_us; /* below 0: none */
+};
+
+struct seq_file;
+struct bpf_map;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
 };
 
 struct dst_ops {
@@ -176,6 +237,18 @@ struct Qdisc_ops {
 	int (*init)(struct Qdisc *sch, struct nlattr *arg, struct netlink_ext_ack *extack);
 	void (*reset)(struct Qdisc *sch);
 	void (*destroy)(struct Qdisc *sch);
+};
+
+/* Likewise. */
+struct tcp_congestion_ops {
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	void (*set_state)(struct sock *sk, __u8 state);
+	void (*in_ack_event)(struct sock *sk, __u32 flags);
+	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	__u32 (*undo_cwnd)(struct sock *sk);
+	void (*init)(struct sock *sk);
+	char name[16];
 };
 
 #endif /* BB_VMLINUX_H */

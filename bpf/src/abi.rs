@@ -1,6 +1,11 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
+pub const BB_REAL_NAME: &[u8; 12] = b"bestby_real\0";
+pub const BB_REAL_MAX_LEVEL: u32 = 127;
+pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
+pub const BB_REAL_RX_BEGUN: u32 = 1;
+pub const BB_REAL_RX_DECIDED: u32 = 2;
 pub const BB_ABI_VERSION: u32 = 7;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
@@ -218,6 +223,248 @@ const _: () = {
     ["Offset of field: bb_event::truncated"][::std::mem::offset_of!(bb_event, truncated) - 43usize];
     ["Offset of field: bb_event::suppressed"]
         [::std::mem::offset_of!(bb_event, suppressed) - 44usize];
+};
+pub const BB_REAL_OFF: bb_real_mode = 0;
+pub const BB_REAL_GUARDED: bb_real_mode = 1;
+pub const BB_REAL_PAPER: bb_real_mode = 2;
+pub type bb_real_mode = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_real_config {
+    pub mode: __u32,
+    pub max_level: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_real_config"][::std::mem::size_of::<bb_real_config>() - 8usize];
+    ["Alignment of bb_real_config"][::std::mem::align_of::<bb_real_config>() - 4usize];
+    ["Offset of field: bb_real_config::mode"]
+        [::std::mem::offset_of!(bb_real_config, mode) - 0usize];
+    ["Offset of field: bb_real_config::max_level"]
+        [::std::mem::offset_of!(bb_real_config, max_level) - 4usize];
+};
+pub const BB_REAL_SPEAKS: bb_real_why = 0;
+pub const BB_REAL_NO_ANSWER: bb_real_why = 1;
+pub const BB_REAL_RETRIED: bb_real_why = 2;
+pub const BB_REAL_SILENT: bb_real_why = 3;
+pub const BB_REAL_LATE: bb_real_why = 4;
+pub type bb_real_why = ::std::os::raw::c_uint;
+pub const BB_REAL_C_NEGOTIATED: bb_real_count = 0;
+pub const BB_REAL_C_NO_ANSWER: bb_real_count = 1;
+pub const BB_REAL_C_RETRIED: bb_real_count = 2;
+pub const BB_REAL_C_SILENT: bb_real_count = 3;
+pub const BB_REAL_C_MALFORMED: bb_real_count = 4;
+pub const BB_REAL_C_NO_ROOM: bb_real_count = 5;
+pub const BB_REAL_C_MEASURED: bb_real_count = 6;
+pub const BB_REAL_C_UNMEASURED: bb_real_count = 7;
+pub const BB_REAL_C_TIMERS: bb_real_count = 8;
+pub const BB_REAL_C_CANCELLED: bb_real_count = 9;
+pub const BB_REAL_C_REDUCED: bb_real_count = 10;
+pub const BB_REAL_C_PLAIN: bb_real_count = 11;
+pub const BB_REAL_C_RESTORED: bb_real_count = 12;
+pub const BB_REAL_C_COLLAPSED: bb_real_count = 13;
+pub const BB_REAL_COUNTS: bb_real_count = 14;
+pub type bb_real_count = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_real_rx {
+    pub first_ns: __u64,
+    pub last_ns: __u64,
+    pub first_end: __u32,
+    pub end: __u32,
+    pub rate: __u32,
+    pub level: __u32,
+    pub threshold: __u32,
+    pub wave: __u8,
+    pub size: __u8,
+    pub flags: __u8,
+    pub unmeasured: __u8,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_real_rx"][::std::mem::size_of::<bb_real_rx>() - 40usize];
+    ["Alignment of bb_real_rx"][::std::mem::align_of::<bb_real_rx>() - 8usize];
+    ["Offset of field: bb_real_rx::first_ns"]
+        [::std::mem::offset_of!(bb_real_rx, first_ns) - 0usize];
+    ["Offset of field: bb_real_rx::last_ns"][::std::mem::offset_of!(bb_real_rx, last_ns) - 8usize];
+    ["Offset of field: bb_real_rx::first_end"]
+        [::std::mem::offset_of!(bb_real_rx, first_end) - 16usize];
+    ["Offset of field: bb_real_rx::end"][::std::mem::offset_of!(bb_real_rx, end) - 20usize];
+    ["Offset of field: bb_real_rx::rate"][::std::mem::offset_of!(bb_real_rx, rate) - 24usize];
+    ["Offset of field: bb_real_rx::level"][::std::mem::offset_of!(bb_real_rx, level) - 28usize];
+    ["Offset of field: bb_real_rx::threshold"]
+        [::std::mem::offset_of!(bb_real_rx, threshold) - 32usize];
+    ["Offset of field: bb_real_rx::wave"][::std::mem::offset_of!(bb_real_rx, wave) - 36usize];
+    ["Offset of field: bb_real_rx::size"][::std::mem::offset_of!(bb_real_rx, size) - 37usize];
+    ["Offset of field: bb_real_rx::flags"][::std::mem::offset_of!(bb_real_rx, flags) - 38usize];
+    ["Offset of field: bb_real_rx::unmeasured"]
+        [::std::mem::offset_of!(bb_real_rx, unmeasured) - 39usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_real_tx {
+    pub last_ns: __u64,
+    pub sent: __u32,
+    pub size: __u32,
+    pub wave: __u8,
+    pub restart: __u8,
+    pub pad: [__u8; 6usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_real_tx"][::std::mem::size_of::<bb_real_tx>() - 24usize];
+    ["Alignment of bb_real_tx"][::std::mem::align_of::<bb_real_tx>() - 8usize];
+    ["Offset of field: bb_real_tx::last_ns"][::std::mem::offset_of!(bb_real_tx, last_ns) - 0usize];
+    ["Offset of field: bb_real_tx::sent"][::std::mem::offset_of!(bb_real_tx, sent) - 8usize];
+    ["Offset of field: bb_real_tx::size"][::std::mem::offset_of!(bb_real_tx, size) - 12usize];
+    ["Offset of field: bb_real_tx::wave"][::std::mem::offset_of!(bb_real_tx, wave) - 16usize];
+    ["Offset of field: bb_real_tx::restart"][::std::mem::offset_of!(bb_real_tx, restart) - 17usize];
+    ["Offset of field: bb_real_tx::pad"][::std::mem::offset_of!(bb_real_tx, pad) - 18usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_real_conn {
+    pub rx: bb_real_rx,
+    pub tx: bb_real_tx,
+    pub acks: __u32,
+    pub unheard: __u32,
+    pub rtt_us: __u32,
+    pub cancelled: __u32,
+    pub tcx: __u16,
+    pub why: __u8,
+    pub cc: __u8,
+    pub told_level: __u8,
+    pub told_rate: __u8,
+    pub fresh: __u8,
+    pub dupack: __u8,
+    pub slow: __u8,
+    pub kept: __u8,
+    pub congested: __u8,
+    pub probing: __u8,
+    pub pad: [__u8; 4usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_real_conn"][::std::mem::size_of::<bb_real_conn>() - 96usize];
+    ["Alignment of bb_real_conn"][::std::mem::align_of::<bb_real_conn>() - 8usize];
+    ["Offset of field: bb_real_conn::rx"][::std::mem::offset_of!(bb_real_conn, rx) - 0usize];
+    ["Offset of field: bb_real_conn::tx"][::std::mem::offset_of!(bb_real_conn, tx) - 40usize];
+    ["Offset of field: bb_real_conn::acks"][::std::mem::offset_of!(bb_real_conn, acks) - 64usize];
+    ["Offset of field: bb_real_conn::unheard"]
+        [::std::mem::offset_of!(bb_real_conn, unheard) - 68usize];
+    ["Offset of field: bb_real_conn::rtt_us"]
+        [::std::mem::offset_of!(bb_real_conn, rtt_us) - 72usize];
+    ["Offset of field: bb_real_conn::cancelled"]
+        [::std::mem::offset_of!(bb_real_conn, cancelled) - 76usize];
+    ["Offset of field: bb_real_conn::tcx"][::std::mem::offset_of!(bb_real_conn, tcx) - 80usize];
+    ["Offset of field: bb_real_conn::why"][::std::mem::offset_of!(bb_real_conn, why) - 82usize];
+    ["Offset of field: bb_real_conn::cc"][::std::mem::offset_of!(bb_real_conn, cc) - 83usize];
+    ["Offset of field: bb_real_conn::told_level"]
+        [::std::mem::offset_of!(bb_real_conn, told_level) - 84usize];
+    ["Offset of field: bb_real_conn::told_rate"]
+        [::std::mem::offset_of!(bb_real_conn, told_rate) - 85usize];
+    ["Offset of field: bb_real_conn::fresh"][::std::mem::offset_of!(bb_real_conn, fresh) - 86usize];
+    ["Offset of field: bb_real_conn::dupack"]
+        [::std::mem::offset_of!(bb_real_conn, dupack) - 87usize];
+    ["Offset of field: bb_real_conn::slow"][::std::mem::offset_of!(bb_real_conn, slow) - 88usize];
+    ["Offset of field: bb_real_conn::kept"][::std::mem::offset_of!(bb_real_conn, kept) - 89usize];
+    ["Offset of field: bb_real_conn::congested"]
+        [::std::mem::offset_of!(bb_real_conn, congested) - 90usize];
+    ["Offset of field: bb_real_conn::probing"]
+        [::std::mem::offset_of!(bb_real_conn, probing) - 91usize];
+    ["Offset of field: bb_real_conn::pad"][::std::mem::offset_of!(bb_real_conn, pad) - 92usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_real_record {
+    pub local: [__u8; 16usize],
+    pub remote: [__u8; 16usize],
+    pub local_port: __u16,
+    pub remote_port: __u16,
+    pub cwnd: __u32,
+    pub mss: __u32,
+    pub srtt_us: __u32,
+    pub min_rtt_us: __u32,
+    pub pad: __u32,
+    pub conn: bb_real_conn,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_real_record"][::std::mem::size_of::<bb_real_record>() - 152usize];
+    ["Alignment of bb_real_record"][::std::mem::align_of::<bb_real_record>() - 8usize];
+    ["Offset of field: bb_real_record::local"]
+        [::std::mem::offset_of!(bb_real_record, local) - 0usize];
+    ["Offset of field: bb_real_record::remote"]
+        [::std::mem::offset_of!(bb_real_record, remote) - 16usize];
+    ["Offset of field: bb_real_record::local_port"]
+        [::std::mem::offset_of!(bb_real_record, local_port) - 32usize];
+    ["Offset of field: bb_real_record::remote_port"]
+        [::std::mem::offset_of!(bb_real_record, remote_port) - 34usize];
+    ["Offset of field: bb_real_record::cwnd"]
+        [::std::mem::offset_of!(bb_real_record, cwnd) - 36usize];
+    ["Offset of field: bb_real_record::mss"][::std::mem::offset_of!(bb_real_record, mss) - 40usize];
+    ["Offset of field: bb_real_record::srtt_us"]
+        [::std::mem::offset_of!(bb_real_record, srtt_us) - 44usize];
+    ["Offset of field: bb_real_record::min_rtt_us"]
+        [::std::mem::offset_of!(bb_real_record, min_rtt_us) - 48usize];
+    ["Offset of field: bb_real_record::pad"][::std::mem::offset_of!(bb_real_record, pad) - 52usize];
+    ["Offset of field: bb_real_record::conn"]
+        [::std::mem::offset_of!(bb_real_record, conn) - 56usize];
 };
 pub const BB_TREAT_DEFAULT: bb_treatment = 0;
 pub const BB_TREAT_FORWARD: bb_treatment = 1;

@@ -2,9 +2,9 @@
 //! and the agent.
 //!
 //! - [`abi`]: generated from `include/bb_abi.h` (`just gen`),
-//! - [`maps`], [`qdisc`]: libbpf skeletons,
+//! - [`maps`], [`qdisc`], [`real`]: libbpf skeletons,
 //! - [`floor`]: the least a BPF qdisc can do, for the lab,
-//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`RTT`]: objects for Aya.
+//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`RTT`], [`REAL_HOOKS`]: objects for Aya.
 
 #[allow(clippy::undocumented_unsafe_blocks)]
 pub mod abi;
@@ -25,8 +25,11 @@ mod skeletons {
     pub mod qdisc {
         include!(concat!(env!("OUT_DIR"), "/qdisc.skel.rs"));
     }
+    pub mod real {
+        include!(concat!(env!("OUT_DIR"), "/real.skel.rs"));
+    }
 }
-pub use skeletons::{floor, maps, qdisc};
+pub use skeletons::{floor, maps, qdisc, real};
 
 mod control_block;
 pub use control_block::{deadline, seal, sealed};
@@ -71,3 +74,10 @@ pub static SEGMENT: &[u8] = object!("segment");
 pub static SOCKOPT: &[u8] = object!("sockopt");
 /// `rtt.bpf.c`: `sock_ops` RTT callback.
 pub static RTT: &[u8] = object!("rtt");
+/// `real.bpf.c`, as bytes: the agent tells by them whether an upgrade is due.
+pub static REAL: &[u8] = object!("real");
+/// `real_hooks.bpf.c`: TCP-Real's `sock_ops` and tcx ingress.
+pub static REAL_HOOKS: &[u8] = object!("real_hooks");
+
+mod real_rate;
+pub use real_rate::real_rate;

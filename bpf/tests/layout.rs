@@ -93,6 +93,8 @@ fn rust_types_match_the_btf_of_every_object() {
         ("classify", bestby_bpf::CLASSIFY),
         ("sockopt", bestby_bpf::SOCKOPT),
         ("rtt", bestby_bpf::RTT),
+        ("real", bestby_bpf::REAL),
+        ("real_hooks", bestby_bpf::REAL_HOOKS),
     ] {
         for (name, layout) in btf_layout(bytes) {
             if let Some(ours) = rust.get(&name) {

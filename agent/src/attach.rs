@@ -80,6 +80,16 @@ pub fn link_tcx_egress(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Owne
     create_link(program, target, libbpf_sys::BPF_TCX_EGRESS)
 }
 
+/// Attaches a program at a device's tcx ingress, behind what is there.
+///
+/// # Errors
+/// `EINVAL` on kernels before 6.6.
+pub fn link_tcx_ingress(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+    let target =
+        i32::try_from(ifindex).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    create_link(program, target, libbpf_sys::BPF_TCX_INGRESS)
+}
+
 /// Attaches a program to what is sent to a netkit device.
 ///
 /// # Errors
@@ -151,7 +161,7 @@ pub fn program_name(id: u32) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Makes a link run another program from the next packet on.
+/// Makes a link run another program from the next packet on; a link of struct_ops: the operations of another map.
 ///
 /// # Errors
 /// `ENOLINK` if what it was attached to is gone.

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bestby_api::{
-    AttachRequest, DevName, ExplainRequest, FlowAdd, FlowName, FlowSet, SessionSet, path,
+    AttachRequest, DevName, ExplainRequest, FlowAdd, FlowName, FlowSet, RealRequest, SessionSet,
+    path,
 };
 use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
@@ -220,6 +221,14 @@ impl Api {
                 let asked: SessionSet = body(request).await?;
                 json(&self.ask(move |d| d.session_set(addr, &asked)).await?)
             }
+            (path::TCP_REAL, None, None, "GET") => json(&self.ask(|d| d.tcp_real()).await?),
+            (path::TCP_REAL, None, None, "PUT") => {
+                let asked: RealRequest = body(request).await?;
+                json(&self.ask(move |d| d.tcp_real_on(asked, false)).await?)
+            }
+            (path::TCP_REAL, None, None, "DELETE") => {
+                json(&self.ask(Datapath::tcp_real_off).await?)
+            }
             (path::STATS, None, None, "GET") => json(&self.ask(|d| d.stats()).await?),
             (path::DOCTOR, None, None, "GET") => json(&self.ask(|d| Ok(d.doctor())).await?),
             (path::EXPLAIN, None, None, "POST") => {
@@ -232,6 +241,7 @@ impl Api {
                 | path::INTERFACES
                 | path::FLOWS
                 | path::SESSIONS
+                | path::TCP_REAL
                 | path::STATS
                 | path::DOCTOR
                 | path::EXPLAIN
@@ -249,11 +259,14 @@ impl Api {
 
     async fn metrics(&self) -> Result<Answer> {
         let _alone = self.scrape.lock().await;
-        let (stats, interfaces) = self.ask(|d| Ok((d.stats()?, d.interfaces()?))).await?;
+        let (stats, interfaces, real) = self
+            .ask(|d| Ok((d.stats()?, d.interfaces()?, d.tcp_real.counted()?)))
+            .await?;
         // Not on a worker: there are two, and the operator's commands need them.
-        let text = tokio::task::spawn_blocking(move || metrics::text(&stats, &interfaces))
-            .await
-            .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
+        let text =
+            tokio::task::spawn_blocking(move || metrics::text(&stats, &interfaces, real.as_ref()))
+                .await
+                .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
         Ok(answer(
             StatusCode::OK,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -22,7 +22,8 @@ use crate::probes::Probes;
 use crate::rules::address_bytes;
 use crate::ruleset::RuleSet;
 use crate::store::Store;
-use crate::tc::Tc;
+use crate::tc::{Link, Tc};
+use crate::tcp_real::TcpReal;
 use crate::{attached, book, htb};
 
 /// How often the agent looks whether devices, cgroups and interfaces are still what they were.
@@ -78,6 +79,7 @@ pub struct Datapath {
     /// The time of day, as it was looked at last.
     pub(crate) clock: Clock,
     pub(crate) probes: Probes,
+    pub(crate) tcp_real: TcpReal,
     /// Per cent of each link for what is not media.
     pub(crate) plain_share: PlainShare,
     /// The host's names as they were when the rules were compiled.
@@ -229,6 +231,7 @@ impl Datapath {
             rtp_profile: config.rtp_profile,
             clock: Clock::read(),
             probes: Probes::default(),
+            tcp_real: TcpReal::new(&dir),
             plain_share: config.agent.plain_share,
             names,
             cgroups: HashMap::new(),
@@ -261,7 +264,22 @@ impl Datapath {
                 datapath.warnings.push(e.to_string());
             }
         }
+        datapath.open_tcp_real(&links);
         Ok(datapath)
+    }
+
+    /// Takes TCP-Real over, or switches it on as the file says. The rest must not wait for it.
+    fn open_tcp_real(&mut self, links: &[Link]) {
+        let asked = self.config.tcp_real.clone();
+        let adopted = self.tcp_real.adopt(links);
+        let followed = match asked {
+            Some(_) => self.follow_file(asked.as_ref()),
+            None => Ok(()),
+        };
+        for e in [adopted, followed].into_iter().filter_map(Result::err) {
+            tracing::error!("{e}");
+            self.warnings.push(e.to_string());
+        }
     }
 
     /// Writes `[agent]`'s part of the kernel's configuration.
@@ -438,6 +456,7 @@ impl Datapath {
                 problems.extend(self.attach(request, true).err());
             }
         }
+        problems.extend(self.follow_file(config.tcp_real.as_ref()).err());
         self.config = config;
         match problems.into_iter().reduce(|a, b| Error {
             message: format!("{}\n{b}", a.message),
@@ -456,6 +475,7 @@ impl Datapath {
         let Ok(links) = self.tc.links() else { return };
         self.follow(&links);
         self.watch_segmenters(&links);
+        self.tcp_real.follow(&links);
         let names = Names::new(
             links.into_iter().map(|l| (l.name, l.ifindex)),
             self.cgroup.as_deref(),

@@ -72,6 +72,7 @@ impl Datapath {
             let there = match major * 100 + minor {
                 616 => self.qdisc_supported,
                 606 => has("tcx_entry"),
+                604 => new_enough && has("bpf_struct_ops_tcp_congestion_ops"),
                 607 => has("netkit"),
                 _ => new_enough,
             };
@@ -371,6 +372,7 @@ impl Datapath {
         let mut checks = Vec::new();
         self.kernel_checks(&mut checks);
         self.loaded_checks(&mut checks);
+        self.tcp_real_checks(&mut checks);
         Self::option_checks(&mut checks);
         self.surprises(&mut checks);
         Doctor { checks }

@@ -35,13 +35,13 @@ pub fn loader<'a>(dir: &Path, netns: &'a u64) -> EbpfLoader<'a> {
     loader
 }
 
-fn load(loader: &mut EbpfLoader<'_>, object: &'static [u8], name: &str) -> Result<Ebpf> {
+pub(crate) fn load(loader: &mut EbpfLoader<'_>, object: &'static [u8], name: &str) -> Result<Ebpf> {
     loader
         .load(object)
         .map_err(|e| Error::failed(format!("loading the {name} object: {}", chain(&e))))
 }
 
-fn refused(name: &str, e: &ProgramError) -> Error {
+pub(crate) fn refused(name: &str, e: &ProgramError) -> Error {
     Error::failed(format!("the kernel refuses program {name}: {}", chain(e)))
         .hint("bestby supports kernels from 6.1 on; `bestby doctor` shows what this one has")
 }
@@ -206,7 +206,11 @@ pub fn attach_cgroup(loader: &mut EbpfLoader<'_>, dir: &Path, cgroup: &Path) -> 
     Ok(())
 }
 
-fn attach_program(
+/// Loads a program and attaches it to a cgroup, or puts it in the place of the one that is pinned for the same cgroup.
+///
+/// # Errors
+/// The kernel's refusal.
+pub(crate) fn attach_program(
     program: &mut Program,
     name: &str,
     pin: &Path,

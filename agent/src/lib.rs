@@ -37,6 +37,7 @@ pub mod segment;
 pub mod store;
 pub mod takeover;
 pub mod tc;
+pub mod tcp_real;
 pub mod trust;
 
 /// Fingerprint (FNV-1a) of an object: tells an upgrade from a restart.

@@ -1,6 +1,6 @@
 //! Prometheus text (OpenMetrics), made from the same statistics as `bestby stats`.
 
-use bestby_api::{Counters, InterfaceInfo, Stats};
+use bestby_api::{Counters, InterfaceInfo, RealCounters, Stats};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -95,11 +95,15 @@ impl Object {
     }
 }
 
-/// The text.
+/// The text; `real` only while TCP-Real is on.
 ///
 /// # Errors
 /// Never for valid statistics.
-pub fn text(stats: &Stats, interfaces: &[InterfaceInfo]) -> Result<String> {
+pub fn text(
+    stats: &Stats,
+    interfaces: &[InterfaceInfo],
+    real: Option<&RealCounters>,
+) -> Result<String> {
     let mut registry = Registry::default();
     for (label, objects) in [
         ("flow", &stats.flows),
@@ -115,11 +119,17 @@ pub fn text(stats: &Stats, interfaces: &[InterfaceInfo]) -> Result<String> {
     for (payload_type, counters) in &stats.payload_types {
         object.add(&payload_type.to_string(), counters);
     }
-    for (name, value, help) in stats.global.named() {
+    let mut count = |prefix: &str, name: &str, value: u64, help: &str| {
         let name = name.to_ascii_lowercase().replace(' ', "_");
         let counter: Counter = Counter::default();
         counter.inc_by(value);
-        registry.register(format!("bestby_{name}"), help, counter);
+        registry.register(format!("{prefix}_{name}"), help, counter);
+    };
+    for (name, value, help) in stats.global.named() {
+        count("bestby", name, value, help);
+    }
+    for (name, value, help) in real.map(RealCounters::named).into_iter().flatten() {
+        count("bestby_tcp_real", name, value, help);
     }
     let attached = Gauges::default();
     registry.register(
@@ -158,7 +168,13 @@ mod tests {
         stats.payload_types.insert(111, counters);
         stats.global.no_cb = 7;
         stats.global.no_rtt = 8;
-        let text = text(&stats, &[]).unwrap();
+        let real = RealCounters {
+            no_answer: 9,
+            ..Default::default()
+        };
+        assert!(!text(&stats, &[], None).unwrap().contains("tcp_real"));
+        let text = text(&stats, &[], Some(&real)).unwrap();
+        assert!(text.contains("bestby_tcp_real_no_answer_total 9"), "{text}");
         assert!(
             text.contains("bestby_flow_packets_in_total{flow=\"audio\"} 5"),
             "{text}"

@@ -72,6 +72,17 @@ impl Names {
         }
     }
 
+    /// The directory of a cgroup, if there is a cgroup2 tree; it need not exist.
+    pub fn cgroup_directory(&self, path: &CgroupPath) -> Option<PathBuf> {
+        let top = self.cgroup_top.as_deref()?;
+        let given = Path::new(path.as_str());
+        let below = given
+            .strip_prefix(top)
+            .or_else(|_| given.strip_prefix("/"))
+            .ok()?;
+        Some(top.join(below))
+    }
+
     /// Id and level of each cgroup from the top down to this one.
     pub fn cgroup_ancestors(&self, path: &CgroupPath) -> Option<Vec<u64>> {
         let top = self.cgroup_top.as_deref()?;

@@ -108,6 +108,12 @@ pub const FEATURES: &[Feature] = &[
         without: "bestby does not run",
     },
     Feature {
+        name: "TCP-Real",
+        since: (6, 4),
+        config: &["BPF_SYSCALL", "BPF_JIT", "CGROUP_BPF", "DEBUG_INFO_BTF"],
+        without: "bestby tcp-real on is refused",
+    },
+    Feature {
         name: "tcx attach (ordered, survives without a clsact qdisc)",
         since: (6, 6),
         config: &["NET_XGRESS"],

@@ -15,6 +15,8 @@ pub mod path {
     pub const FLOWS: &str = "/v1/flows";
     /// GET: [`crate::SessionList`]; PUT [`crate::SessionSet`] `/{addr}`.
     pub const SESSIONS: &str = "/v1/sessions";
+    /// GET: [`crate::TcpReal`]; PUT [`crate::RealRequest`] switches it on, DELETE off.
+    pub const TCP_REAL: &str = "/v1/tcp-real";
     /// GET: [`crate::Stats`].
     pub const STATS: &str = "/v1/stats";
     /// GET: [`crate::Event`], one per line, for as long as the client listens. Empty lines say "still here".

@@ -27,6 +27,7 @@ mod rate;
 mod rtp;
 mod session;
 mod stats;
+mod tcp_real;
 mod time;
 mod words;
 
@@ -46,6 +47,9 @@ pub use rate::Rate;
 pub use rtp::{Frames, MAX_RTX, PayloadTypes, Retransmissions, RtpKind, RtpProfile, Ssrc};
 pub use session::{PeerInfo, RttInfo, SessionInfo, SessionList, SessionSet};
 pub use stats::{Counters, Drops, Event, GlobalCounters, Reason, Stats};
+pub use tcp_real::{
+    RealConnection, RealCounters, RealLevel, RealMode, RealRequest, RealState, TcpReal,
+};
 pub use time::{FlowLifetime, Lifetime, Owd, Span};
 pub use value::ValueError;
 pub use words::{

@@ -3,7 +3,9 @@
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{AgentConfig, Config, ConfigError, PriorityTable, SoPriority};
-use crate::{AttachRequest, Decrement, Dscp, FlowName, FlowRule, Priority, RtpProfile};
+use crate::{
+    AttachRequest, Decrement, Dscp, FlowName, FlowRule, Priority, RealRequest, RtpProfile,
+};
 
 /// A configuration file that is being changed.
 #[derive(Debug, Clone)]
@@ -178,6 +180,9 @@ pub(super) fn write(config: &Config) -> String {
         }
         toml.insert("rtp_profile", Item::Table(table));
     }
+    if let Some(real) = &config.tcp_real {
+        toml.insert("tcp_real", Item::Table(tcp_real(real)));
+    }
     let mut put = |key: &str, tables: Vec<Table>| {
         if !tables.is_empty() {
             toml.insert(key, Item::ArrayOfTables(tables.into_iter().collect()));
@@ -219,6 +224,16 @@ pub(super) fn write(config: &Config) -> String {
             .collect(),
     );
     toml.to_string()
+}
+
+fn tcp_real(real: &RealRequest) -> Table {
+    let mut table = Table::new();
+    if let Some(cgroup) = &real.cgroup {
+        table.insert("cgroup", value(cgroup.as_str()));
+    }
+    table.insert("mode", value(real.mode.as_str()));
+    table.insert("max_level", value(i64::from(real.max_level.get())));
+    table
 }
 
 /// What differs from the defaults.

@@ -23,6 +23,9 @@
 //! addr = "192.0.2.7"
 //! rate = "2mbit"
 //! owd = "40ms"
+//!
+//! [tcp_real]         # switches TCP-Real on
+//! mode = "guarded"
 //! ```
 
 mod budget;
@@ -44,8 +47,8 @@ pub use edit::Document;
 
 use crate::value::ValueError;
 use crate::{
-    AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, Owd, PlainShare, Priority, Rate, RtpProfile,
-    Span,
+    AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, Owd, PlainShare, Priority, Rate,
+    RealRequest, RtpProfile, Span,
 };
 
 /// Most flow rules (the kernel side numbers them from 1 to 16383).
@@ -88,6 +91,9 @@ pub struct Config {
     /// `[[peer]]`.
     #[serde(rename = "peer")]
     pub peers: Vec<PeerConfig>,
+    /// `[tcp_real]`; absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_real: Option<RealRequest>,
 }
 
 /// `[agent]`: the daemon's own settings. Options on bestbyd's command line come first.

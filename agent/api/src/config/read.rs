@@ -17,7 +17,7 @@ use super::{
     PeerConfig, PriorityTable, SoPriority, budget,
 };
 use crate::value::ValueError;
-use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority, RtpProfile};
+use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority, RealRequest, RtpProfile};
 
 /// Collects errors while the file is read.
 struct Reader<'t> {
@@ -114,8 +114,22 @@ impl<'t> Reader<'t> {
         let peers = root.array("peer", MAX_PEERS);
         config.peers = peers.iter().filter_map(Self::peer).collect();
         self.unique("peer", &peers, "addr");
+        if let Some(real) = root.subtable("tcp_real", "[tcp_real]") {
+            config.tcp_real = Some(Self::tcp_real(&real));
+        }
         root.finish();
         config
+    }
+
+    fn tcp_real(t: &Table<'t>) -> RealRequest {
+        let default = RealRequest::default();
+        let real = RealRequest {
+            cgroup: t.value("cgroup"),
+            mode: t.value("mode").unwrap_or(default.mode),
+            max_level: t.value("max_level").unwrap_or(default.max_level),
+        };
+        t.finish();
+        real
     }
 
     fn agent(&'t self, t: &Table<'t>) -> AgentConfig {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Decrement, FlowLifetime, FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange,
-    Prefix, Proto, RtpKind, SessionKey, Ssrc, Stamp, Treatment,
+    Prefix, Proto, RealLevel, RealMode, RtpKind, SessionKey, Ssrc, Stamp, Treatment,
 };
 
 const GOOD: &str = r#"
@@ -66,6 +66,28 @@ fn errors(text: &str) -> Vec<(usize, String)> {
         .into_iter()
         .map(|e| (e.line, e.to_string()))
         .collect()
+}
+
+#[test]
+fn tcp_real_is_on_where_its_table_is() {
+    let real = |text: &str| Config::parse(text, "f").unwrap().tcp_real;
+    assert_eq!(real(""), None);
+    assert_eq!(real("[tcp_real]\n"), Some(RealRequest::default()));
+    let all = real("[tcp_real]\ncgroup = \"/m\"\nmode = \"paper\"\nmax_level = 6\n").unwrap();
+    assert_eq!(
+        (all.mode, all.max_level.get(), all.cgroup.unwrap().as_str()),
+        (RealMode::Paper, 6, "/m")
+    );
+    for (line, says) in [
+        ("max_level = 128", "1 to 127"),
+        ("mode = \"reno\"", "guarded or paper"),
+        ("cgroup = \"m\"", "begin with /"),
+        ("level = 3", "unknown key"),
+    ] {
+        let errors = errors(&format!("[tcp_real]\n{line}\n"));
+        assert_eq!(errors[0].0, 2, "{errors:?}");
+        assert!(errors[0].1.contains(says), "{errors:?}");
+    }
 }
 
 #[test]
@@ -378,6 +400,7 @@ prop_compose! {
         peers in prop::collection::vec((any::<IpAddr>(), 125u64..100_000, optional(0u64..1_000_000)), 0..4),
         events in 0u32..=1_000_000, magic in 0u32..16, audio in optional(35u8..64), share in 1u64..=90,
         forwarded: bool, dscp in prop::collection::vec((0usize..64, optional(0u64..8)), 0..5),
+        real in optional((1u64..=127, any::<bool>(), any::<bool>())),
     ) -> Config {
         let mut config = Config { flows, interfaces, ..Config::default() };
         config.agent.events_per_s = events;
@@ -385,6 +408,11 @@ prop_compose! {
         config.agent.plain_share = crate::PlainShare::try_from(share).unwrap();
         config.rtp_profile.audio = audio.and_then(PayloadTypes::one);
         config.agent.mark_magic = MarkMask::new(magic << 28, 0xf000_0000).map_or(MarkMagic::Ignore, MarkMagic::Bits);
+        config.tcp_real = real.map(|(level, paper, below)| RealRequest {
+            cgroup: below.then(|| "/media.slice".parse().unwrap()),
+            mode: if paper { RealMode::Paper } else { RealMode::Guarded },
+            max_level: RealLevel::try_from(level).unwrap(),
+        });
         for (i, p) in dscp {
             config.agent.dscp.set(i, p.and_then(|p| Priority::try_from(p).ok()));
         }

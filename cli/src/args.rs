@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bestby_api::DEFAULT_SOCKET;
 use clap::{Parser, Subcommand};
 
-use crate::{config, explain, flow, iface, probe, session};
+use crate::{config, explain, flow, iface, probe, session, tcp_real};
 
 /// Best-before dates for packets: what would arrive too late never leaves the host, what matters most leaves first.
 #[derive(Debug, Parser)]
@@ -39,6 +39,9 @@ pub(crate) enum Command {
     /// Sessions (packets that share one bottleneck) and their receivers: ls, set
     #[command(subcommand)]
     Session(session::Verb),
+    /// TCP-Real, a congestion control in which the receiver measures: on, off, ls
+    #[command(subcommand)]
+    TcpReal(tcp_real::Verb),
     /// Counters by flow, session and interface
     Stats,
     /// The same, live, once a second

@@ -17,6 +17,7 @@ mod session;
 mod setting;
 mod stats;
 mod table;
+mod tcp_real;
 #[cfg(test)]
 mod tests;
 mod top;
@@ -52,6 +53,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Iface(verb) => iface::run(verb, &client, output).await,
             Command::Flow(verb) => flow::run(*verb, &client, output).await,
             Command::Session(verb) => session::run(verb, &client, output).await,
+            Command::TcpReal(verb) => tcp_real::run(verb, &client, output).await,
             Command::Stats => stats::run(&client, output).await,
             Command::Top => top::run(&client, output).await,
             Command::Status => doctor::status(&client, output).await,

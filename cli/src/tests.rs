@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser as _};
 use insta::assert_snapshot;
 
 use crate::args::{Args, Command};
-use crate::{config, doctor, events, explain, flow, iface, probe, session, stats};
+use crate::{config, doctor, events, explain, flow, iface, probe, session, stats, tcp_real};
 
 fn parse(line: &str) -> Result<Args, clap::Error> {
     // Words in quotes do not occur in these tests.
@@ -28,6 +28,10 @@ fn command_of_each_form_is_parsed() {
         "bestby iface attach eth0 --mode qdisc --method ring-sfdps2 --session prefix/24 --overhead 24 --replace",
         "bestby iface attach eth0 --mode tc --session flow",
         "bestby iface attach eth0 --session interface",
+        "bestby tcp-real on",
+        "bestby tcp-real on --cgroup /media.slice --mode paper --max-level 127",
+        "bestby tcp-real off",
+        "bestby tcp-real ls",
         "bestby --socket /tmp/s --json iface detach eth0",
         "bestby iface ls --json",
         "bestby flow add audio --proto udp --src 10.0.0.0/8 --dst 2001:db8::1 --sport 5004 --dport 5004-5010 --dscp ef \
@@ -464,4 +468,50 @@ fn probe_prints_its_trains_and_what_to_do() {
         let text = plain(&probe::render(&probed(destination, answered)));
         assert!(text.contains(says), "{answered:?}: {text}");
     }
+}
+
+#[test]
+fn tcp_real_ls_prints_connections_and_why_they_are_plain() {
+    use bestby_api::{RealConnection, RealCounters, RealRequest, RealState, TcpReal};
+
+    assert_eq!(
+        plain(&tcp_real::render(&TcpReal::default())),
+        "TCP-Real is off\n"
+    );
+    let real = RealConnection {
+        local: "10.0.0.1:80".parse().unwrap(),
+        remote: "10.0.0.2:40000".parse().unwrap(),
+        state: RealState::Real,
+        why: String::new(),
+        level: Some(20),
+        rate_bytes_s: Some(1_250_000),
+        receiving_level: None,
+        receiving_rate_bytes_s: None,
+        cwnd: 48,
+        mss: 1440,
+        srtt_ns: 51_000_000,
+        min_rtt_ns: 50_000_000,
+        cancelled: 7,
+    };
+    let refused = RealConnection {
+        remote: "[2001:db8::7]:40001".parse().unwrap(),
+        state: RealState::Plain,
+        why: "the other end does not speak it".into(),
+        level: None,
+        rate_bytes_s: None,
+        cancelled: 0,
+        ..real.clone()
+    };
+    let list = TcpReal {
+        on: Some(RealRequest::default()),
+        cgroup: "/sys/fs/cgroup/media.slice".into(),
+        interfaces: 2,
+        counters: RealCounters {
+            negotiated: 1,
+            no_answer: 1,
+            ..Default::default()
+        },
+        connections: vec![real, refused],
+    };
+    assert_snapshot!(plain(&tcp_real::render(&list)));
 }

@@ -10,7 +10,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=BESTBY_CLANG");
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=../bpf/include");
-    for name in ["hop", "stamp"] {
+    for name in ["hop", "stamp", "strip"] {
         let done = Command::new(&clang)
             .args([
                 "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror",

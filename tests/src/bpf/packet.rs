@@ -104,7 +104,9 @@ pub fn runs(program: BorrowedFd<'_>) -> (u64, u64) {
 pub struct Classifier(OwnedFd);
 
 impl Classifier {
-    pub(super) fn new(program: OwnedFd) -> Self {
+    /// Any program at tc.
+    #[must_use]
+    pub fn new(program: OwnedFd) -> Self {
         Self(program)
     }
 

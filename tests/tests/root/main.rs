@@ -47,4 +47,8 @@ mod stamp_place;
 mod stamp_probed;
 mod stream;
 mod tc;
+mod tcp_real;
+#[path = "../tcp_real_lab/mod.rs"]
+mod tcp_real_lab;
+mod tcp_real_options;
 mod truncate;

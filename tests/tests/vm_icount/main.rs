@@ -22,6 +22,9 @@ mod segment;
 mod sfu;
 mod sfu_lab;
 mod srt;
+mod tcp_real;
+#[path = "../tcp_real_lab/mod.rs"]
+mod tcp_real_lab;
 mod tfrc;
 mod triage;
 mod turns;

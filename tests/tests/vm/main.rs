@@ -22,6 +22,9 @@ mod stamp;
 #[allow(dead_code)] // it uses a part
 #[path = "../root/stamp_lab/mod.rs"]
 mod stamp_lab;
+mod tcp_real;
+#[path = "../tcp_real_lab/mod.rs"]
+mod tcp_real_lab;
 mod truncate;
 mod tunnel;
 mod tunnel_lab;

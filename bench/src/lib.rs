@@ -28,6 +28,7 @@ pub mod demo;
 pub mod download;
 pub mod line;
 pub mod measure;
+pub mod program;
 mod provenance;
 pub mod queue;
 pub mod records;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bestby,
     netns::Netns,
+    program::Program,
     simulator,
     sys::{MILLI, SECOND},
     traffic::sender::Marking,
@@ -60,6 +61,8 @@ pub enum Queue {
         /// Whether it is told the link's rate and paces itself to it.
         paced: bool,
     },
+    /// A program with a connection of its own, see [`crate::program`].
+    Program(Program),
     /// bestby in mode qdisc.
     Bestby {
         /// Its method.
@@ -76,7 +79,7 @@ pub enum Queue {
 }
 
 /// The queues of which the name says all.
-const NAMED: [(&str, Queue); 9] = [
+const NAMED: [(&str, Queue); 19] = [
     ("fq_codel", Queue::FqCodel),
     ("fq", Queue::Fq),
     ("cake besteffort", Queue::CakeBesteffort),
@@ -86,6 +89,19 @@ const NAMED: [(&str, Queue); 9] = [
     ("srt", Queue::Srt { paced: false }),
     ("srt paced", Queue::Srt { paced: true }),
     ("bestby tc", Queue::BestbyTc),
+    ("tcp plain", Queue::Program(Program::Plain)),
+    ("tcp queue", Queue::Program(Program::Dropping)),
+    ("tcp lowat", Queue::Program(Program::Lowat)),
+    ("tcp h2o", Queue::Program(Program::H2o)),
+    ("tcp ring", Queue::Program(Program::Ring { capped: true })),
+    (
+        "tcp ring uncapped",
+        Queue::Program(Program::Ring { capped: false }),
+    ),
+    ("quic stream", Queue::Program(Program::Stream)),
+    ("quic streams", Queue::Program(Program::Streams)),
+    ("quic reset", Queue::Program(Program::Reset)),
+    ("quic bestby", Queue::Program(Program::Bestby)),
 ];
 
 impl Queue {
@@ -280,7 +296,7 @@ impl<'a> Installed<'a> {
             Queue::EtfDeadline => "etf clockid CLOCK_TAI delta 0 deadline_mode".into(),
             // The host's usual queue: SRT is an application, and has no say in it.
             Queue::Srt { .. } => "pfifo limit 1000".into(),
-            Queue::Simulated(_) => bail!("`{queue}` is on no device"),
+            Queue::Simulated(_) | Queue::Program(_) => bail!("`{queue}` is on no device"),
         };
         let installed = Self {
             ns,

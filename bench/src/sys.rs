@@ -224,9 +224,14 @@ pub fn wait_readable(fds: &[RawFd], timeout_ms: u64) -> io::Result<()> {
 
 /// Waits until one of `fds` can be read or CLOCK_MONOTONIC reads `at` ns.
 pub fn wait_readable_until(fds: &[RawFd], at: u64) -> io::Result<()> {
+    wait_until(fds, libc::POLLIN, at)
+}
+
+/// Waits for one of `events` of one of `fds`, or until CLOCK_MONOTONIC reads `at` ns.
+pub fn wait_until(fds: &[RawFd], events: libc::c_short, at: u64) -> io::Result<()> {
     let poll = |&fd| libc::pollfd {
         fd,
-        events: libc::POLLIN,
+        events,
         revents: 0,
     };
     let mut list: Vec<libc::pollfd> = fds.iter().map(poll).collect();
@@ -248,6 +253,28 @@ pub fn big_receive_buffer(fd: RawFd, bytes: libc::c_int) -> io::Result<()> {
 /// Send buffer of `bytes`, beyond the system's limit (needs CAP_NET_ADMIN).
 pub fn big_send_buffer(fd: RawFd, bytes: libc::c_int) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+}
+
+/// What the kernel says of a TCP connection.
+pub fn tcp_info(fd: RawFd) -> io::Result<libc::tcp_info> {
+    // SAFETY: plain old data, of which all zeros are a value.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    // SAFETY: `info` and `length` are live, and `length` is the size of `info`.
+    check(unsafe { libc::getsockopt(fd, level, option, (&raw mut info).cast(), &mut length) })?;
+    Ok(info)
+}
+
+/// SIOCOUTQNSD, which libc does not have.
+const UNSENT: libc::Ioctl = 0x894b;
+
+/// Bytes that a TCP connection holds unsent.
+pub fn tcp_unsent(fd: RawFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQNSD writes an int, which is live.
+    check(unsafe { libc::ioctl(fd, UNSENT, &raw mut bytes) })?;
+    Ok(bytes.max(0) as u64)
 }
 
 /// SO_PRIORITY of a socket (0..6 need no privilege).

@@ -1,8 +1,10 @@
 //! What became of a run's packets, judged from what was sent and what arrived.
 
+mod carried;
 mod judge;
 
 pub use bestby_api::Counters as QueueCounters;
+pub use carried::{Carried, Layer, Spread};
 pub use judge::judge;
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +113,8 @@ pub struct Measures {
     pub tfrc: Option<Tfrc>,
     /// What the line of a last hop carried too late; of such a path only.
     pub last_hop: Option<LastHop>,
+    /// What a program's own connection carried, with `control = "program"` only.
+    pub carried: Option<Carried>,
     /// How long a download took, s.
     pub download_s: Option<f64>,
     /// What a decoder made of it; of real media only.

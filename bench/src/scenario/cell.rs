@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
 use crate::{
     line::{Device, Trace},
+    program::Congestion,
     tfrc::Restart,
     traffic::{Model, Schedule},
 };
@@ -43,6 +44,8 @@ pub enum Control {
     Dccp,
     /// The kernel's TCP, of a `download`.
     Tcp,
+    /// The queue under test is a program with a connection of its own, see [`program`](crate::program).
+    Program,
 }
 
 /// What a link's rate is.
@@ -81,6 +84,8 @@ pub struct Point {
     pub control: Control,
     /// How `tfrc` comes back after an idle or data-limited time.
     pub restart: Restart,
+    /// The congestion control of a program's own connection.
+    pub congestion: Congestion,
     /// What the line carries, where it is the bottleneck.
     pub trace: Option<Trace>,
     /// What the line is made of.

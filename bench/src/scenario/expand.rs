@@ -13,6 +13,7 @@ use super::{
     value::{Error, Load, Percent, Rate, Sweep, distinct},
 };
 use crate::{
+    program::Congestion,
     queue::Queue,
     tfrc::Restart,
     traffic::{Class, Model},
@@ -103,6 +104,9 @@ fn axes(file: &File) -> Result<Axes<'_>, Fault> {
         p.tcp = v.0 as u32;
     });
     axes.add("restart", "", file.restart.as_ref(), |p, v| p.restart = v);
+    axes.add("congestion", "", file.congestion.as_ref(), |p, v| {
+        p.congestion = v;
+    });
     axes.add("undo", "", file.undo.as_ref(), |p, v| p.undo = v);
     axes.add("lifetime", "ms", file.lifetime.as_ref(), |p, v| {
         p.lifetime = Some(v);
@@ -178,6 +182,7 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
         router_queue: file.router().then_some(50),
         control: file.control,
         restart: Restart::default(),
+        congestion: Congestion::default(),
         trace: None,
         device: topology.device.unwrap_or_default(),
         option: file.option,

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     line::{Device, Trace},
+    program::Congestion,
     queue::Queue,
     tfrc::Restart,
 };
@@ -32,6 +33,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) control: Control,
     pub(super) restart: Option<Sweep<Restart>>,
+    pub(super) congestion: Option<Sweep<Congestion>>,
     #[serde(default)]
     pub(super) option: bool,
     pub(super) undo: Option<Sweep<bool>>,
@@ -164,14 +166,24 @@ impl File {
             let why = "`restart` goes with control = \"tfrc\" only";
             refuse(!tfrc, restart.at, why)?;
         }
+        let program = self.control == Control::Program;
+        if let Some(congestion) = &self.congestion {
+            let why = "`congestion` goes with control = \"program\" only";
+            refuse(!program, congestion.at, why)?;
+        }
+        let mut queues = self.queues.get_ref().iter();
+        let own = queues.any(|queue| matches!(queue, Queue::Program(_)));
+        let why =
+            "`queues`: `tcp ...` and `quic ...` are programs: they need control = \"program\"";
+        refuse(own && !program, self.queues.span().start, why)?;
         if self.control == Control::None {
             return Ok(());
         }
-        let why = "`control` needs [topology] bottleneck = \"router\" (\"tfrc\", \"dccp\") or \"line\" \
+        let why = "`control` needs [topology] bottleneck = \"router\" (\"tfrc\", \"dccp\", \"program\") or \"line\" \
                    (\"tfrc\", \"tcp\"): at the sender nothing is lost that it could react to";
         let there = match self.control {
             Control::Tcp => self.line(),
-            Control::Dccp => self.router(),
+            Control::Dccp | Control::Program => self.router(),
             _ => self.router() || self.line(),
         };
         refuse(!there, self.topology.span().start, why)?;
@@ -188,6 +200,13 @@ impl File {
             Queue::Bestby { .. } => tfrc,
             _ => false,
         };
+        if program {
+            let named = |queue: &Queue| matches!(queue, Queue::Program(_) | Queue::Srt { .. });
+            let all = self.queues.get_ref().iter().all(named);
+            let why =
+                "`queues`: with control = \"program\" they are `tcp ...`, `quic ...` and `srt`";
+            return refuse(!all, self.queues.span().start, why);
+        }
         let other = self.queues.get_ref().iter().find(|queue| !driven(queue));
         let Some(other) = other else { return Ok(()) };
         let why = format!(

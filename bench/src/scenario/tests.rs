@@ -168,9 +168,9 @@ const WRONG: &str = r#"
 2 | title | seed = -1;title | 0 to 9007199254740991, not -1
 2 | title | discard_first = "3";title | discard_first (s) must be
 2 | title | discard_first = 20;title | below `seconds`
-2 | title | lifetime = [200, 0];title | 1 to 10000, not 0
+2 | title | lifetime = [200, 0];title | 1 to 60000, not 0
 2 | title | lifetime = { sound = 5 };title | `sound`, expected one of
-2 | title | lifetime = { audio = 0 };title | 1 to 10000, not 0
+2 | title | lifetime = { audio = 0 };title | 1 to 60000, not 0
 2 | title | lifetime = {};title | at least one
 2 | title | lifetime = { data = 100 };title | audio and video only
 7 | model = "gop" || missing field `model`
@@ -192,6 +192,10 @@ const WRONG: &str = r#"
 9 | "gop" | "cbr";class = 3 | `class` = 3
 9 | "gop" | "gop";[stall];at = 10000;length = 10000 | before the traffic
 3 | pfifo 32"] | srt"];stall = { at = 1, length = 1 } | the way back
+2 | title | congestion = "bbr";title | control = "program" only
+3 | pfifo 32 | tcp ring | need control
+5 | "t" | "t";control = "program" | bottleneck
+4 | "t" | "t";control = "program";congestion = "vegas" | `bbr`
 4 | pfifo 32"];[topology] | fq"];stall = { at = 1, length = 1 };[topology];bottleneck = "router" | sender
 7 | "gop" | "sfu";[stall];at = 1;length = 1 | a line has one end
 "#;

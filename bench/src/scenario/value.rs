@@ -105,7 +105,7 @@ ranged! {
     /// A delay in ms.
     Millis(f64): number, "a delay in ms", 0.0..=10_000.0;
     /// How long data is of use in ms; what is of no use when it is created is not worth sending.
-    LifetimeMillis(f64): number, "a lifetime in ms", 1.0..=10_000.0;
+    LifetimeMillis(f64): number, "a lifetime in ms", 1.0..=60_000.0;
     /// A time at the start of a run in s.
     Discard(f64): number, "discard_first (s)", 0.0..=3600.0;
     /// A share in percent.

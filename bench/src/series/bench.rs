@@ -17,12 +17,13 @@ use crate::{
     competing::Competitor,
     dccp,
     measure::{self, Measures},
+    program::{self, Task},
     queue::{self, Installed, Queue, Told},
     records,
     scenario::cell::{Bottleneck, Control, Point},
     simulator, srt,
     topology::{self, Path, Shape},
-    traffic::Schedule,
+    traffic::{Model, Schedule},
 };
 
 /// Makes runs in namespaces; keeps the path, and bestby's agent on it, from one run to
@@ -99,6 +100,7 @@ impl Bench {
                 srt: passage.srt,
                 tfrc: passage.tfrc,
                 last_hop: passage.last_hop,
+                carried: passage.carried,
                 download_s: passage.download.map(|ns| ns as f64 / 1e9),
                 tail_drops: passage.tail_drops,
                 tcp_share: tcp.and_then(|tcp| measure::tcp_share(tcp, judged.received_bytes)),
@@ -142,7 +144,34 @@ impl Bench {
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
         let agent = &mut self.agent;
         let mut passage = match (point.control, queue) {
+            (Control::Program, Queue::Srt { .. }) => {
+                let passage = uncontrolled(path, queue, point, schedule, rate, agent)?;
+                let (sent, arrivals) = (&passage.sent, &passage.arrivals);
+                let carried = program::of_other(schedule, sent, arrivals);
+                Passage {
+                    carried: Some(carried),
+                    ..passage
+                }
+            }
             (Control::None, _) => uncontrolled(path, queue, point, schedule, rate, agent)?,
+            (Control::Program, Queue::Program(program)) => {
+                let task = Task {
+                    schedule,
+                    program: *program,
+                    congestion: point.congestion,
+                    deadline_srtts: match point.model()? {
+                        Model::Layers(layers) => layers.deadline_srtts,
+                        _ => 0.0,
+                    },
+                };
+                let (sent, arrivals, carried) = program::run(path, &task)?;
+                Passage {
+                    sent,
+                    arrivals,
+                    carried: Some(carried),
+                    ..Passage::default()
+                }
+            }
             (Control::Dccp, Queue::Pfifo(packets)) => {
                 let (sent, arrivals, refused) = dccp::run(path, schedule, *packets as usize)?;
                 Passage {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::{
-    measure::{LastHop, QueueCounters, Tfrc},
+    measure::{Carried, LastHop, QueueCounters, Tfrc},
     queue::{Installed, Told},
     scenario::cell::{Bottleneck, Point},
     srt,
@@ -28,6 +28,8 @@ pub(super) struct Passage {
     pub(super) tfrc: Option<Tfrc>,
     /// Of a line, where it was the last hop.
     pub(super) last_hop: Option<LastHop>,
+    /// Of a program's own connection, where it had one.
+    pub(super) carried: Option<Carried>,
     /// How long a download took, ns.
     pub(super) download: Option<u64>,
     /// Packets that a queue in user space had no room for; absent of any other.

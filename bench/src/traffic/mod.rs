@@ -4,6 +4,7 @@
 mod build;
 pub mod conference;
 pub mod gop;
+pub mod layers;
 pub mod lpd;
 pub mod media;
 mod model;

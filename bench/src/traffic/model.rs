@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Class, Packet, Schedule,
     build::{self, Traffic},
-    conference, gop, lpd, media, pcap, sfu,
+    conference, gop, layers, lpd, media, pcap, sfu,
 };
 
 /// One of the models; in TOML `model = "gop"` and its parameters beside it. Parameters
@@ -22,6 +22,8 @@ pub enum Model {
     Gop(gop::Parameters),
     /// One speaker's media to N clients.
     Sfu(sfu::Parameters),
+    /// Layers of a video, or other streams of equal ADUs.
+    Layers(layers::Parameters),
     /// LPD's constant bit rate.
     Cbr(lpd::Cbr),
     /// LPD's data objects.
@@ -62,6 +64,7 @@ impl Model {
             Self::Conference(parameters) => ("conference", parameters),
             Self::Gop(parameters) => ("gop", parameters),
             Self::Sfu(parameters) => ("sfu", parameters),
+            Self::Layers(parameters) => ("layers", parameters),
             Self::Cbr(cbr) => ("cbr", cbr),
             Self::Onoff(on_off) => ("onoff", on_off),
             Self::Download(download) => ("download", download),
@@ -310,7 +313,7 @@ mod tests {
             .map(parse)
             .collect();
         let names: Vec<&str> = blocks.iter().map(|model| model.inner().0).collect();
-        let all = "conference gop sfu cbr onoff download pcap media mix";
+        let all = "conference gop sfu cbr onoff download layers pcap media mix";
         assert_eq!(names.join(" "), all);
         for (model, name) in blocks.iter().zip(names) {
             let value = serde_json::to_value(model).expect("JSON");

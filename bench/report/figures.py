@@ -41,6 +41,32 @@ def bound(*classes):
 FALSE_DROPS = sum(col(f"false_drops.{name}") for name in ("audio", "video", "data"))
 RECEIVED = col("received_bytes") * 8 / col("judged_s") / 1000
 
+
+def layers():
+    """What came of each of eight layers."""
+    for n in range(1, 9):
+        layer = f"carried.layers.{n}"
+        yield Figure(
+            f"layer {n} kB",
+            1,
+            col(f"{layer}.received_kb"),
+            f"payload of layer {n} that was complete when the last ADU was made, in 1000 bytes",
+        )
+        yield Figure(
+            f"layer {n}",
+            2,
+            col(f"{layer}.on_time").cast(pl.Float64),
+            f"ADUs of layer {n} that were complete by their deadline",
+        )
+
+
+def spread(name, column, meaning):
+    """Mean and 90 % interval of all values of a run."""
+    yield Figure(f"{name} ms", 1, col(f"carried.{column}.mean"), f"{meaning}: mean")
+    yield Figure(f"{name} p5", 1, col(f"carried.{column}.low"), f"{meaning}: 5th percentile")
+    yield Figure(f"{name} p95", 1, col(f"carried.{column}.high"), f"{meaning}: 95th percentile")
+
+
 # fmt: off
 FIGURES = {
     figure.label: figure
@@ -89,6 +115,16 @@ FIGURES = {
         Figure("RTT ms", 1, col("tfrc.rtt_ms"), "mean of TFRC's smoothed round trip"),
         Figure("tail drops", 1, col("tail_drops").cast(pl.Float64), "packets that found the queue full, where it is the sending program's own (`pfifo N` below TFRC and DCCP)"),
         Figure("sender late ms", 2, col("sender_late_ms"), "longest time by which the sender itself was late: no queue's doing"),
+        Figure("payload Kbit/s", 2, col("carried.received_kbit") * 1000 / 1024, "payload that reached the receiving program while ADUs were made, in 1024 bit/s"),
+        Figure("unsent kB", 1, col("carried.unsent_kb.mean"), "bytes that TCP held unsent, in 1000: mean of a look each 10 ms"),
+        Figure("unsent p95", 1, col("carried.unsent_kb.high"), "the same, 95th percentile"),
+        Figure("given up %", 1, percent(col("carried.given_up"), col("sent")), "ADUs that the sending program gave up, of all"),
+        Figure("resets %", 2, percent(col("carried.resets"), col("sent")), "QUIC streams that were reset, of all ADUs"),
+        Figure("arrived on time %", 2, percent(col("sent") - col("dropped") - col("stale_arrivals"), col("sent") - col("dropped")), "packets on time, of those that arrived"),
+        *layers(),
+        *spread("latency", "latency_ms", "from an ADU's creation to the acknowledgement of all of it"),
+        *spread("round trip", "rtt_ms", "smoothed round trip as the sender has it"),
+        *spread("dispersion", "dispersion_ms", "from one arrival of a stream to the next one"),
         Figure("sent stale", 1, col("counters.sent_stale").cast(pl.Float64), "packets that bestby says it sent although they were stale"),
     ]
 }

@@ -115,3 +115,43 @@ fn last_hop_that_truncates_spares_tfrc_the_losses_of_a_spike() {
     assert_eq!(of(&discards, "headers"), 0, "{discards}");
     assert!(of(&discards, "counted") > 10, "{discards}");
 }
+
+const PROGRAMS: &str = r#"
+title = "Programs"
+seconds = 6
+control = "program"
+queues = ["tcp plain", "tcp ring", "quic reset", "quic bestby"]
+[topology]
+bottleneck = "router"
+rate = "512kbit"
+owd = 10
+[traffic]
+model = "layers"
+"#;
+
+#[test]
+fn programs_of_bestby_have_the_base_layer_on_time_and_the_others_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let scenario = directory.join("programs.toml");
+    fs::write(&scenario, PROGRAMS).unwrap();
+    let out = directory.join("out");
+    succeed(&mut program::lab(&scenario, &out));
+    for (queue, ours) in [
+        ("tcp-plain", false),
+        ("tcp-ring", true),
+        ("quic-reset", false),
+        ("quic-bestby", true),
+    ] {
+        let run = program::run(&out, "programs", queue);
+        let base = run["carried"]["layers"]["1"]["on_time"].as_u64().unwrap();
+        assert_eq!(base == 6, ours, "{queue}: {run}");
+        // Twice as much is offered as the link carries, and what ours begin is in time.
+        let [offered, on_time] = [0, 1].map(|at| run["adus"][at].as_u64().unwrap());
+        assert!(offered == 48 && on_time <= 24, "{queue}: {run}");
+        assert!(
+            on_time >= base && (on_time >= 12 || !ours),
+            "{queue}: {run}"
+        );
+    }
+}

@@ -12,13 +12,17 @@ RUNS = ROOT / "bench" / "runs"
 COG = [
     "cog",
     "-p",
-    "from report.docs import PEERS, best, table",
+    "from report.docs import LAYERS, LAYERS_KB, PEERS, best, table",
     "--check-fail-msg",
     "./dev docs puts the tables there",
 ]
 
 # bestby's two modes, the papers' combination and what Linux has for it, in the tables of a relay and of a stalled link.
 PEERS = "triage,ring-sfdps2,bestby tc,fq_codel,cake besteffort"
+
+# Eight layers, in one cell of a table.
+LAYERS = ",".join(f"layer {n}" for n in range(1, 9))
+LAYERS_KB = ",".join(f"layer {n} kB" for n in range(1, 9))
 
 
 def write(check):
@@ -28,7 +32,7 @@ def write(check):
         raise Refused(f"{file} is not the picture of its runs: ./dev docs draws it")
     if not check:
         file.write_text(picture)
-    pages = [str(ROOT / "docs" / page) for page in ("results.md", "lpd-figures.md")]
+    pages = [str(ROOT / "docs" / page) for page in ("results.md", "lpd-figures.md", "client-figures.md")]
     if Cog().main([*COG, "--check" if check else "-r", *pages]):
         raise Refused(f"a table of {' or '.join(pages)} is not what its runs say")
 

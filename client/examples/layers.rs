@@ -80,7 +80,7 @@ fn send(address: &str, seconds: u32) -> Result<(), Box<dyn Error>> {
         "{} sent, of these {} late, {} given up",
         stats.sent,
         stats.late,
-        stats.given_up()
+        stats.given_up.total()
     );
     Ok(())
 }

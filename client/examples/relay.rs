@@ -56,14 +56,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 // Those that left.
                 viewers
                     .borrow_mut()
-                    .retain(|viewer| viewer.stats().closed == 0);
+                    .retain(|viewer| viewer.stats().given_up.closed == 0);
             }
         })
         .await;
     // The drivers send what waits and end; but for a viewer that does not read.
     for viewer in viewers.borrow().iter() {
         let stats = viewer.stats();
-        println!("{} sent, {} given up", stats.sent, stats.given_up());
+        println!("{} sent, {} given up", stats.sent, stats.given_up.total());
     }
     viewers.borrow_mut().clear();
     accepting.abort();

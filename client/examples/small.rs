@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let stats = ring.stats();
-    println!("{} sent, {} given up", stats.sent, stats.given_up());
+    println!("{} sent, {} given up", stats.sent, stats.given_up.total());
     drop(ring); // the driver sends what waits, and ends
     Ok(driver.await??)
 }

@@ -112,6 +112,40 @@ pub enum Fate {
     GivenUp(Reason),
 }
 
+/// ADUs given up, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GivenUp {
+    /// See [`Reason::Stale`].
+    pub stale: u64,
+    /// See [`Reason::Predicted`].
+    pub predicted: u64,
+    /// See [`Reason::Evicted`].
+    pub evicted: u64,
+    /// See [`Reason::Cancelled`].
+    pub cancelled: u64,
+    /// See [`Reason::Closed`].
+    pub closed: u64,
+}
+
+impl GivenUp {
+    /// For any reason.
+    pub const fn total(&self) -> u64 {
+        self.stale + self.predicted + self.evicted + self.cancelled + self.closed
+    }
+
+    pub(crate) fn count(&mut self, reason: Reason) {
+        let counter = match reason {
+            Reason::Stale => &mut self.stale,
+            Reason::Predicted => &mut self.predicted,
+            Reason::Evicted => &mut self.evicted,
+            Reason::Cancelled => &mut self.cancelled,
+            Reason::Closed => &mut self.closed,
+        };
+        *counter += 1;
+    }
+}
+
 /// Where an ADU is. What is past is remembered for as many ADUs as may wait, and 1024 more.
 ///
 /// DSR's *unacknowledged* (`dsr.txt`, section 4.3) is `Begun` or `Sent`, its *cancelled* is `GivenUp`.

@@ -156,7 +156,7 @@ fn ring(near: &TcpStream, schedule: &Schedule, capped: bool, times: Times) -> Re
         ring.outcomes().for_each(drop);
     }
     ring.run_until(instant(times.end))?;
-    Ok((late, ring.stats().given_up()))
+    Ok((late, ring.stats().given_up.total()))
 }
 
 fn instant(at: u64) -> Instant {

@@ -214,7 +214,7 @@ impl Viewer {
     /// What became of the frames, in words.
     pub(crate) fn summary(&self) -> String {
         let stats = self.ring.stats();
-        let given_up = stats.given_up() + self.skipped;
+        let given_up = stats.given_up.total() + self.skipped;
         let late = stats.late;
         format!(
             "{} sent, of these {late} late, {given_up} given up",
@@ -229,7 +229,7 @@ impl Viewer {
 
     /// The connection has ended.
     pub(crate) fn has_left(&self) -> bool {
-        self.ring.stats().closed > 0
+        self.ring.stats().given_up.closed > 0
     }
 }
 

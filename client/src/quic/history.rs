@@ -24,7 +24,7 @@ impl History {
                 self.stats.acknowledged += 1;
                 self.stats.late += u64::from(late);
             }
-            Fate::GivenUp(reason) => self.stats.count(reason),
+            Fate::GivenUp(reason) => self.stats.given_up.count(reason),
         }
         self.past.end(State::Acknowledged, outcome);
         self.stats.outcomes_lost = self.past.lost;

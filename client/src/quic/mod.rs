@@ -46,7 +46,7 @@ pub use self::{
     },
 };
 pub use crate::{
-    adu::{Fate, PathInfo, State, Ticket, TooLate},
+    adu::{Fate, GivenUp, PathInfo, State, Ticket, TooLate},
     backlog::{Method, Reason},
 };
 

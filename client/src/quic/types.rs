@@ -7,8 +7,7 @@ use quinn::ConnectionError;
 
 use super::frame::BadHeader;
 use crate::{
-    adu::{self, TooLate},
-    backlog::Reason,
+    adu::{self, GivenUp, TooLate},
     error::ValueError,
     metadata::Priority,
 };
@@ -70,7 +69,7 @@ pub struct OnWire {
     /// When the fate became known. Nothing of the ADU leaves after it.
     pub ended: u64,
     /// The receiver refused it (`STOP_SENDING`) with this code; the fate is then
-    /// [`Reason::Cancelled`]. 0x0b2 is an ADU that is larger than the receiver's limit.
+    /// [`crate::quic::Reason::Cancelled`]. 0x0b2 is an ADU that is larger than the receiver's limit.
     pub refused: Option<u64>,
 }
 
@@ -99,7 +98,7 @@ pub enum RenewError {
     Versions,
 }
 
-/// Counters of a sender. `taken` = `acknowledged` + `given_up()` + `unacknowledged` + `waiting`.
+/// Counters of a sender. `taken` = `acknowledged` + `given_up.total()` + `unacknowledged` + `waiting`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -109,17 +108,9 @@ pub struct SenderStats {
     pub acknowledged: u64,
     /// Of those, how many were stale when their last byte was handed over: they had to be kept.
     pub late: u64,
-    /// ADUs given up, by reason.
-    pub stale: u64,
-    /// See [`Reason::Predicted`].
-    pub predicted: u64,
-    /// See [`Reason::Evicted`].
-    pub evicted: u64,
-    /// See [`Reason::Cancelled`]; with `refused`.
-    pub cancelled: u64,
-    /// See [`Reason::Closed`].
-    pub closed: u64,
-    /// ADUs that the receiver refused.
+    /// ADUs given up.
+    pub given_up: GivenUp,
+    /// Of those cancelled, how many the receiver refused.
     pub refused: u64,
     /// ADUs of which nothing is sent.
     pub waiting: u64,
@@ -145,24 +136,6 @@ pub struct SenderStats {
     pub outcomes_lost: u64,
     /// How often the driver looked.
     pub drives: u64,
-}
-
-impl SenderStats {
-    /// ADUs given up for any reason.
-    pub const fn given_up(&self) -> u64 {
-        self.stale + self.predicted + self.evicted + self.cancelled + self.closed
-    }
-
-    pub(super) fn count(&mut self, reason: Reason) {
-        let counter = match reason {
-            Reason::Stale => &mut self.stale,
-            Reason::Predicted => &mut self.predicted,
-            Reason::Evicted => &mut self.evicted,
-            Reason::Cancelled => &mut self.cancelled,
-            Reason::Closed => &mut self.closed,
-        };
-        *counter += 1;
-    }
 }
 
 /// In which order a receiver delivers.

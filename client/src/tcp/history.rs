@@ -45,7 +45,7 @@ impl History {
     }
 
     pub(super) fn given_up(&mut self, id: u64, reason: Reason, sent: usize) {
-        self.stats.count(reason);
+        self.stats.given_up.count(reason);
         self.end(id, Fate::GivenUp(reason), sent);
     }
 

@@ -46,6 +46,6 @@ pub use self::{
     wire::Wire,
 };
 pub use crate::{
-    adu::{Fate, Outcome, PathInfo, State, Ticket, TooLate},
+    adu::{Fate, GivenUp, Outcome, PathInfo, State, Ticket, TooLate},
     backlog::{Method, Reason},
 };

@@ -214,7 +214,7 @@ proptest! {
                 prop_assert!(outcomes.insert(id, outcome.fate).is_none(), "{id} twice");
             }
             let stats = core.stats();
-            let known = stats.sent + stats.given_up() + stats.waiting + stats.begun;
+            let known = stats.sent + stats.given_up.total() + stats.waiting + stats.begun;
             prop_assert_eq!(stats.pushed, known);
         }
         // The rest of what has begun, so that the last frame ends; then all else is given up.
@@ -378,7 +378,7 @@ fn peer_that_is_gone_ends_the_ring_and_every_adu() {
     }
     assert_eq!(ring.outcomes().count(), 2);
     assert!(ring.drive().is_err() && ring.run_until(soon()).is_err());
-    assert_eq!(ring.stats().closed, 2);
+    assert_eq!(ring.stats().given_up.closed, 2);
 }
 
 #[test]
@@ -461,6 +461,6 @@ fn a_clock_that_jumped_gives_up_what_is_stale_and_nothing_else() {
     for jumped in [0, now + 3_600_000 * MS, u64::MAX, now] {
         core.expire(jumped, &view);
     }
-    assert_eq!(core.stats().stale, 1);
+    assert_eq!(core.stats().given_up.stale, 1);
     assert_eq!(core.state(lasting), State::Waiting);
 }

@@ -2,10 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{
-    adu::{self, Outcome, Ticket},
-    backlog::Reason,
-};
+use crate::adu::{self, GivenUp, Outcome, Ticket};
 
 const MS: u64 = 1_000_000;
 
@@ -141,7 +138,7 @@ pub struct Form {
     pub events: bool,
 }
 
-/// Counters of a ring. `pushed` = `sent` + `given_up()` + `waiting` + `begun`.
+/// Counters of a ring. `pushed` = `sent` + `given_up.total()` + `waiting` + `begun`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingStats {
@@ -153,16 +150,8 @@ pub struct RingStats {
     pub late: u64,
     /// Bytes handed to the kernel.
     pub bytes: u64,
-    /// ADUs given up, by reason.
-    pub stale: u64,
-    /// See [`Reason::Predicted`].
-    pub predicted: u64,
-    /// See [`Reason::Evicted`].
-    pub evicted: u64,
-    /// See [`Reason::Cancelled`].
-    pub cancelled: u64,
-    /// See [`Reason::Closed`].
-    pub closed: u64,
+    /// ADUs given up.
+    pub given_up: GivenUp,
     /// ADUs that have begun, at most one without [`Options::interleave`].
     pub begun: u64,
     /// ADUs of which nothing is sent.
@@ -181,24 +170,6 @@ pub struct RingStats {
     pub unsent_p50: u64,
     /// The same: 99 of 100 looks had no more; 64 KiB stands for more.
     pub unsent_p99: u64,
-}
-
-impl RingStats {
-    /// ADUs given up for any reason.
-    pub const fn given_up(&self) -> u64 {
-        self.stale + self.predicted + self.evicted + self.cancelled + self.closed
-    }
-
-    pub(super) fn count(&mut self, reason: Reason) {
-        let counter = match reason {
-            Reason::Stale => &mut self.stale,
-            Reason::Predicted => &mut self.predicted,
-            Reason::Evicted => &mut self.evicted,
-            Reason::Cancelled => &mut self.cancelled,
-            Reason::Closed => &mut self.closed,
-        };
-        *counter += 1;
-    }
 }
 
 /// An ADU that had begun when its ring was closed.
@@ -220,7 +191,7 @@ pub struct Closed<S, B> {
     pub wire: S,
     /// What has begun, in the order in which it would have gone on; the first may be in the middle of a part.
     pub rest: Vec<Rest<B>>,
-    /// Outcomes that were not taken; everything that waited is given up as [`Reason::Closed`].
+    /// Outcomes that were not taken; everything that waited is given up as [`crate::tcp::Reason::Closed`].
     pub outcomes: Vec<Outcome>,
     /// The last counters.
     pub stats: RingStats,

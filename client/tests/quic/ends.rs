@@ -107,7 +107,7 @@ pub(crate) async fn outcomes(sender: &Sender, count: usize) -> Vec<Fate> {
     assert_eq!(fates.len(), count);
     assert_eq!(
         stats.taken,
-        stats.acknowledged + stats.given_up(),
+        stats.acknowledged + stats.given_up.total(),
         "{stats:?}"
     );
     assert_eq!(

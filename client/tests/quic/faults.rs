@@ -83,7 +83,7 @@ async fn adus_that_wait_for_a_stream_become_stale_and_the_receiver_goes_on_after
     let fates = outcomes(&sender, 100).await;
     let acknowledged = fates.iter().filter(|fate| **fate == SENT).count();
     assert!(acknowledged <= 4);
-    assert_eq!(sender.stats().stale as usize, 100 - acknowledged);
+    assert_eq!(sender.stats().given_up.stale as usize, 100 - acknowledged);
     let mut receiver = Receiver::new(pair.far.clone(), ReceiverOptions::new());
     let last = sender.send("y", said(LONG, 3)).unwrap();
     while timeout(LONG, receiver.recv()).await.unwrap().unwrap().id != last.number() {}

@@ -89,7 +89,7 @@ async fn deadline_in_the_past_and_too_large_an_adu_are_said_at_once() {
         .unwrap();
     assert_eq!(outcome.fate, Fate::Sent { late: true });
     let stats = sender.stats();
-    assert_eq!((stats.taken, stats.stale), (2, 1));
+    assert_eq!((stats.taken, stats.given_up.stale), (2, 1));
     assert_eq!((stats.acknowledged, stats.late), (1, 1));
 }
 
@@ -144,7 +144,7 @@ async fn what_waits_is_renewed_amended_cancelled_and_evicted() {
     let error = sender.renew(kept, "later").unwrap_err();
     assert!(matches!(error, RenewError::TooLate(_)), "{error}");
     let stats = sender.stats();
-    assert_eq!(stats.taken, stats.acknowledged + stats.given_up());
+    assert_eq!(stats.taken, stats.acknowledged + stats.given_up.total());
     assert!(stats.stream_limit > 0);
 }
 
@@ -196,7 +196,10 @@ async fn what_is_on_its_way_is_renewed_with_a_new_version_and_cancelled_with_a_r
     let adu = timeout(LONG, receiver.recv()).await.unwrap().unwrap();
     assert_eq!((adu.id, adu.version), (fourth.number(), 0));
     let stats = sender.stats();
-    assert_eq!((stats.resets, stats.renewed, stats.cancelled), (2, 1, 1));
+    assert_eq!(
+        (stats.resets, stats.renewed, stats.given_up.cancelled),
+        (2, 1, 1)
+    );
 }
 
 #[tokio::test]

@@ -154,7 +154,7 @@ async fn overload(transport: TransportConfig, loses: fn(u64, usize) -> bool) {
     looking.abort();
 
     assert_eq!(outcomes.len(), deadlines.len());
-    assert_eq!(stats.taken, stats.acknowledged + stats.given_up());
+    assert_eq!(stats.taken, stats.acknowledged + stats.given_up.total());
     let looks = looks.lock().unwrap().clone();
     let checked = check_wire(&log, &deadlines, &looks);
     let host = looks.iter().map(|look| look.1).max().unwrap() + relay.late().as_nanos() as u64;

@@ -312,7 +312,7 @@ proptest! {
             let stats = core.stats();
             prop_assert_eq!(
                 stats.taken,
-                stats.acknowledged + stats.given_up() + stats.waiting + stats.unacknowledged
+                stats.acknowledged + stats.given_up.total() + stats.waiting + stats.unacknowledged
             );
             prop_assert_eq!(core.alive.len() as u64, stats.waiting + stats.unacknowledged);
             outcomes.extend(core.history.past.take());
@@ -325,7 +325,7 @@ proptest! {
         prop_assert!(core.is_idle());
         outcomes.extend(core.history.past.take());
         let stats = core.stats();
-        prop_assert_eq!(stats.taken, stats.acknowledged + stats.given_up());
+        prop_assert_eq!(stats.taken, stats.acknowledged + stats.given_up.total());
         let mut ids: Vec<_> = outcomes.iter().map(|outcome| outcome.ticket.0).collect();
         ids.sort_unstable();
         prop_assert_eq!(ids, (0..stats.taken).collect::<Vec<_>>());
@@ -376,7 +376,7 @@ fn stream_is_reset_when_its_adu_becomes_stale_and_not_before() {
     assert!(!wire.log.borrow()[0].reset);
     core.expire(due, &VIEW);
     assert!(wire.log.borrow()[0].reset);
-    assert_eq!(core.stats().stale, 1);
+    assert_eq!(core.stats().given_up.stale, 1);
 }
 
 #[test]

@@ -12,24 +12,25 @@ pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default();
 /// What is wrong.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 
+/// Three significant digits and the first unit of which there is one; `None`: it is less than each.
+fn three_digits(n: u64, units: [(u64, &str); 3]) -> Option<String> {
+    let (size, unit) = units.into_iter().find(|(size, _)| n >= *size)?;
+    let hundredths = n / (size / 100);
+    let (whole, rest) = (hundredths / 100, hundredths % 100);
+    Some(match (whole, rest) {
+        (100.., _) | (_, 0) => format!("{whole}{unit}"),
+        (10.., _) => format!("{whole}.{}{unit}", rest / 10),
+        _ => format!("{whole}.{rest:02}{unit}"),
+    })
+}
+
 /// `3.4ms`; three significant digits.
 pub(crate) fn time(ns: u64) -> String {
-    for (unit_ns, unit) in [(1_000_000_000u64, "s"), (1_000_000, "ms"), (1_000, "us")] {
-        if ns >= unit_ns {
-            let hundredths = ns / (unit_ns / 100);
-            let (whole, rest) = (hundredths / 100, hundredths % 100);
-            return match (whole, rest) {
-                (100.., _) | (_, 0) => format!("{whole}{unit}"),
-                (10.., _) => format!("{whole}.{}{unit}", rest / 10),
-                _ => format!("{whole}.{rest:02}{unit}"),
-            };
-        }
-    }
     if ns == 0 {
-        "0s".into()
-    } else {
-        format!("{ns}ns")
+        return "0s".into();
     }
+    three_digits(ns, [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")])
+        .unwrap_or_else(|| format!("{ns}ns"))
 }
 
 /// `2h 5min`, `3min 1s`, `12s`.
@@ -75,6 +76,17 @@ pub(crate) fn rate(bytes_per_s: u64) -> String {
         || format!("{}bit", bytes_per_s.saturating_mul(8)),
         |r| r.to_string(),
     )
+}
+
+/// A rate that was measured: `18.8mbit`; three significant digits.
+pub(crate) fn measured_rate(bytes_per_s: u64) -> String {
+    let bits = bytes_per_s.saturating_mul(8);
+    let units = [
+        (1_000_000_000, "gbit"),
+        (1_000_000, "mbit"),
+        (1_000, "kbit"),
+    ];
+    three_digits(bits, units).unwrap_or_else(|| format!("{bits}bit"))
 }
 
 /// Something that may not be known.
@@ -133,5 +145,13 @@ mod tests {
         assert_eq!(memory(3 << 20), "3.0 MiB");
         assert_eq!(rate(31_625), "253kbit");
         assert_eq!(rate(1), "8bit");
+        for (bytes_per_s, text) in [
+            (1, "8bit"),
+            (31_625, "253kbit"),
+            (2_359_296, "18.8mbit"),
+            (1_000_000_000, "8gbit"),
+        ] {
+            assert_eq!(measured_rate(bytes_per_s), text);
+        }
     }
 }

@@ -10,7 +10,7 @@ use hyper::Method;
 
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::format::{or_dash, rate, time};
+use crate::format::{measured_rate, or_dash, time};
 use crate::output::Output;
 use crate::setting::value;
 use crate::table::Table;
@@ -106,8 +106,8 @@ fn connections(connections: &[RealConnection]) -> String {
             c.remote.into(),
             c.state.into(),
             or_dash(c.level).into(),
-            or_dash(c.rate_bytes_s.map(rate)).into(),
-            or_dash(c.receiving_rate_bytes_s.map(rate)).into(),
+            or_dash(c.rate_bytes_s.map(measured_rate)).into(),
+            or_dash(c.receiving_rate_bytes_s.map(measured_rate)).into(),
             c.cwnd.into(),
             time(c.srtt_ns).into(),
             time(c.min_rtt_ns).into(),

@@ -85,12 +85,9 @@ impl Names {
 
     /// Id and level of each cgroup from the top down to this one.
     pub fn cgroup_ancestors(&self, path: &CgroupPath) -> Option<Vec<u64>> {
+        let directory = self.cgroup_directory(path)?;
         let top = self.cgroup_top.as_deref()?;
-        let given = Path::new(path.as_str());
-        let below = given
-            .strip_prefix(top)
-            .or_else(|_| given.strip_prefix("/"))
-            .ok()?;
+        let below = directory.strip_prefix(top).ok()?;
         let mut at = top.to_path_buf();
         let mut ids = vec![std::fs::metadata(&at).ok()?.ino()];
         for part in below.components() {

@@ -14,7 +14,9 @@ use crate::error::{Error, Result, Tried as _};
 /// # Errors
 /// The pin is gone, or of another version.
 pub(super) fn connections(pin: &Path) -> Result<Vec<RealConnection>> {
-    let bytes = std::fs::read(pin).tried(|| format!("reading {}", pin.display()))?;
+    let bytes = std::fs::read(pin)
+        .tried(|| format!("reading {}", pin.display()))
+        .map_err(|e| e.hint("if its pins vanished: bestby tcp-real on"))?;
     let size = size_of::<abi::bb_real_record>();
     if bytes.len() % size != 0 {
         return Err(Error::failed(format!(

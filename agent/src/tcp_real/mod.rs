@@ -98,9 +98,8 @@ impl TcpReal {
         let Some((_, kept)) = self.store()?.all().into_iter().next() else {
             return self.clear();
         };
-        let whole = ["bb_real_config", "bb_real_counts", "ops", "list", "sockops"];
         if kept.object == version()
-            && whole.iter().all(|name| self.pin(name).exists())
+            && self.is_whole()
             && let Ok(ingress) = attach::open_pin(&self.pin("ingress"))
         {
             self.running = Some(Running {
@@ -119,6 +118,12 @@ impl TcpReal {
             self.off()?;
         }
         result
+    }
+
+    /// Whether its pins are there.
+    fn is_whole(&self) -> bool {
+        let pins = ["bb_real_config", "bb_real_counts", "ops", "list", "sockops"];
+        pins.iter().all(|name| self.pin(name).exists())
     }
 
     fn store(&self) -> Result<Store<Kept>> {
@@ -151,7 +156,8 @@ impl TcpReal {
             from_file,
             object: version(),
         };
-        if let Some(running) = &mut self.running
+        if self.is_whole()
+            && let Some(running) = &mut self.running
             && running.kept.cgroup == kept.cgroup
         {
             running.kept = kept;

@@ -254,6 +254,23 @@ fn killed_agent_leaves_it_on_and_the_next_one_adopts_or_upgrades_it() {
 }
 
 #[test]
+fn pins_that_vanished_are_made_again_by_on() {
+    with_agent(|lab, _, agent| {
+        switch_on(&agent);
+        // As if somebody had unmounted bpffs: with the pins, links and name are gone.
+        fs::remove_dir_all(lab.bpffs.join("real")).unwrap();
+        let (status, body) = agent.request("GET", API, "");
+        assert!(status >= 400 && body.contains("tcp-real on"), "{body}");
+        switch_on(&agent);
+        assert_eq!(agent.ok("GET", API, None)["on"]["mode"], "guarded");
+        let registered = ops(lab);
+        // What is whole is not loaded anew.
+        switch_on(&agent);
+        assert_eq!(ops(lab), registered);
+    });
+}
+
+#[test]
 fn wrong_requests_and_a_second_agent_are_refused() {
     with_agent(|lab, _, agent| {
         for (body, status, says) in [

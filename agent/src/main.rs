@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bestby_agent::clock;
-use bestby_agent::config::ConfigFile;
-use bestby_agent::control::{self, Api};
 use bestby_agent::datapath::{Datapath, Handle, Paths};
-use bestby_agent::events::Hub;
-use bestby_agent::{maps, prober, rtt};
+use bestby_agent::desired::file::ConfigFile;
+use bestby_agent::faces::control::{self, Api};
+use bestby_agent::faces::events::Hub;
+use bestby_agent::feeds::{prober, rtt};
+use bestby_agent::kernel::maps;
+use bestby_agent::observed::clock;
 use bestby_api::{DEFAULT_SOCKET, Span};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};

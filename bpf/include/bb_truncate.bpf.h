@@ -248,7 +248,7 @@ __noinline int bb_come_again(struct __sk_buff *skb, struct bb_work *w, int mode)
 	return skb->len == w->header.transport + w->header.length ? TC_ACT_UNSPEC : BB_ANOTHER;
 }
 
-/* The kind of our queue (agent/src/qdisc.rs), as the first six of eight bytes. */
+/* The kind of our queue (agent/src/kernel/qdisc.rs), as the first six of eight bytes. */
 #define BB_QUEUE_KIND 0x796274736562ULL /* "bestby" */
 #define BB_QUEUE_KIND_MASK 0xFFFFFFFFFFFFULL
 

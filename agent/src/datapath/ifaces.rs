@@ -1,0 +1,559 @@
+//! Interfaces: attach, change, detach, adopt, upgrade.
+
+use std::path::PathBuf;
+
+use bestby_api::{AttachRequest, DevName, Done, InterfaceInfo, Method, Mode};
+use bestby_bpf::abi;
+
+use super::ruleset;
+use crate::datapath::Datapath;
+use crate::error::{Error, Result};
+use crate::kernel::qdisc::{self, Queue};
+use crate::kernel::tc::{Link, Qdisc};
+use crate::kernel::{hooks, htb, maps, sys, tc};
+use crate::observed::attached::{Attached, in_place_of_fq, instances, limit};
+
+/// Where classifiers are without tcx.
+const NO_TCX: &str = "the classifier is attached by clsact: this kernel has no tcx (6.6)";
+
+impl Datapath {
+    /// Directory of an interface's pins: by index, because another device may have its name by now.
+    pub(crate) fn pins(&self, ifindex: u32) -> PathBuf {
+        self.paths.bpffs.join("iface").join(ifindex.to_string())
+    }
+
+    pub(crate) fn by_name(&self, dev: &DevName) -> Option<(u32, &Attached)> {
+        self.attached
+            .iter()
+            .find(|(_, a)| a.dev == *dev)
+            .map(|(slot, a)| (*slot, a))
+    }
+
+    /// Slot and record of an attached interface.
+    ///
+    /// # Errors
+    /// It is not attached (404, with those that are).
+    pub(crate) fn known(&self, dev: &DevName) -> Result<(u32, Attached)> {
+        let known = self.by_name(dev).map(|(slot, a)| (slot, a.clone()));
+        known.ok_or_else(|| {
+            let names: Vec<&str> = self.attached.values().map(|a| a.dev.as_str()).collect();
+            Error::missing(format!("interface {dev} is not attached")).hint(if names.is_empty() {
+                "no interface is".to_string()
+            } else {
+                format!("attached: {}", names.join(", "))
+            })
+        })
+    }
+
+    pub(crate) fn keep(&mut self, slot: u32, attached: Attached) -> Result<()> {
+        self.kept_ifaces.set(slot, &attached)?;
+        self.attached.insert(slot, attached);
+        self.generation += 1;
+        self.trust()
+    }
+
+    /// Attaches an interface, or changes one that is attached.
+    ///
+    /// # Errors
+    /// Unknown interface, another root qdisc, a mode the kernel cannot do: nothing was changed then.
+    pub fn attach(&mut self, request: &AttachRequest, from_file: bool) -> Result<Done> {
+        // The name may be another device's than a moment ago.
+        let links = self.tc.links()?;
+        self.follow(&links);
+        let link = tc::named(&links, request.dev.as_str())?;
+        let mut notes = Vec::new();
+        let mode = self.mode(request, &mut notes)?;
+        if mode == Mode::Tc && request.rate.is_none() {
+            notes.push("no rate is known, so delay cannot be predicted: only what is stale already is dropped".into());
+        }
+        if mode == Mode::Tc {
+            if let Some(method) = request.method.filter(|m| *m != Method::Triage) {
+                notes.push(format!(
+                    "method {method} has no effect in mode tc, which holds no queue of its own"
+                ));
+            }
+            if request.limit.is_some() {
+                notes.push(
+                    "the limit has no effect in mode tc, which holds no queue of its own".into(),
+                );
+            }
+        }
+        let root = self.tc.root(link.ifindex)?;
+        if let Some((slot, old)) = self.by_name(&request.dev)
+            && old.ifindex == link.ifindex
+        {
+            let old = old.clone();
+            if old.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
+                // Somebody put another qdisc there: that one is now what was there before.
+                self.take_away(slot, &old, Some(&link));
+            } else if old.mode == mode
+                && old.limit() == limit(request)
+                && old.instances == instances(mode, request, &link)
+                || old.mode == mode && mode == Mode::Tc
+            {
+                // Its first rate takes the root: what is there may be somebody's.
+                let earlier = if request.rate.is_some() && !old.needs_root() {
+                    self.take_root(&link, root, request.replace)?
+                } else {
+                    old.earlier
+                };
+                return self.change(slot, &link, request, earlier, from_file, notes);
+            } else {
+                // Another mode or size: the packets queued now cannot be carried over.
+                self.detach(&request.dev)?;
+                return self
+                    .attach_new(&link, request, mode, old.earlier.clone(), from_file, notes)
+                    .map_err(|e| self.go_back(&old, e));
+            }
+        }
+        let paced = self
+            .tc
+            .qdiscs(link.ifindex)
+            .is_ok_and(|all| all.iter().any(|q| q.kind == "fq"));
+        if paced {
+            notes.extend(in_place_of_fq(mode, request).map(String::from));
+        }
+        let earlier = self.take_root(&link, root, request.replace)?;
+        self.attach_new(&link, request, mode, earlier, from_file, notes)
+    }
+
+    /// The root qdisc to restore one day, if its place may be taken.
+    ///
+    /// # Errors
+    /// It is somebody's, and the operator did not say that it may be replaced.
+    fn take_root(
+        &mut self,
+        link: &Link,
+        root: Option<Qdisc>,
+        replace: bool,
+    ) -> Result<Option<Qdisc>> {
+        match root {
+            None => Ok(None),
+            Some(q) if q.is_default() => Ok(None),
+            Some(q) if replace && q.is_ours() => {
+                // The kernel would take one of this handle for a change of it, and refuse that.
+                self.tc.remove_root(link.ifindex, &link.name)?;
+                Ok(None)
+            }
+            Some(q) if replace => Ok(Some(q)),
+            Some(q) => {
+                let (whose, hint) = if q.is_ours() {
+                    (
+                        ", left by another bestbyd or by one that is gone",
+                        "attach with --replace to remove it",
+                    )
+                } else {
+                    (
+                        "",
+                        "attach with --replace to take its place; detach restores it (its classes and filters, if it has any, are not)",
+                    )
+                };
+                Err(Error::conflict(format!(
+                    "interface {}: its root qdisc is {} {:x}: and not the kernel's default one{whose}",
+                    link.name,
+                    q.kind,
+                    q.handle >> 16
+                ))
+                .hint(hint))
+            }
+        }
+    }
+
+    /// Attaches an interface again as it was before a change that failed; says in the error how that went.
+    fn go_back(&mut self, old: &Attached, failed: Error) -> Error {
+        // What a detach left there is the kernel's, or what our queue had replaced.
+        let request = AttachRequest {
+            replace: true,
+            ..old.request.clone()
+        };
+        match self.attach(&request, old.from_file) {
+            Ok(_) => Error {
+                message: format!(
+                    "{}; interface {} goes on as it was before, without what was queued",
+                    failed.message, old.dev
+                ),
+                ..failed
+            },
+            Err(e) => Error {
+                message: format!(
+                    "{}; interface {} is not attached any more: {}",
+                    failed.message, old.dev, e.message
+                ),
+                ..failed
+            },
+        }
+    }
+
+    fn mode(&self, request: &AttachRequest, notes: &mut Vec<String>) -> Result<Mode> {
+        match request.mode {
+            Mode::Tc => Ok(Mode::Tc),
+            _ if self.qdisc_supported => Ok(Mode::Qdisc),
+            Mode::Qdisc => Err(Error::unsupported(format!(
+                "interface {}: this kernel has no qdiscs in BPF (they came with 6.16, CONFIG_NET_SCH_BPF)",
+                request.dev
+            ))
+            .hint("attach with --mode tc or --mode auto")),
+            Mode::Auto => {
+                notes.push("mode tc: this kernel has no qdiscs in BPF; delay is predicted, not observed".into());
+                Ok(Mode::Tc)
+            }
+        }
+    }
+
+    fn attach_new(
+        &mut self,
+        link: &Link,
+        request: &AttachRequest,
+        mode: Mode,
+        earlier: Option<Qdisc>,
+        from_file: bool,
+        mut notes: Vec<String>,
+    ) -> Result<Done> {
+        let slot = (0..abi::BB_MAX_IFACES)
+            .find(|slot| !self.attached.contains_key(slot))
+            .ok_or_else(|| {
+                Error::conflict(format!(
+                    "interface {}: {} interfaces are attached already",
+                    link.name,
+                    abi::BB_MAX_IFACES
+                ))
+            })?;
+        if earlier.as_ref().is_some_and(|q| {
+            matches!(
+                q.kind.as_str(),
+                "htb" | "hfsc" | "prio" | "drr" | "qfq" | "mqprio" | "taprio"
+            )
+        }) {
+            notes.push("the earlier qdisc may have classes and filters: detach restores only the qdisc itself".into());
+        }
+        let instances = instances(mode, request, link);
+        let mut attached = Attached {
+            dev: request.dev.clone(),
+            ifindex: link.ifindex,
+            mode,
+            request: request.clone(),
+            earlier,
+            tcx: true,
+            letter: 'a',
+            instances,
+            object: qdisc::version(),
+            from_file,
+            notes,
+            netns: self.netns,
+            unfinished: true,
+            segmenter: None,
+        };
+        let pins = self.pins(link.ifindex);
+        // Left by a device of the same index that is gone.
+        let _ = std::fs::remove_dir_all(&pins);
+        hooks::directory(&pins)?;
+        self.shared
+            .ifaces
+            .set(&slot, &attached.kernel(self.plain_share))?;
+        // Remembered before anything is placed: only the record knows what is to be restored.
+        let done = self
+            .kept_ifaces
+            .set(slot, &attached)
+            .and_then(|()| self.build(slot, &mut attached, link))
+            .and_then(|()| {
+                attached.unfinished = false;
+                self.keep(slot, attached.clone())
+            });
+        if let Err(e) = done {
+            // As it was before.
+            self.take_away(slot, &attached, Some(link));
+            return Err(e);
+        }
+        self.cut(slot);
+        ruleset::forget_flows(&self.shared)?;
+        Ok(Done {
+            message: format!("interface {} attached in mode {mode}", link.name),
+            warnings: attached.notes,
+        })
+    }
+
+    /// Qdisc first, classifier last: no packet is marked for a queue that is not there.
+    fn build(&mut self, slot: u32, attached: &mut Attached, link: &Link) -> Result<()> {
+        if attached.mode == Mode::Qdisc {
+            let pins = self.pins(attached.ifindex);
+            let queue = Queue {
+                dir: &self.paths.bpffs,
+                pins: &pins,
+                slot,
+                limit: attached.limit(),
+                instances: attached.instances,
+                letter: attached.letter,
+            };
+            queue.register(link)?;
+            queue.graft(&mut self.tc, link)?;
+        } else if attached.request.rate.is_some() {
+            htb::build(
+                &mut self.tc,
+                link,
+                &attached.kernel(self.plain_share),
+                false,
+            )?;
+        }
+        let pin = self.pins(attached.ifindex).join("classify");
+        attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
+        if !attached.tcx {
+            attached.notes.push(NO_TCX.into());
+        }
+        Ok(())
+    }
+
+    /// Changes rate, method, session key, overhead or observation of an attached interface.
+    fn change(
+        &mut self,
+        slot: u32,
+        link: &Link,
+        request: &AttachRequest,
+        earlier: Option<Qdisc>,
+        from_file: bool,
+        mut notes: Vec<String>,
+    ) -> Result<Done> {
+        let Some(old) = self.attached.get(&slot).cloned() else {
+            return Err(Error::missing(format!(
+                "interface {} is not attached",
+                link.name
+            )));
+        };
+        // It may have been lost: its pin removed, or clsact.
+        let pins = self.pins(old.ifindex);
+        hooks::directory(&pins)?;
+        let tcx = self
+            .classifier
+            .attach(&mut self.tc, link, &pins.join("classify"))?;
+        if !tcx {
+            notes.push(NO_TCX.into());
+        }
+        let new = Attached {
+            request: request.clone(),
+            earlier,
+            tcx,
+            from_file,
+            notes,
+            ..old.clone()
+        };
+        if new.mode == Mode::Tc
+            && htb::differs(&new.kernel(self.plain_share), &old.kernel(self.plain_share))
+        {
+            match new.request.rate {
+                Some(_) => {
+                    let there = old.request.rate.is_some();
+                    if !there {
+                        let unfinished = Attached {
+                            unfinished: true,
+                            ..new.clone()
+                        };
+                        self.kept_ifaces.set(slot, &unfinished)?;
+                    }
+                    let built =
+                        htb::build(&mut self.tc, link, &new.kernel(self.plain_share), there);
+                    if let Err(e) = built {
+                        // Half a tree of ours is worse than what was there.
+                        if !there {
+                            let undone = self.tc.restore(link, new.earlier.as_ref());
+                            if let Err(e) = undone.and_then(|()| self.kept_ifaces.set(slot, &old)) {
+                                tracing::error!("{e}");
+                            }
+                        }
+                        return Err(e);
+                    }
+                }
+                None => self.tc.restore(link, old.earlier.as_ref())?,
+            }
+        }
+        self.table.write(slot, &new.kernel(self.plain_share));
+        let warnings = new.notes.clone();
+        self.keep(slot, new)?;
+        self.cut(slot);
+        ruleset::forget_flows(&self.shared)?;
+        Ok(Done {
+            message: format!("interface {} changed", link.name),
+            warnings,
+        })
+    }
+
+    /// Removes everything of ours from an interface, as far as that works.
+    pub(crate) fn take_away(&mut self, slot: u32, attached: &Attached, link: Option<&Link>) {
+        if let Some(link) = link {
+            let ours = self
+                .tc
+                .root(link.ifindex)
+                .ok()
+                .flatten()
+                .is_some_and(|q| q.is_ours());
+            if ours && let Err(e) = self.tc.restore(link, attached.earlier.as_ref()) {
+                tracing::error!("{e}");
+            }
+            let pin = self.pins(attached.ifindex).join("classify");
+            if let Err(e) = hooks::detach(&mut self.tc, link.ifindex, &link.name, &pin) {
+                tracing::error!("{e}");
+            }
+        }
+        let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
+        if let Some(old) = &attached.segmenter
+            && let Err(e) = self.uncut(old, attached.ifindex)
+        {
+            tracing::error!("interface {}: {e}", attached.dev);
+        }
+        self.segmenters.problems.remove(&slot);
+        let _ = self.kept_ifaces.remove(slot);
+        let _ = std::fs::remove_dir_all(self.pins(attached.ifindex));
+        self.attached.remove(&slot);
+        let _ = self.trust();
+        let _ = ruleset::forget_flows(&self.shared);
+        self.forget_sessions(attached.ifindex);
+        self.generation += 1;
+    }
+
+    /// Sessions of an interface that is gone are nobody's: their places are free again.
+    fn forget_sessions(&self, ifindex: u32) {
+        for (index, session) in self.shared.sessions.entries().unwrap_or_default() {
+            if session.key.ifindex == ifindex && session.way.tag != 0 {
+                let free = abi::bb_session {
+                    way: abi::bb_way {
+                        gen_: session.way.gen_.wrapping_add(1),
+                        ..Default::default()
+                    },
+                    ..Default::default()
+                };
+                let _ = self.shared.sessions.set(&index, &free);
+            }
+        }
+    }
+
+    /// Gives an interface back: the earlier qdisc, no classifier.
+    ///
+    /// # Errors
+    /// It is not attached, or the earlier qdisc cannot be restored.
+    pub fn detach(&mut self, dev: &DevName) -> Result<Done> {
+        let links = self.tc.links()?;
+        self.follow(&links);
+        let (slot, attached) = self.known(dev)?;
+        let link = links.into_iter().find(|l| l.ifindex == attached.ifindex);
+        let mut warnings = Vec::new();
+        if let Some(link) = &link {
+            match self.tc.root(link.ifindex)? {
+                Some(q) if q.is_ours() => self.tc.restore(link, attached.earlier.as_ref())?,
+                Some(q) if attached.mode == Mode::Qdisc || attached.request.rate.is_some() => {
+                    warnings.push(format!(
+                        "the root qdisc is {}, which bestby did not put there: it is left alone",
+                        q.kind
+                    ));
+                }
+                _ => {}
+            }
+        }
+        self.take_away(slot, &attached, link.as_ref());
+        let message = match self.tc.root(attached.ifindex) {
+            _ if link.is_none() => format!("interface {dev} detached; its device is gone"),
+            Ok(Some(q)) => format!("interface {dev} detached; its root qdisc is {} now", q.kind),
+            _ => format!("interface {dev} detached; it has no root qdisc now"),
+        };
+        Ok(Done { message, warnings })
+    }
+
+    /// Whether the classifier is where it was attached. What cannot be found out counts as there.
+    pub(crate) fn classifier_there(&mut self, attached: &Attached) -> bool {
+        if !attached.tcx {
+            return self.tc.has_filter(attached.ifindex).unwrap_or(true);
+        }
+        let pin = self.pins(attached.ifindex).join("classify");
+        libbpf_rs::Link::open(pin).is_ok_and(|link| match link.info().map(|i| i.info) {
+            // Detached by somebody, it has no device.
+            Ok(libbpf_rs::query::LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == attached.ifindex,
+            _ => true,
+        })
+    }
+
+    /// Programs of others that run before the classifier, and can keep packets from it.
+    pub(crate) fn before_classifier(&self, attached: &Attached) -> Vec<String> {
+        let pin = self.pins(attached.ifindex).join("classify");
+        let ours = libbpf_rs::Link::open(pin)
+            .and_then(|link| link.info())
+            .map(|info| info.prog_id);
+        let (true, Ok(ours)) = (attached.tcx, ours) else {
+            return Vec::new();
+        };
+        sys::tcx_egress(attached.ifindex)
+            .unwrap_or_default()
+            .into_iter()
+            .take_while(|id| *id != ours)
+            .map(|id| match sys::program_name(id) {
+                Some(name) => format!("{name} (program {id})"),
+                None => format!("program {id}"),
+            })
+            .collect()
+    }
+
+    /// Counters of an attached interface.
+    pub(crate) fn iface_counters(
+        &self,
+        slot: u32,
+        attached: &Attached,
+    ) -> Result<abi::bb_counters> {
+        match attached.mode {
+            Mode::Qdisc => qdisc::counters(&self.pins(attached.ifindex)),
+            _ => Ok(self.shared.ifaces.get(&slot)?.unwrap_or_default().counters),
+        }
+    }
+
+    /// Everything attached.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn interfaces(&mut self) -> Result<Vec<InterfaceInfo>> {
+        let mut all = Vec::new();
+        for (slot, a) in self.attached.clone() {
+            let mut notes = a.notes.clone();
+            let root = self.tc.root(a.ifindex).unwrap_or(None);
+            if a.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
+                let is = root.as_ref().map_or("none", |q| q.kind.as_str());
+                notes.push(format!(
+                    "somebody replaced the root qdisc, it is {is} now: detach and attach again"
+                ));
+            }
+            if !self.classifier_there(&a) {
+                notes.push(
+                    "the classifier is gone, its packets are not judged: attach again".into(),
+                );
+            }
+            let before = self.before_classifier(&a);
+            if !before.is_empty() {
+                notes.push(format!(
+                    "{} at tcx before the classifier: packets for which it ends the chain are not judged",
+                    before.join(", ")
+                ));
+            }
+            if let (false, Some(why)) = (a.request.trust.is_empty(), self.clock.trouble()) {
+                notes.push(format!(
+                    "{why}: deadlines in IP options are ignored, lifetimes count"
+                ));
+            }
+            let kernel = a.kernel(self.plain_share);
+            all.push(InterfaceInfo {
+                dev: a.dev.clone(),
+                ifindex: a.ifindex,
+                mode: a.mode,
+                observes: a.mode == Mode::Qdisc,
+                method: a.method(),
+                session: a.request.session,
+                rate: a.request.rate,
+                limit: kernel.limit,
+                overhead: kernel.overhead,
+                observe: a.request.observe,
+                trust: a.request.trust.clone(),
+                decrement: a.request.decrement,
+                cuts: kernel.segment_ifindex != 0,
+                instances: a.instances,
+                restores: a.earlier.as_ref().map(|q| q.kind.clone()),
+                memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),
+                counters: maps::counters(&self.iface_counters(slot, &a)?),
+                notes,
+            });
+        }
+        Ok(all)
+    }
+}

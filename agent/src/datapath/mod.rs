@@ -1,0 +1,569 @@
+//! Everything loaded, and the one thread that owns it.
+
+mod flows;
+mod ifaces;
+mod ruleset;
+mod segment;
+mod takeover;
+mod tcp_real;
+mod trust;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bestby_api::{CgroupPath, Config, DevName, Mode, PeerConfig, PlainShare, RtpProfile};
+use bestby_bpf::abi;
+
+use crate::datapath::ruleset::RuleSet;
+use crate::desired::book::{Book, Kept, Merge};
+use crate::desired::file::ConfigFile;
+use crate::error::{Error, Result, Tried as _};
+use crate::kernel::address::address_bytes;
+use crate::kernel::hooks::{self, Classifier};
+use crate::kernel::htb;
+use crate::kernel::maps::Shared;
+use crate::kernel::store::Store;
+use crate::kernel::sys::{self, IfaceTable};
+use crate::kernel::tc::{Link, Tc};
+use crate::kernel::tcp_real::TcpReal;
+use crate::observed::attached;
+use crate::observed::attached::Attached;
+use crate::observed::clock::Clock;
+use crate::observed::names::{self, Names};
+use crate::observed::probes::Probes;
+use crate::plan::rules;
+
+/// How often the agent looks whether devices, cgroups and interfaces are still what they were.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// JSON of one rule, bytes.
+const KEPT_RULE: u32 = 1024;
+/// JSON of one interface, bytes; a hash map's element must stay below a page.
+const KEPT_IFACE: u32 = 3840;
+/// JSON of one address, bytes.
+const KEPT_PEER: u32 = 64;
+/// Most peers of a file.
+const MAX_PEERS: u32 = 16384;
+
+/// Where things are.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Directory of the pins.
+    pub bpffs: PathBuf,
+    /// Configuration file.
+    pub config: ConfigFile,
+    /// cgroup of the socket programs, if the operator named one.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// What the agent knows of the devices that cut super-packets.
+#[derive(Default)]
+pub(crate) struct Segmenters {
+    pub(crate) program: Option<OwnedFd>,
+    /// Interfaces (slots) whose super-packets should be cut and are not, and why.
+    pub(crate) problems: BTreeMap<u32, Error>,
+}
+
+/// Owner of programs, maps, interfaces and rules.
+pub struct Datapath {
+    pub(crate) paths: Paths,
+    pub(crate) config: Config,
+    pub(crate) shared: Shared,
+    pub(crate) table: IfaceTable,
+    pub(crate) tc: Tc,
+    pub(crate) classifier: Classifier,
+    pub(crate) segmenters: Segmenters,
+    pub(crate) attached: BTreeMap<u32, Attached>,
+    pub(crate) kept_ifaces: Store<Attached>,
+    /// Addresses of the peers that the file had when it was read last.
+    kept_peers: Store<IpAddr>,
+    /// Cookie of the network namespace.
+    pub(crate) netns: u64,
+    pub(crate) book: Book,
+    pub(crate) kept_rules: Store<Kept>,
+    pub(crate) ruleset: RuleSet,
+    /// What the rules were compiled with.
+    pub(crate) rtp_profile: RtpProfile,
+    /// The time of day, as it was looked at last.
+    pub(crate) clock: Clock,
+    pub(crate) probes: Probes,
+    pub(crate) tcp_real: TcpReal,
+    /// Per cent of each link for what is not media.
+    pub(crate) plain_share: PlainShare,
+    /// The host's names as they were when the rules were compiled.
+    pub(crate) names: Names,
+    /// What the cgroups that rules name were when the rules were compiled.
+    pub(crate) cgroups: HashMap<CgroupPath, Option<(u64, u32)>>,
+    /// Rules that match nothing yet, and why.
+    pub(crate) waiting: Vec<(bestby_api::FlowName, String)>,
+    pub(crate) cgroup: Option<PathBuf>,
+    /// What the operator should know, for doctor.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) qdisc_supported: bool,
+    pub(crate) started: Instant,
+    /// Serial number of what names mean, for the translation of drop notices.
+    pub(crate) generation: u64,
+    // Last: released after everything else is.
+    _lock: nix::fcntl::Flock<std::fs::File>,
+}
+
+/// Whether the agent has a capability, by its number.
+pub fn has_capability(bit: u32) -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|s| {
+            s.lines()
+                .find_map(|l| l.strip_prefix("CapEff:").map(|h| h.trim().to_string()))
+        })
+        .and_then(|h| u64::from_str_radix(&h, 16).ok())
+        .is_some_and(|effective| effective >> bit & 1 == 1)
+}
+
+/// The file systems the agent needs; mounts the bpffs if it is missing.
+fn prepare(dir: &Path) -> Result<()> {
+    let existing = dir
+        .ancestors()
+        .find(|p| p.exists())
+        .unwrap_or(Path::new("/"));
+    if !sys::is_bpffs(existing) {
+        let standard = Path::new("/sys/fs/bpf");
+        let point = if dir.starts_with(standard) && standard.exists() {
+            standard
+        } else {
+            std::fs::create_dir_all(dir).tried(|| format!("creating {}", dir.display()))?;
+            dir
+        };
+        sys::mount_bpffs(point).map_err(|e| {
+            Error::failed(format!(
+                "{} is not on a bpffs, and mounting one at {} failed: {e}",
+                dir.display(),
+                point.display()
+            ))
+            .hint(format!("mount -t bpf bpf {}", point.display()))
+        })?;
+        tracing::info!("mounted a bpffs at {}", point.display());
+    }
+    hooks::directory(dir)
+}
+
+/// Capabilities the agent needs and does not have.
+pub fn missing_capabilities() -> Vec<&'static str> {
+    let admin = has_capability(21);
+    [
+        ("CAP_NET_ADMIN", has_capability(12)),
+        ("CAP_BPF", has_capability(39) || admin),
+        ("CAP_PERFMON", has_capability(38) || admin),
+    ]
+    .into_iter()
+    .filter_map(|(name, there)| (!there).then_some(name))
+    .collect()
+}
+
+impl Datapath {
+    /// Loads what is not loaded, and takes over what an earlier agent left.
+    ///
+    /// # Errors
+    /// A missing capability, another agent, pins of another version, a bad file: nothing was changed then.
+    pub fn open(paths: Paths, config: Config) -> Result<Self> {
+        let missing = missing_capabilities();
+        if !missing.is_empty() {
+            return Err(
+                Error::forbidden(format!("bestbyd lacks {}", missing.join(", ")))
+                    .hint("run it as root or by its systemd unit"),
+            );
+        }
+        prepare(&paths.bpffs)?;
+        let dir = paths.bpffs.clone();
+        let lock = sys::lock_directory(&dir).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                Error::conflict(format!("another bestbyd is running on {}", dir.display()))
+                    .hint("stop it first, or give this one its own --bpffs and --socket")
+            }
+            _ => Error::failed(format!("locking {}: {e}", dir.display())),
+        })?;
+        let mut warnings = Vec::new();
+        let shared = Shared::open(&dir)?;
+        let table = IfaceTable::map(std::os::fd::AsFd::as_fd(shared.ifaces.handle()))
+            .tried(|| "mapping bb_ifaces".into())?;
+        let mut tc = Tc::open()?;
+        let cgroup = match names::cgroup_root(paths.cgroup.as_deref()) {
+            Ok(path) => Some(path),
+            Err(e) if paths.cgroup.is_some() => return Err(e),
+            Err(e) => {
+                warnings.push(e.to_string());
+                None
+            }
+        };
+        let links = tc.links()?;
+        let names = Names::new(
+            links.iter().map(|l| (l.name.clone(), l.ifindex)),
+            cgroup.as_deref(),
+        );
+        let kept_rules: Store<Kept> = Store::open(&dir, "bba_rules", KEPT_RULE, abi::BB_MAX_RULES)?;
+        let kept_ifaces = Store::open(&dir, "bba_ifaces", KEPT_IFACE, abi::BB_MAX_IFACES)?;
+        let kept_peers = Store::open(&dir, "bba_peers", KEPT_PEER, MAX_PEERS)?;
+        let netns = sys::netns_cookie()?;
+        attached::same_namespace(&kept_ifaces.all(), netns, &dir)?;
+        let book = Book::adopt(kept_rules.all());
+        // Only to see whether it can be: from here on, what runs is changed.
+        let list = book.merged(&config.flows, Merge::Adopt);
+        rules::compile_list(&list, config.rtp_profile, &names)?;
+        let mut loader = hooks::loader(&dir, &netns);
+        let classifier = Classifier::open(&mut loader, &dir)?;
+        if let Some(cgroup) = &cgroup
+            && let Err(e) = hooks::attach_cgroup(&mut loader, &dir, cgroup)
+        {
+            warnings.push(format!(
+                "no socket options and no RTT of new TCP connections: {e}"
+            ));
+        }
+        let ruleset = RuleSet::adopt(&shared);
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        let mut datapath = Self {
+            paths,
+            config: Config::default(),
+            shared,
+            table,
+            tc,
+            classifier,
+            segmenters: Segmenters::default(),
+            attached: BTreeMap::new(),
+            kept_ifaces,
+            kept_peers,
+            netns,
+            book,
+            kept_rules,
+            ruleset,
+            rtp_profile: config.rtp_profile,
+            clock: Clock::read(),
+            probes: Probes::default(),
+            tcp_real: TcpReal::new(&dir),
+            plain_share: config.agent.plain_share,
+            names,
+            cgroups: HashMap::new(),
+            waiting: Vec::new(),
+            cgroup,
+            warnings,
+            qdisc_supported: crate::kernel::qdisc::supported(),
+            started: Instant::now(),
+            generation: 1,
+            _lock: lock,
+        };
+        datapath.configure(&config)?;
+        datapath.keep_time()?;
+        datapath.adopt_interfaces(&links);
+        datapath.trust()?;
+        let list = datapath.book.merged(&config.flows, Merge::Adopt);
+        datapath.put_rules(list)?;
+        datapath.set_peers(&config.peers)?;
+        datapath.config = config;
+        for request in datapath.config.interfaces.clone() {
+            if datapath
+                .by_name(&request.dev)
+                .is_some_and(|(_, a)| a.request == request)
+            {
+                continue;
+            }
+            // A device may come later, or not at all: the others must not wait for it.
+            if let Err(e) = datapath.attach(&request, true) {
+                tracing::error!("{e}");
+                datapath.warnings.push(e.to_string());
+            }
+        }
+        datapath.open_tcp_real(&links);
+        Ok(datapath)
+    }
+
+    /// Takes TCP-Real over, or switches it on as the file says. The rest must not wait for it.
+    fn open_tcp_real(&mut self, links: &[Link]) {
+        let asked = self.config.tcp_real.clone();
+        let adopted = self.tcp_real.adopt(links);
+        let followed = match asked {
+            Some(_) => self.follow_file(asked.as_ref()),
+            None => Ok(()),
+        };
+        for e in [adopted, followed].into_iter().filter_map(Result::err) {
+            tracing::error!("{e}");
+            self.warnings.push(e.to_string());
+        }
+    }
+
+    /// Writes `[agent]`'s part of the kernel's configuration.
+    fn configure(&mut self, config: &Config) -> Result<()> {
+        let agent = &config.agent;
+        let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
+        (kernel.mark_magic, kernel.mark_magic_mask) = agent.mark_magic.bits();
+        kernel.abi_version = abi::BB_ABI_VERSION;
+        if kernel.seed == 0 {
+            kernel.seed = crate::kernel::seed::random()?;
+        }
+        kernel.flags &= !abi::BB_CONFIG_FORWARDED_MARKS;
+        if agent.forwarded_marks {
+            kernel.flags |= abi::BB_CONFIG_FORWARDED_MARKS;
+        }
+        let types = agent.ip_option;
+        let (new4, new6) = (types.ipv4, (types.ipv6_deadline, types.ipv6_lifetime));
+        if (
+            kernel.option4,
+            (kernel.option6_deadline, kernel.option6_lifetime),
+        ) != (new4, new6)
+        {
+            // What is known of paths is known of another option.
+            self.forget_probes()?;
+        }
+        kernel.option4 = new4;
+        (kernel.option6_deadline, kernel.option6_lifetime) = new6;
+        kernel.events_per_s = agent.events_per_s;
+        kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
+        kernel.prio_table = agent.so_priority.to_bytes();
+        kernel.dscp_table = agent.dscp.to_bytes();
+        self.shared.config.set(&0, &kernel)?;
+        self.share(agent.plain_share)
+    }
+
+    /// Tells the kernel side whether the clock is exact enough. Once a second, and when the clock was set.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn keep_time(&mut self) -> Result<()> {
+        let was = std::mem::replace(&mut self.clock, Clock::read());
+        let clock = self.clock;
+        if was.trouble().is_none() != clock.trouble().is_none() {
+            match clock.trouble() {
+                Some(why) => tracing::info!("deadlines in IP options are ignored: {why}"),
+                None => tracing::info!("the clock is exact enough for deadlines in IP options"),
+            }
+        }
+        let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
+        kernel.tai_s = clock.tai_s;
+        kernel.clock_until_ns = clock.until(sys::monotonic_ns());
+        self.shared.config.set(&0, &kernel)
+    }
+
+    /// Gives what is not media this part of every attached interface: in the kernel side's settings, and in mode tc
+    /// in the tree below.
+    fn share(&mut self, plain: PlainShare) -> Result<()> {
+        let before = std::mem::replace(&mut self.plain_share, plain);
+        if self.attached.is_empty() {
+            return Ok(());
+        }
+        let links = self.tc.links()?;
+        for (slot, attached) in &self.attached {
+            let (old, new) = (attached.kernel(before), attached.kernel(plain));
+            self.table.write(*slot, &new);
+            let shaped = attached.mode == Mode::Tc && attached.request.rate.is_some();
+            let link = links.iter().find(|l| l.ifindex == attached.ifindex);
+            if let (true, Some(link)) = (shaped && htb::differs(&old, &new), link) {
+                htb::build(&mut self.tc, link, &new, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the peers of the file, and forgets those that an earlier file had.
+    fn set_peers(&mut self, peers: &[PeerConfig]) -> Result<()> {
+        let there: HashSet<IpAddr> = peers.iter().map(|p| p.addr).collect();
+        let earlier = self.kept_peers.all();
+        for (_, old) in earlier.iter().filter(|(_, old)| !there.contains(old)) {
+            self.shared.peers.remove(&abi::bb_addr {
+                addr: address_bytes(*old),
+            })?;
+        }
+        // Remembered before they are set: one that is set is never forgotten.
+        let mut count = 0;
+        for peer in peers {
+            self.kept_peers.set(count, &peer.addr)?;
+            count += 1;
+        }
+        for (index, _) in earlier.iter().filter(|(index, _)| *index >= count) {
+            self.kept_peers.remove(*index)?;
+        }
+        for peer in peers {
+            let mut flags = abi::BB_PEER_OPERATOR;
+            flags |= if peer.owd.is_some() {
+                abi::BB_PEER_OWD
+            } else {
+                0
+            };
+            flags |= if peer.rate.is_some() {
+                abi::BB_PEER_RATE
+            } else {
+                0
+            };
+            let value = abi::bb_peer {
+                owd_ns: peer.owd.map_or(0, |o| o.as_ns()),
+                rate: peer.rate.map_or(0, |r| r.bytes_per_s()),
+                flags,
+                pad: 0,
+            };
+            self.shared.peers.set(
+                &abi::bb_addr {
+                    addr: address_bytes(peer.addr),
+                },
+                &value,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Says what of a new file is not in force, and keeps what is.
+    fn needs_restart(&self, config: &mut Config) {
+        let (now, new) = (&self.config.agent, &mut config.agent);
+        let mut changed = Vec::new();
+        if now.socket != new.socket {
+            changed.push("socket");
+        }
+        if now.metrics != new.metrics {
+            changed.push("metrics");
+        }
+        if !changed.is_empty() {
+            tracing::warn!(
+                "{}: {} in [agent] changed: in force when bestbyd starts the next time (systemctl restart bestbyd)",
+                self.paths.config.path().display(),
+                changed.join(" and ")
+            );
+        }
+        new.socket.clone_from(&now.socket);
+        new.metrics = now.metrics;
+    }
+
+    /// Reads the file again (SIGHUP). A bad file is refused whole.
+    ///
+    /// # Errors
+    /// What is wrong in the file; what runs goes on.
+    pub fn reload(&mut self) -> Result<()> {
+        let mut config = self.paths.config.read()?;
+        let list = self.book.merged(&config.flows, Merge::Reload);
+        let earlier = std::mem::replace(&mut self.rtp_profile, config.rtp_profile);
+        self.put_rules(list)
+            .inspect_err(|_| self.rtp_profile = earlier)?;
+        self.configure(&config)?;
+        self.set_peers(&config.peers)?;
+        self.needs_restart(&mut config);
+        let gone: Vec<DevName> = self
+            .config
+            .interfaces
+            .iter()
+            .map(|i| &i.dev)
+            .filter(|dev| config.interfaces.iter().all(|i| i.dev != **dev))
+            .cloned()
+            .collect();
+        let mut problems = Vec::new();
+        for dev in gone {
+            if self.by_name(&dev).is_some_and(|(_, a)| a.from_file) {
+                problems.extend(self.detach(&dev).err());
+            }
+        }
+        for request in &config.interfaces {
+            if self
+                .by_name(&request.dev)
+                .is_none_or(|(_, a)| a.request != *request)
+            {
+                problems.extend(self.attach(request, true).err());
+            }
+        }
+        problems.extend(self.follow_file(config.tcp_real.as_ref()).err());
+        self.config = config;
+        match problems.into_iter().reduce(|a, b| Error {
+            message: format!("{}\n{b}", a.message),
+            ..a
+        }) {
+            None => Ok(()),
+            Some(e) => Err(e.within("the file was read, but not everything in it works")),
+        }
+    }
+
+    /// Follows the host: devices that went or came, cgroups that rules name.
+    pub(crate) fn housekeeping(&mut self) {
+        if let Err(e) = self.keep_time() {
+            tracing::error!("{e}");
+        }
+        let Ok(links) = self.tc.links() else { return };
+        self.follow(&links);
+        self.watch_segmenters(&links);
+        self.tcp_real.follow(&links);
+        let names = Names::new(
+            links.into_iter().map(|l| (l.name, l.ifindex)),
+            self.cgroup.as_deref(),
+        );
+        if self.rules_depend_on(&names) {
+            let list = self.book.entries.clone();
+            self.names = names;
+            if let Err(e) = self.put_rules(list) {
+                tracing::error!("compiling the flow rules again: {e}");
+            }
+        } else {
+            self.names = names;
+        }
+        self.generation += 1;
+    }
+}
+
+type Command = Box<dyn FnOnce(&mut Datapath) + Send>;
+
+/// Sends commands to the thread that owns the [`Datapath`].
+#[derive(Clone)]
+pub struct Handle {
+    commands: std::sync::mpsc::Sender<Command>,
+}
+
+impl Handle {
+    /// Starts the thread; `open` runs on it, and its error is returned.
+    ///
+    /// # Errors
+    /// What `open` says, or no thread can be made.
+    pub fn start(open: impl FnOnce() -> Result<Datapath> + Send + 'static) -> Result<Self> {
+        let (commands, inbox) = std::sync::mpsc::channel::<Command>();
+        let (ready, opened) = std::sync::mpsc::channel();
+        std::thread::Builder::new()
+            .name("datapath".into())
+            .spawn(move || {
+                let mut datapath = match open() {
+                    Ok(datapath) => datapath,
+                    Err(e) => return drop(ready.send(Err(e))),
+                };
+                let _ = ready.send(Ok(()));
+                let mut due = Instant::now() + HOUSEKEEPING;
+                loop {
+                    match inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                        Ok(command) => command(&mut datapath),
+                        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                            datapath.housekeeping();
+                            due = Instant::now() + HOUSEKEEPING;
+                        }
+                        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+                    }
+                }
+            })
+            .tried(|| "starting the data path's thread".into())?;
+        opened
+            .recv()
+            .map_err(|_| Error::failed("the data path's thread died"))??;
+        Ok(Self { commands })
+    }
+
+    /// Runs a command and waits for its result.
+    ///
+    /// # Errors
+    /// The command's, or the thread is gone.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Datapath) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, result) = tokio::sync::oneshot::channel();
+        let gone = || {
+            Error::failed("the data path's thread is gone; what is loaded goes on")
+                .hint("restart bestbyd")
+        };
+        self.commands
+            .send(Box::new(move |datapath| {
+                drop(answer.send(command(datapath)))
+            }))
+            .map_err(|_| gone())?;
+        result.await.map_err(|_| gone())?
+    }
+}

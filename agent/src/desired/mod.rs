@@ -1,0 +1,4 @@
+//! What is wanted: the file and what commands set.
+
+pub mod book;
+pub mod file;

@@ -1,0 +1,467 @@
+//! The control API: HTTP/1.1 and JSON on a unix socket, Prometheus text there and, if asked, on TCP.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bestby_api::{
+    AttachRequest, DevName, ExplainRequest, FlowAdd, FlowName, FlowSet, RealRequest, SessionSet,
+    path,
+};
+use http_body_util::{BodyExt as _, Either, Full, Limited};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Mutex, Semaphore, broadcast, mpsc};
+
+use crate::datapath::{Datapath, Handle};
+use crate::error::{Error, Result, Tried as _};
+use crate::faces::events::Hub;
+use crate::faces::metrics;
+
+/// No request is longer, bytes.
+const LONGEST_REQUEST: usize = 1 << 20;
+/// How often a silent event stream says that it is alive.
+const STILL_HERE: Duration = Duration::from_secs(10);
+/// A client must have sent its headers by then, and within as long again the body.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections served at once; further ones wait in the listener's queue. Far below the usual 1024 descriptors.
+const MOST_CLIENTS: usize = 128;
+/// Of the metrics port: Prometheus needs one.
+const MOST_SCRAPERS: usize = 16;
+
+/// What the API needs.
+#[derive(Clone)]
+pub struct Api {
+    /// The data path's thread.
+    pub datapath: Handle,
+    /// Drop notices.
+    pub hub: Hub,
+    /// Whoever makes the metrics' text holds it: one text may take megabytes and a second of a CPU.
+    pub scrape: Arc<Mutex<()>>,
+}
+
+type Answer = Response<Either<Full<Bytes>, Lines>>;
+
+/// A body that grows line by line.
+pub struct Lines(mpsc::Receiver<Bytes>);
+
+impl Body for Lines {
+    type Data = Bytes;
+    type Error = Infallible;
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|line| line.map(|l| Ok(Frame::data(l))))
+    }
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn json<T: Serialize>(value: &T) -> Result<Answer> {
+    let body =
+        serde_json::to_vec(value).map_err(|e| Error::failed(format!("writing the answer: {e}")))?;
+    Ok(answer(StatusCode::OK, "application/json", body))
+}
+
+fn refusal(e: &Error) -> Answer {
+    let status = StatusCode::from_u16(e.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer(
+        status,
+        "application/json",
+        serde_json::to_vec(&e.body()).unwrap_or_default(),
+    )
+}
+
+/// Undoes percent-encoding of one part of a path.
+fn decoded(part: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(b) = rest.next() {
+        if b != b'%' {
+            bytes.push(b);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
+        match (digit(), digit()) {
+            (Some(high), Some(low)) => bytes.push(u8::try_from(high * 16 + low).unwrap_or(b'?')),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "\"{part}\" is not a percent-encoded name"
+                )));
+            }
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid(format!("\"{part}\" is not UTF-8")))
+}
+
+/// A name or address in a path.
+fn parsed<T: std::str::FromStr>(part: &str) -> Result<T>
+where
+    T::Err: std::fmt::Display,
+{
+    let text = decoded(part)?;
+    text.parse()
+        .map_err(|e: T::Err| Error::invalid(format!("\"{}\": {e}", text.escape_debug())))
+}
+
+async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T> {
+    let whole = Limited::new(request.into_body(), LONGEST_REQUEST).collect();
+    let bytes = tokio::time::timeout(PATIENCE, whole)
+        .await
+        .map_err(|_| {
+            let mut e = Error::invalid(format!(
+                "reading the request: its end did not come within {} s",
+                PATIENCE.as_secs()
+            ));
+            e.status = StatusCode::REQUEST_TIMEOUT.as_u16();
+            e
+        })?
+        .map_err(|e| Error::invalid(format!("reading the request: {e}")))?
+        .to_bytes();
+    serde_json::from_slice(&bytes)
+        .map_err(|e| Error::invalid(format!("the request is not what it should be: {e}")))
+}
+
+impl Api {
+    /// Runs a command, and tells the translation of drop notices when names changed.
+    ///
+    /// # Errors
+    /// The command's.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Datapath) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let generation = self.hub.generation();
+        let (result, meaning) = self
+            .datapath
+            .run(move |d| {
+                let r = command(d);
+                Ok((r, d.meaning(generation)))
+            })
+            .await?;
+        if let Some(meaning) = meaning {
+            self.hub.learn(meaning);
+        }
+        result
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<Answer> {
+        let uri = request.uri().clone();
+        let full = uri.path();
+        if full == path::STATUS && request.method() == Method::GET {
+            return json(&self.ask(|d| Ok(d.status())).await?);
+        }
+        // "/v1/flows/x" → ("/v1/flows", Some("x"), None)
+        let mut parts = full.splitn(5, '/').skip(1);
+        let base = format!(
+            "/{}/{}",
+            parts.next().unwrap_or_default(),
+            parts.next().unwrap_or_default()
+        );
+        let (item, verb) = (parts.next().filter(|p| !p.is_empty()), parts.next());
+        let save = uri
+            .query()
+            .is_some_and(|q| q.split('&').any(|p| p == "save=true"));
+        let method = request.method().clone();
+        match (base.as_str(), item, verb, method.as_str()) {
+            (path::INTERFACES, None, None, "GET") => json(&self.ask(Datapath::interfaces).await?),
+            (path::INTERFACES, None, None, "POST") => {
+                let asked: AttachRequest = body(request).await?;
+                json(&self.ask(move |d| d.attach(&asked, false)).await?)
+            }
+            (path::INTERFACES, Some(dev), None, "DELETE") => {
+                let dev: DevName = parsed(dev)?;
+                json(&self.ask(move |d| d.detach(&dev)).await?)
+            }
+            (path::INTERFACES, Some(dev), Some("upgrade"), "POST") => {
+                let dev: DevName = parsed(dev)?;
+                json(&self.ask(move |d| d.upgrade(&dev)).await?)
+            }
+            (path::FLOWS, None, None, "GET") => json(&self.ask(|d| d.flows()).await?),
+            (path::FLOWS, None, None, "POST") => {
+                let asked: FlowAdd = body(request).await?;
+                json(&self.ask(move |d| d.flow_add(asked)).await?)
+            }
+            (path::FLOWS, Some(name), None, "GET") => {
+                let name: FlowName = parsed(name)?;
+                json(&self.ask(move |d| d.flow(&name)).await?)
+            }
+            (path::FLOWS, Some(name), None, "PUT" | "PATCH") => {
+                let name: FlowName = parsed(name)?;
+                let asked: FlowSet = body(request).await?;
+                json(&self.ask(move |d| d.flow_set(&name, &asked)).await?)
+            }
+            (path::FLOWS, Some(name), None, "DELETE") => {
+                let name: FlowName = parsed(name)?;
+                json(&self.ask(move |d| d.flow_remove(&name, save)).await?)
+            }
+            (path::SESSIONS, None, None, "GET") => json(&self.ask(|d| d.sessions()).await?),
+            (path::SESSIONS, Some(addr), None, "PUT") => {
+                let addr: std::net::IpAddr = parsed(addr)?;
+                let asked: SessionSet = body(request).await?;
+                json(&self.ask(move |d| d.session_set(addr, &asked)).await?)
+            }
+            (path::TCP_REAL, None, None, "GET") => json(&self.ask(|d| d.tcp_real()).await?),
+            (path::TCP_REAL, None, None, "PUT") => {
+                let asked: RealRequest = body(request).await?;
+                json(&self.ask(move |d| d.tcp_real_on(asked, false)).await?)
+            }
+            (path::TCP_REAL, None, None, "DELETE") => {
+                json(&self.ask(Datapath::tcp_real_off).await?)
+            }
+            (path::STATS, None, None, "GET") => json(&self.ask(|d| d.stats()).await?),
+            (path::DOCTOR, None, None, "GET") => json(&self.ask(|d| Ok(d.doctor())).await?),
+            (path::EXPLAIN, None, None, "POST") => {
+                let asked: ExplainRequest = body(request).await?;
+                json(&self.ask(move |d| d.explain(&asked)).await?)
+            }
+            (path::EVENTS, None, None, "GET") => Ok(self.events()),
+            (
+                path::STATUS
+                | path::INTERFACES
+                | path::FLOWS
+                | path::SESSIONS
+                | path::TCP_REAL
+                | path::STATS
+                | path::DOCTOR
+                | path::EXPLAIN
+                | path::EVENTS,
+                ..,
+            ) => {
+                let mut e = Error::invalid(format!("{method} {full} is not offered"));
+                e.status = StatusCode::METHOD_NOT_ALLOWED.as_u16();
+                Err(e)
+            }
+            _ => Err(Error::missing(format!("there is no {full} here"))
+                .hint("bestby and bestbyd should be of the same version")),
+        }
+    }
+
+    async fn metrics(&self) -> Result<Answer> {
+        let _alone = self.scrape.lock().await;
+        let (stats, interfaces, real) = self
+            .ask(|d| Ok((d.stats()?, d.interfaces()?, d.tcp_real.counted()?)))
+            .await?;
+        // Not on a worker: there are two, and the operator's commands need them.
+        let text =
+            tokio::task::spawn_blocking(move || metrics::text(&stats, &interfaces, real.as_ref()))
+                .await
+                .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
+        Ok(answer(
+            StatusCode::OK,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            text.into_bytes(),
+        ))
+    }
+
+    /// Drop notices from now on, one line each.
+    fn events(&self) -> Answer {
+        let mut notices = self.hub.subscribe();
+        let (lines, body) = mpsc::channel(64);
+        tokio::spawn(async move {
+            let mut missed = 0_u64;
+            loop {
+                let line = match tokio::time::timeout(STILL_HERE, notices.recv()).await {
+                    Err(_) => Bytes::from_static(b"\n"),
+                    Ok(Err(broadcast::error::RecvError::Closed)) => return,
+                    Ok(Err(broadcast::error::RecvError::Lagged(count))) => {
+                        // This listener is too slow: what it missed is told with the next notice.
+                        missed += count;
+                        continue;
+                    }
+                    Ok(Ok(event)) => {
+                        let mut event = (*event).clone();
+                        event.suppressed = event.suppressed.saturating_add(
+                            u32::try_from(std::mem::take(&mut missed)).unwrap_or(u32::MAX),
+                        );
+                        let mut line = serde_json::to_vec(&event).unwrap_or_default();
+                        line.push(b'\n');
+                        line.into()
+                    }
+                };
+                if lines.send(line).await.is_err() {
+                    return; // the listener went away
+                }
+            }
+        });
+        let mut response = Response::new(Either::Right(Lines(body)));
+        response.headers_mut().insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-ndjson"),
+        );
+        response
+    }
+
+    async fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin, only_metrics: bool) {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let api = self.clone();
+            async move {
+                let result = match request.uri().path() {
+                    "/metrics" if request.method() == Method::GET => api.metrics().await,
+                    _ if only_metrics => Err(Error::missing("only /metrics is here")),
+                    _ => api.route(request).await,
+                };
+                Ok::<Answer, Infallible>(result.unwrap_or_else(|e| {
+                    if only_metrics {
+                        // Anybody who reaches the port could fill the journal.
+                        tracing::debug!("metrics: refused: {e}");
+                    } else {
+                        tracing::info!("refused: {e}");
+                    }
+                    refusal(&e)
+                }))
+            }
+        });
+        // A client that goes away is nobody's error.
+        let _ = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+    }
+
+    /// Serves a unix socket, for ever.
+    pub async fn serve(self, listener: UnixListener) {
+        let places = Arc::new(Semaphore::new(MOST_CLIENTS));
+        while let Ok(place) = places.clone().acquire_owned().await {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let connection = self.clone().connection(stream, false);
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                Err(e) => {
+                    // Out of descriptors, for example: others must end first.
+                    tracing::warn!("control socket: {e}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Serves Prometheus text on TCP, for ever.
+    pub async fn serve_metrics(self, listener: TcpListener) {
+        let places = Arc::new(Semaphore::new(MOST_SCRAPERS));
+        while let Ok(place) = places.clone().acquire_owned().await {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let connection = self.clone().connection(stream, true);
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                Err(e) => {
+                    tracing::warn!("metrics: {e}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a socket is there; `None`: nothing is.
+fn is_socket(path: &Path) -> Option<bool> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some(meta.file_type().is_socket())
+}
+
+/// Refuses when somebody answers on the socket, or when something else is in its place.
+///
+/// # Errors
+/// Another agent listens there, or a file lies there.
+pub fn check_free(socket: &Path) -> Result<()> {
+    if is_socket(socket) == Some(false) {
+        return Err(Error::conflict(format!(
+            "listening on {}: something is there, and it is not a socket",
+            socket.display()
+        ))
+        .hint("give --socket a path of its own, or move away what is there"));
+    }
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+        return Err(Error::conflict(format!(
+            "another bestbyd is listening on {}",
+            socket.display()
+        ))
+        .hint("stop it first, or give this one its own --socket and --bpffs"));
+    }
+    Ok(())
+}
+
+/// Opens the control socket: mode 0660, group `bestby` if there is one.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn listen(socket: &Path) -> Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt as _;
+    check_free(socket)?;
+    if let Some(dir) = socket.parent() {
+        std::fs::create_dir_all(dir).tried(|| format!("creating {}", dir.display()))?;
+    }
+    let what = || format!("listening on {}", socket.display());
+    // Made under a private name, no longer than a socket's path may be, and moved when its rights are right.
+    let fresh = socket.with_file_name(format!(".{}", std::process::id()));
+    if is_socket(&fresh) == Some(true) {
+        let _ = std::fs::remove_file(&fresh); // of an agent that was killed here
+    }
+    let listener = UnixListener::bind(&fresh).tried(what)?;
+    if let Ok(Some(group)) = nix::unistd::Group::from_name("bestby")
+        && let Err(e) = nix::unistd::chown(&fresh, None, Some(group.gid))
+    {
+        tracing::warn!("giving the socket to group bestby: {e}");
+    }
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o660)).tried(what)?;
+    std::fs::rename(&fresh, socket).tried(what)?;
+    Ok(listener)
+}
+
+/// Serves everything; returns only when a task dies.
+pub async fn run(api: Api, listener: UnixListener, metrics: Option<TcpListener>) {
+    let api = Arc::new(api);
+    if let Some(metrics) = metrics {
+        tokio::spawn(Api::clone(&api).serve_metrics(metrics));
+    }
+    Api::clone(&api).serve(listener).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_encoded_name_is_decoded_and_malformed_one_refused() {
+        assert_eq!(decoded("eth0%2E10").unwrap(), "eth0.10");
+        assert!(decoded("a%2").is_err());
+        assert!(decoded("%ff").is_err());
+        assert!(parsed::<DevName>("a%2Fb").is_err());
+        assert_eq!(
+            parsed::<std::net::IpAddr>("2001:db8::1")
+                .unwrap()
+                .to_string(),
+            "2001:db8::1"
+        );
+    }
+}

@@ -1,0 +1,8 @@
+//! What others see of the agent: API, metrics, drop notices, doctor, explain, statistics.
+
+pub mod control;
+pub mod doctor;
+pub mod events;
+pub mod explain;
+pub mod metrics;
+pub mod report;

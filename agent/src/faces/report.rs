@@ -1,0 +1,448 @@
+//! Sessions and statistics, by the names an operator knows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use bestby_api::{
+    Done, GlobalCounters, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo, SessionList,
+    SessionSet, Stats, Status,
+};
+use bestby_bpf::abi;
+
+use crate::datapath::Datapath;
+use crate::error::Result;
+use crate::kernel::address::{address, address_bytes};
+use crate::kernel::maps::{self, Map, Shared};
+use crate::kernel::sys::monotonic_ns;
+
+/// Name of a session: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`,
+/// `DEV/control-ADDRESS`, `DEV/plain-ADDRESS`, with `/uid-N` where it is one user's; `shared` is the one for
+/// whatever has none of its own.
+pub fn session_name(
+    index: u32,
+    session: &abi::bb_session,
+    device: impl Fn(u32) -> Option<String>,
+) -> String {
+    let key = &session.key;
+    if session.way.tag == 0 || key.ifindex == 0 {
+        return if index < abi::BB_SESSION_WAYS {
+            "shared".into()
+        } else {
+            format!("#{index}")
+        };
+    }
+    let dev = device(key.ifindex).unwrap_or_else(|| format!("#{}", key.ifindex));
+    let addr = address(key.addr);
+    let name = match u32::from(key.kind) {
+        abi::BB_SESSION_CONTROL if has_address(key) => format!("{dev}/control-{addr}"),
+        abi::BB_SESSION_CONTROL => format!("{dev}/control"),
+        abi::BB_SESSION_PLAIN => format!("{dev}/plain-{addr}"),
+        abi::BB_SESSION_FLOW => format!("{dev}/flow-{:08x}", key.hash),
+        abi::BB_SESSION_PREFIX => format!("{dev}/{addr}/{}", key.prefix),
+        abi::BB_SESSION_INTERFACE => format!("{dev}/interface"),
+        _ => format!("{dev}/{addr}"),
+    };
+    match key.user.checked_sub(1) {
+        None => name,
+        Some(uid) => format!("{name}/uid-{uid}"),
+    }
+}
+
+/// Whether the packets of a session go to one address or network.
+fn has_address(key: &abi::bb_session_key) -> bool {
+    match u32::from(key.kind) {
+        abi::BB_SESSION_INTERFACE => false,
+        abi::BB_SESSION_CONTROL => key.addr != [0; 16],
+        _ => true,
+    }
+}
+
+/// Whose a session is: a user of this host, or a source of what the host forwards (`users` knows its address).
+fn user_name(session: &abi::bb_session, users: &Map<u32, abi::bb_user>) -> Option<String> {
+    let key = &session.key;
+    if let Some(uid) = key.user.checked_sub(1) {
+        return Some(format!("uid-{uid}"));
+    }
+    if session.way.tag == 0 || key.media != 0 || session.user == 0 {
+        return None;
+    }
+    let user = users.get(&u32::from(session.user)).ok()??;
+    Some(address(user.key.addr).to_string())
+}
+
+const fn kind_name(kind: u32) -> &'static str {
+    match kind {
+        abi::BB_SESSION_CONTROL => "control",
+        abi::BB_SESSION_PLAIN => "plain",
+        abi::BB_SESSION_FLOW => "flow",
+        abi::BB_SESSION_PREFIX => "prefix",
+        abi::BB_SESSION_INTERFACE => "interface",
+        _ => "dst",
+    }
+}
+
+/// The host's counters.
+pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
+    let get = |which: abi::bb_global_counter| {
+        Ok::<u64, crate::error::Error>(shared.global.get(&which)?.unwrap_or(0))
+    };
+    Ok(GlobalCounters {
+        no_metadata: get(abi::BB_G_NO_METADATA)?,
+        malformed: get(abi::BB_G_MALFORMED)?,
+        foreign_mark: get(abi::BB_G_FOREIGN_MARK)?,
+        no_rtt: get(abi::BB_G_NO_RTT)?,
+        sessions_full: get(abi::BB_G_SESSIONS_FULL)?,
+        events_lost: get(abi::BB_G_EVENTS_LOST)?,
+        past_deadline: get(abi::BB_G_PAST_DEADLINE)?,
+        bad_cb: get(abi::BB_G_BAD_CB)?,
+        no_cb: get(abi::BB_G_NO_CB)?,
+        streams_full: get(abi::BB_G_STREAMS_FULL)?,
+        users_full: get(abi::BB_G_USERS_FULL)?,
+        forwarded_mark: get(abi::BB_G_FORWARDED_MARK)?,
+        refused: get(abi::BB_G_REFUSED)?,
+        segmenter_lost: get(abi::BB_G_SEGMENTER_LOST)?,
+        option_malformed: get(abi::BB_G_OPTION_MALFORMED)?,
+        option_unknown: get(abi::BB_G_OPTION_UNKNOWN)?,
+        option_far: get(abi::BB_G_OPTION_FAR)?,
+        option_many: get(abi::BB_G_OPTION_MANY)?,
+        option_untrusted: get(abi::BB_G_OPTION_UNTRUSTED)?,
+        option_no_clock: get(abi::BB_G_OPTION_NO_CLOCK)?,
+        decremented: get(abi::BB_G_DECREMENTED)?,
+        stamped: get(abi::BB_G_STAMPED)?,
+        stamp_mtu: get(abi::BB_G_STAMP_MTU)?,
+        stamp_path_mtu: get(abi::BB_G_STAMP_PATH_MTU)?,
+        stamp_gso: get(abi::BB_G_STAMP_GSO)?,
+        stamp_checksum: get(abi::BB_G_STAMP_CHECKSUM)?,
+        stamp_fragment: get(abi::BB_G_STAMP_FRAGMENT)?,
+        stamp_shared: get(abi::BB_G_STAMP_SHARED)?,
+        stamp_ah: get(abi::BB_G_STAMP_AH)?,
+        stamp_options: get(abi::BB_G_STAMP_OPTIONS)?,
+        stamp_clock: get(abi::BB_G_STAMP_CLOCK)?,
+        stamp_probe: get(abi::BB_G_STAMP_PROBE)?,
+        stamp_failed: get(abi::BB_G_STAMP_FAILED)?,
+    })
+}
+
+impl Datapath {
+    /// Names of the attached devices by index.
+    fn devices(&self) -> HashMap<u32, String> {
+        self.attached
+            .values()
+            .map(|a| (a.ifindex, a.dev.to_string()))
+            .collect()
+    }
+
+    /// Sessions in use on attached interfaces, and the shared one.
+    fn used_sessions(&self) -> Result<Vec<(u32, String, abi::bb_session)>> {
+        let devices = self.devices();
+        let mut all: Vec<_> = self
+            .shared
+            .sessions
+            .entries()?
+            .into_iter()
+            .filter(|(_, s)| {
+                (s.way.tag != 0 && devices.contains_key(&s.key.ifindex))
+                    || s.counters.packets_in > 0
+            })
+            .map(|(i, s)| (i, session_name(i, &s, |dev| devices.get(&dev).cloned()), s))
+            .collect();
+        // Two keys may have one name only by a hash collision of flows: the index tells them apart.
+        let mut seen: HashMap<String, u32> = HashMap::new();
+        for (index, name, _) in &mut all {
+            if *seen.entry(name.clone()).or_insert(*index) != *index {
+                *name = format!("{name}#{index}");
+            }
+        }
+        Ok(all)
+    }
+
+    /// GET /v1/stats.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn stats(&self) -> Result<Stats> {
+        let mut flows = BTreeMap::new();
+        let stats = |id: u16| -> Result<_> {
+            Ok(maps::counters(
+                &self
+                    .shared
+                    .rule_stats
+                    .get(&u32::from(id))?
+                    .unwrap_or_default(),
+            ))
+        };
+        flows.insert(NO_RULE.to_string(), stats(0)?);
+        for entry in &self.book.entries {
+            flows.insert(entry.rule.name.to_string(), stats(entry.id)?);
+        }
+        let sessions = self
+            .used_sessions()?
+            .into_iter()
+            .map(|(_, name, s)| (name, maps::counters(&s.counters)))
+            .collect();
+        let mut interfaces = BTreeMap::new();
+        for (slot, attached) in &self.attached {
+            interfaces.insert(
+                attached.dev.to_string(),
+                maps::counters(&self.iface_counters(*slot, attached)?),
+            );
+        }
+        let mut payload_types = BTreeMap::new();
+        for (index, counters) in self.shared.rtp_stats.entries()? {
+            if let Some(pt) = index
+                .checked_sub(abi::BB_RTP)
+                .and_then(|pt| u8::try_from(pt).ok())
+                && counters.packets_in > 0
+            {
+                payload_types.insert(pt, maps::counters(&counters));
+            }
+        }
+        Ok(Stats {
+            flows,
+            sessions,
+            interfaces,
+            payload_types,
+            global: global(&self.shared)?,
+        })
+    }
+
+    /// What is known of one address, and where its delay comes from.
+    pub(crate) fn delay_to(&self, addr: IpAddr) -> Result<(Option<u64>, &'static str)> {
+        let key = abi::bb_addr {
+            addr: address_bytes(addr),
+        };
+        if let Some(peer) = self.shared.peers.get(&key)?
+            && peer.flags & abi::BB_PEER_OWD != 0
+        {
+            return Ok((Some(peer.owd_ns), "set"));
+        }
+        if let Some(rtt) = self.shared.rtts.get(&key)?
+            && rtt.min_rtt_ns > 0
+            && monotonic_ns().saturating_sub(rtt.updated_ns)
+                <= self.config.agent.rtt_max_age.as_ns()
+        {
+            return Ok((Some(rtt.min_rtt_ns / 2), "rtt"));
+        }
+        Ok((None, "none"))
+    }
+
+    /// The owd that the sockets of a session's user gave, ns.
+    fn said_by_sockets(&self, key: &abi::bb_session_key) -> Result<Option<u64>> {
+        let Some(uid) = key.user.checked_sub(1) else {
+            return Ok(None);
+        };
+        let key = abi::bb_sock_peer_key {
+            addr: key.addr,
+            uid,
+        };
+        let said = self.shared.sock_peers.get(&key)?;
+        Ok(said
+            .filter(|p| p.flags & abi::BB_PEER_OWD != 0)
+            .map(|p| p.owd_ns))
+    }
+
+    /// GET /v1/sessions.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn sessions(&self) -> Result<SessionList> {
+        let now = monotonic_ns();
+        let devices = self.devices();
+        let mut sessions = Vec::new();
+        for (_, name, s) in self.used_sessions()? {
+            // The shared one has no key: whatever found no way of its own is plain there.
+            let kind = match s.way.tag {
+                0 => abi::BB_SESSION_PLAIN,
+                _ => u32::from(s.key.kind),
+            };
+            let addr = (s.way.tag != 0 && has_address(&s.key)).then(|| address(s.key.addr));
+            let (mut owd_ns, mut owd_source) = match addr {
+                Some(addr) if kind != abi::BB_SESSION_PREFIX => self.delay_to(addr)?,
+                _ => (
+                    (s.owd_ns > 0).then_some(s.owd_ns),
+                    if s.owd_ns > 0 { "set" } else { "none" },
+                ),
+            };
+            if owd_source != "set"
+                && let Some(said) = self.said_by_sockets(&s.key)?
+            {
+                (owd_ns, owd_source) = (Some(said), "socket");
+            }
+            sessions.push(SessionInfo {
+                dev: devices.get(&s.key.ifindex).cloned().unwrap_or_default(),
+                kind: kind_name(kind).into(),
+                media: s.key.media != 0,
+                user: user_name(&s, &self.shared.users),
+                addr: addr.map(|a| a.to_string()),
+                rate_bytes_s: (s.rate > 0).then_some(s.rate),
+                owd_ns,
+                owd_source: owd_source.into(),
+                idle_ns: if s.way.used_ns == 0 {
+                    0
+                } else {
+                    now.saturating_sub(s.way.used_ns)
+                },
+                counters: maps::counters(&s.counters),
+                name,
+            });
+        }
+        let mut peers: BTreeMap<IpAddr, PeerInfo> = BTreeMap::new();
+        let blank = |addr| PeerInfo {
+            addr,
+            rate: None,
+            owd: None,
+            set_by: String::new(),
+            rtt: None,
+        };
+        for (key, p) in self.shared.peers.entries()? {
+            let addr = address(key.addr);
+            let info = peers.entry(addr).or_insert_with(|| blank(addr));
+            info.rate = (p.flags & abi::BB_PEER_RATE != 0)
+                .then(|| Rate::from_bytes_per_s(p.rate))
+                .flatten();
+            info.owd = (p.flags & abi::BB_PEER_OWD != 0)
+                .then(|| Owd::from_ns(p.owd_ns))
+                .flatten();
+            info.set_by = if p.flags & abi::BB_PEER_OPERATOR != 0 {
+                "operator"
+            } else {
+                "socket"
+            }
+            .into();
+        }
+        for (key, r) in self.shared.rtts.entries()? {
+            let addr = address(key.addr);
+            peers.entry(addr).or_insert_with(|| blank(addr)).rtt = Some(RttInfo {
+                srtt_ns: r.srtt_ns,
+                min_rtt_ns: r.min_rtt_ns,
+                rto_ns: r.rto_ns,
+                age_ns: now.saturating_sub(r.updated_ns),
+            });
+        }
+        Ok(SessionList {
+            sessions,
+            peers: peers.into_values().collect(),
+        })
+    }
+
+    /// PUT /v1/sessions/{addr}.
+    ///
+    /// # Errors
+    /// The table of peers is full.
+    pub fn session_set(&mut self, addr: IpAddr, request: &SessionSet) -> Result<Done> {
+        let addr = addr.to_canonical();
+        let key = abi::bb_addr {
+            addr: address_bytes(addr),
+        };
+        let mut peer = self.shared.peers.get(&key)?.unwrap_or_default();
+        if let Some(rate) = request.rate {
+            peer.rate = rate.map_or(0, Rate::bytes_per_s);
+            peer.flags = peer.flags & !abi::BB_PEER_RATE
+                | if rate.is_some() { abi::BB_PEER_RATE } else { 0 };
+        }
+        if let Some(owd) = request.owd {
+            peer.owd_ns = owd.map_or(0, Owd::as_ns);
+            peer.flags =
+                peer.flags & !abi::BB_PEER_OWD | if owd.is_some() { abi::BB_PEER_OWD } else { 0 };
+        }
+        if peer.flags & (abi::BB_PEER_OWD | abi::BB_PEER_RATE) == 0 {
+            self.shared.peers.remove(&key)?;
+            return Ok(Done {
+                message: format!("what was set for {addr} is forgotten"),
+                warnings: Vec::new(),
+            });
+        }
+        peer.flags |= abi::BB_PEER_OPERATOR;
+        self.shared.peers.set(&key, &peer)?;
+        Ok(Done {
+            message: format!("session {addr} set"),
+            warnings: Vec::new(),
+        })
+    }
+
+    /// GET /v1/status.
+    pub fn status(&self) -> Status {
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            abi_version: abi::BB_ABI_VERSION,
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            kernel: kernel_release(),
+            bpffs: self.paths.bpffs.display().to_string(),
+            config: Some(self.paths.config.path())
+                .filter(|path| path.exists())
+                .map(|path| path.display().to_string()),
+            adopted: self.shared.adopted,
+            flows: u32::try_from(self.book.entries.len()).unwrap_or(u32::MAX),
+            interfaces: u32::try_from(self.attached.len()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Release of the running kernel.
+pub fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map(|s| s.trim().to_string())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_of_each_kind_has_its_api_name() {
+        let session = |kind: u32, addr: &str, prefix, hash| abi::bb_session {
+            way: abi::bb_way {
+                tag: 1,
+                ..Default::default()
+            },
+            key: abi::bb_session_key {
+                addr: address_bytes(addr.parse().unwrap()),
+                ifindex: 2,
+                kind: kind as u8,
+                prefix,
+                hash,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let name =
+            |s: &abi::bb_session| session_name(99, s, |i| (i == 2).then(|| "eth0".to_string()));
+        assert_eq!(
+            name(&session(abi::BB_SESSION_DST, "10.0.0.2", 32, 0)),
+            "eth0/10.0.0.2"
+        );
+        let mut of_user = session(abi::BB_SESSION_DST, "10.0.0.2", 32, 0);
+        of_user.key.user = 1001;
+        assert_eq!(name(&of_user), "eth0/10.0.0.2/uid-1000");
+        assert_eq!(
+            name(&session(abi::BB_SESSION_PREFIX, "2001:db8::", 32, 0)),
+            "eth0/2001:db8::/32"
+        );
+        assert_eq!(
+            name(&session(abi::BB_SESSION_FLOW, "10.0.0.2", 0, 0xbeef)),
+            "eth0/flow-0000beef"
+        );
+        assert_eq!(
+            name(&session(abi::BB_SESSION_INTERFACE, "::", 0, 0)),
+            "eth0/interface"
+        );
+        let mut control = session(abi::BB_SESSION_CONTROL, "::", 0, 0);
+        assert_eq!(name(&control), "eth0/control");
+        control.key.user = 1001;
+        assert_eq!(name(&control), "eth0/control/uid-1000");
+        assert_eq!(
+            name(&session(abi::BB_SESSION_CONTROL, "10.0.0.2", 0, 0)),
+            "eth0/control-10.0.0.2"
+        );
+        assert_eq!(
+            name(&session(abi::BB_SESSION_PLAIN, "10.0.0.2", 0, 0)),
+            "eth0/plain-10.0.0.2"
+        );
+        assert_eq!(
+            session_name(0, &abi::bb_session::default(), |_| None),
+            "shared"
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! The hands in the kernel: system calls, netlink, maps, programs. They decide nothing.
+
+pub mod address;
+pub mod btf;
+pub mod hooks;
+pub mod htb;
+pub mod layouts;
+pub mod maps;
+pub mod netlink;
+pub mod qdisc;
+pub mod seed;
+pub mod store;
+pub mod sys;
+pub mod tc;
+pub mod tcp_real;

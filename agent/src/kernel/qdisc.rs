@@ -1,0 +1,263 @@
+//! Mode qdisc: one libbpf load of `qdisc.bpf.c` per interface, registered with the kernel as a kind of qdisc.
+//!
+//! The queue's maps are pinned below `DIR/iface/IFINDEX`. An upgrade loads the new object over the same maps
+//! under the other letter (`bestby0a`, `bestby0b`) and grafts it over the old one: queued packets stay.
+
+use std::path::Path;
+
+use bestby_bpf::{abi, qdisc};
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapHandle};
+
+use crate::error::{Error, Result, Tried as _};
+use crate::kernel::layouts::Layouts;
+use crate::kernel::sys;
+use crate::kernel::tc::{Link, Tc, handle};
+
+/// Whether this kernel has qdiscs in BPF (6.16 with CONFIG_NET_SCH_BPF).
+pub fn supported() -> bool {
+    libbpf_rs::btf::Btf::from_vmlinux().is_ok_and(|btf| {
+        btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_struct_ops_Qdisc_ops")
+            .is_some()
+    })
+}
+
+/// Fingerprint of the object this agent brings: another one is an upgrade.
+pub fn version() -> String {
+    crate::fingerprint(bestby_bpf::QDISC)
+}
+
+/// One interface's queue.
+#[derive(Debug, Clone)]
+pub struct Queue<'a> {
+    /// Directory of the shared pins.
+    pub dir: &'a Path,
+    /// Directory of this interface's pins.
+    pub pins: &'a Path,
+    /// Index in `bb_ifaces`.
+    pub slot: u32,
+    /// Packets per instance.
+    pub limit: u32,
+    /// Instances: 1, or the number of transmit queues.
+    pub instances: u32,
+    /// `a` or `b`.
+    pub letter: char,
+}
+
+/// Refuses a pinned map of an earlier queue that has not the layout and size that the object wants.
+fn compare(
+    layouts: &Layouts,
+    link: &Link,
+    name: &str,
+    old: &MapHandle,
+    (entries, value_size): (u32, u32),
+) -> Result<()> {
+    let misfit = if old.max_entries() != entries || old.value_size() != value_size {
+        Some("it is of another size".to_string())
+    } else {
+        layouts.misfit(name, old)?
+    };
+    let Some(why) = misfit else {
+        return Ok(());
+    };
+    Err(Error::conflict(format!(
+        "interface {}: the earlier queue is of another layout: map {name}: {why}",
+        link.name
+    ))
+    .hint(format!(
+        "the earlier queue goes on as it was; `bestby iface detach {0}` and \
+         `bestby iface attach {0}` replace it and lose what waits in it",
+        link.name
+    )))
+}
+
+impl Queue<'_> {
+    /// Kind of the qdisc.
+    pub fn kind(&self) -> String {
+        format!("bestby{}{}", self.slot, self.letter)
+    }
+
+    /// Loads the object, registers the qdisc and pins its maps and link. Pinned maps of an earlier object are
+    /// taken over. Returns the kernel memory of the queue's own maps, bytes.
+    ///
+    /// # Errors
+    /// The kernel refuses the object, or pinned maps have another size.
+    pub fn register(&self, link: &Link) -> Result<u64> {
+        let failed = |what: &str| format!("interface {}: {what}", link.name);
+        let mut storage = std::mem::MaybeUninit::uninit();
+        let mut builder = qdisc::QdiscSkelBuilder::default();
+        builder
+            .obj_builder
+            .pin_root_path(self.dir)
+            .tried(|| failed("using the pins"))?;
+        let mut open = builder
+            .open(&mut storage)
+            .tried(|| failed("opening the qdisc object"))?;
+
+        let rodata = open
+            .maps
+            .rodata_data
+            .as_deref_mut()
+            .ok_or_else(|| Error::failed(failed("the object has no settings")))?;
+        rodata.bbq_slot = self.slot;
+        rodata.bbq_ifindex = link.ifindex;
+        rodata.bbq_netns = sys::netns_cookie()?;
+        rodata.bbq_instances_n = self.instances;
+        rodata.bbq_packets_n = bestby_bpf::packets_per_instance(self.limit);
+        let ops = open.struct_ops.bestby_ops_mut();
+        ops.id = Default::default();
+        for (to, from) in ops.id.iter_mut().zip(self.kind().bytes()) {
+            *to = libc::c_char::try_from(from).unwrap_or(0);
+        }
+
+        let layouts = Layouts::new(open.open_object(), self.pins)?;
+        let sizes = bestby_bpf::qdisc_sizes(self.limit, self.instances);
+        for mut map in open.open_object_mut().maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            let Some((_, entries)) = sizes.iter().find(|(n, _)| *n == name) else {
+                continue;
+            };
+            map.set_max_entries(*entries)
+                .tried(|| failed("sizing the queue"))?;
+            let pin = self.pins.join(&name);
+            if pin.exists() {
+                let old = MapHandle::from_pinned_path(&pin)
+                    .tried(|| failed("opening the earlier queue"))?;
+                compare(&layouts, link, &name, &old, (*entries, map.value_size()))?;
+                map.reuse_pinned_map(&pin)
+                    .tried(|| failed("taking over the earlier queue"))?;
+            }
+        }
+        let mut loaded = open.load().map_err(|e| {
+            Error::failed(failed(&format!("the kernel refuses the qdisc: {e:#}")))
+                .hint("`bestby iface attach --mode tc` works on this kernel; please report the kernel's version")
+        })?;
+        let mut memory = 0;
+        for mut map in loaded.object_mut().maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if sizes.iter().any(|(n, _)| *n == name) {
+                memory += crate::kernel::maps::memory(&map).unwrap_or(0);
+                let pin = self.pins.join(&name);
+                if !pin.exists() {
+                    map.pin(&pin).tried(|| failed("pinning the queue"))?;
+                }
+            }
+        }
+        layouts.keep(sizes.iter().map(|(name, _)| *name))?;
+        let ops = loaded
+            .maps
+            .bestby_ops
+            .attach_struct_ops()
+            .tried(|| failed(&format!("registering the qdisc {}", self.kind())))?;
+        let pin = self.pins.join(format!("ops_{}", self.letter));
+        sys::pin(std::os::fd::AsFd::as_fd(&ops), &pin).tried(|| failed("pinning the qdisc"))?;
+        Ok(memory)
+    }
+
+    /// Compares the pinned maps with what the object wants, as [`Queue::register`] does, and changes nothing.
+    ///
+    /// # Errors
+    /// A pinned map has another layout or size, or is gone.
+    pub fn fits(&self, link: &Link) -> Result<()> {
+        let failed = |what: &str| format!("interface {}: {what}", link.name);
+        let mut storage = std::mem::MaybeUninit::uninit();
+        let open = qdisc::QdiscSkelBuilder::default()
+            .open(&mut storage)
+            .tried(|| failed("opening the qdisc object"))?;
+        let layouts = Layouts::new(open.open_object(), self.pins)?;
+        let sizes = bestby_bpf::qdisc_sizes(self.limit, self.instances);
+        for map in open.open_object().maps() {
+            let name = map.name().to_string_lossy().into_owned();
+            let Some((_, entries)) = sizes.iter().find(|(n, _)| *n == name) else {
+                continue;
+            };
+            let old = MapHandle::from_pinned_path(self.pins.join(&name))
+                .tried(|| failed("opening the earlier queue"))?;
+            compare(&layouts, link, &name, &old, (*entries, map.value_size()))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the registered qdisc at the root, or on every class of mq, in place of what is there.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn graft(&self, tc: &mut Tc, link: &Link) -> Result<()> {
+        if self.instances <= 1 {
+            tc.place(link, &self.kind(), 0, 0, None)?;
+        } else {
+            let mq = tc
+                .root(link.ifindex)?
+                .is_some_and(|q| q.kind == "mq" && q.handle == handle(0));
+            if !mq {
+                tc.place(link, "mq", handle(0), 0, None)?;
+            }
+            for instance in 1..=self.instances {
+                let class = handle(u16::try_from(instance).unwrap_or(u16::MAX));
+                tc.place(link, &self.kind(), 0, class, None)?;
+            }
+        }
+        // A qdisc cannot arm its own timer when it takes over a queue: any packet makes it. A device that is
+        // down has none queued.
+        let _ = sys::kick(link.ifindex);
+        Ok(())
+    }
+
+    /// Unregisters a letter's object; the kernel keeps it as long as a qdisc uses it.
+    pub fn unregister(&self, letter: char) {
+        let _ = std::fs::remove_file(self.pins.join(format!("ops_{letter}")));
+    }
+}
+
+/// Counters of all instances of an attached interface, added up.
+///
+/// # Errors
+/// The pinned map is gone or of another layout.
+pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
+    let path = pins.join("bbq_instances");
+    let map = MapHandle::from_pinned_path(&path).tried(|| format!("opening {}", path.display()))?;
+    let mut sum = abi::bb_counters::default();
+    for instance in 0..map.max_entries() {
+        let value = map
+            .lookup(&instance.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
+            .tried(|| format!("reading {}", path.display()))?;
+        let Some(c) = value.as_deref().and_then(bestby_bpf::instance_counters) else {
+            return Err(Error::failed(format!(
+                "{} is of another layout",
+                path.display()
+            )));
+        };
+        for (to, from) in [
+            (&mut sum.packets_in, c.packets_in),
+            (&mut sum.bytes_in, c.bytes_in),
+            (&mut sum.packets_sent, c.packets_sent),
+            (&mut sum.bytes_sent, c.bytes_sent),
+            (&mut sum.queued, c.queued),
+            (&mut sum.sent_stale, c.sent_stale),
+            (&mut sum.truncated, c.truncated),
+        ] {
+            *to = to.wrapping_add(from);
+        }
+        for reason in 0..sum.dropped.len() {
+            sum.dropped[reason] += c.dropped[reason];
+            sum.would_drop[reason] += c.would_drop[reason];
+        }
+    }
+    Ok(sum)
+}
+
+/// Kernel memory of the pinned maps of an attached interface, bytes.
+pub fn memory(pins: &Path) -> u64 {
+    [
+        "bbq_packets",
+        "bbq_queues",
+        "bbq_users",
+        "bbq_instances",
+        "bbq_wheels",
+        "bbq_parked",
+    ]
+    .iter()
+    .filter_map(|name| MapHandle::from_pinned_path(pins.join(name)).ok())
+    .filter_map(|map| crate::kernel::maps::memory(&map))
+    .sum()
+}

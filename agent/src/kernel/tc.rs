@@ -1,0 +1,442 @@
+//! Links and qdiscs over rtnetlink: what is there, put ours in its place, give the earlier one back.
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::kernel::netlink::{
+    Netlink, NetlinkError, Raw, attributes, c_string, encode, find, number, text,
+};
+
+/// Major number of every root qdisc of bestby: handles are per device, so one number serves all.
+pub const MAJOR: u16 = 0xbb;
+
+const TC_H_ROOT: u32 = 0xffff_ffff;
+const TC_H_CLSACT: u32 = 0xffff_fff1;
+const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
+const IFF_UP: u32 = 1;
+const IFF_LOOPBACK: u32 = 8;
+
+/// Place of our filter where tcx is missing: fixed, so that a later agent finds it.
+const FILTER_PRIORITY: u32 = 0xb;
+const FILTER_HANDLE: u32 = 0xbb;
+
+/// What the agent needs to know of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its name.
+    pub name: String,
+    /// Largest packet, bytes.
+    pub mtu: u32,
+    /// Transmit queues.
+    pub tx_queues: u32,
+    /// The loopback device.
+    pub loopback: bool,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// `ARPHRD_*`.
+    pub arp_type: u16,
+    /// Kind of a virtual device, e.g. `veth`; empty for others.
+    pub kind: String,
+    /// Segments of a packet that TCP hands over whole.
+    pub gso_max_segs: u32,
+}
+
+/// A qdisc as the kernel described it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Qdisc {
+    /// Its kind, e.g. `fq_codel`.
+    pub kind: String,
+    /// Its handle; 0 for the kernel's default one.
+    pub handle: u32,
+    /// Where it hangs.
+    pub parent: u32,
+    /// `TCA_OPTIONS`, byte for byte.
+    pub options: Option<Vec<u8>>,
+}
+
+impl Qdisc {
+    /// Whether the kernel put it there by itself: such ones have no handle, and come back when ours goes.
+    pub fn is_default(&self) -> bool {
+        self.handle == 0
+    }
+
+    /// Whether it is one of bestby's. Our own kind has whatever handle the kernel picked: one of its
+    /// generation can take the place of another only under a handle of its own.
+    pub fn is_ours(&self) -> bool {
+        let handle = self.handle == handle(0);
+        self.kind.starts_with("bestby") || handle && matches!(self.kind.as_str(), "htb" | "mq")
+    }
+}
+
+/// Class or qdisc of our tree.
+pub const fn handle(minor: u16) -> u32 {
+    (MAJOR as u32) << 16 | minor as u32
+}
+
+fn refused(what: String, e: &NetlinkError) -> Error {
+    match e.errno() {
+        Some(libc::EPERM | libc::EACCES) => Error::forbidden(format!("{what}: {e}"))
+            .hint("bestbyd needs CAP_NET_ADMIN; run it as root or by its systemd unit"),
+        _ => Error::failed(format!("{what}: {e}")),
+    }
+}
+
+/// Traffic control of this network namespace.
+pub struct Tc {
+    pub(crate) netlink: Netlink,
+}
+
+fn tcmsg(
+    kind: u16,
+    ifindex: u32,
+    handle: u32,
+    parent: u32,
+    info: u32,
+    attributes: &[(u16, Vec<u8>)],
+) -> Raw {
+    let mut body = vec![0u8; 4]; // family AF_UNSPEC and padding
+    for word in [ifindex, handle, parent, info] {
+        body.extend(word.to_ne_bytes());
+    }
+    body.extend(encode(attributes));
+    Raw { kind, body }
+}
+
+fn word(body: &[u8], index: usize) -> u32 {
+    body.get(index * 4..).and_then(number).unwrap_or(0)
+}
+
+impl Tc {
+    /// Opens a netlink socket in the caller's network namespace.
+    ///
+    /// # Errors
+    /// No socket.
+    pub fn open() -> Result<Self> {
+        let netlink =
+            Netlink::route().map_err(|e| Error::failed(format!("opening rtnetlink: {e}")))?;
+        Ok(Self { netlink })
+    }
+
+    /// All devices.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn links(&mut self) -> Result<Vec<Link>> {
+        // struct ifinfomsg: family, pad, type u16, index, flags, change.
+        let answers = self
+            .netlink
+            .dump(Raw {
+                kind: libc::RTM_GETLINK,
+                body: vec![0; 16],
+            })
+            .map_err(|e| refused("listing the interfaces".into(), &e))?;
+        Ok(answers
+            .iter()
+            .filter(|raw| raw.kind == libc::RTM_NEWLINK && raw.body.len() >= 16)
+            .map(|raw| {
+                let all = attributes(&raw.body[16..]);
+                let value = |kind| find(&all, kind).and_then(number);
+                Link {
+                    ifindex: word(&raw.body, 1),
+                    name: find(&all, IFLA_IFNAME).map(text).unwrap_or_default(),
+                    mtu: value(IFLA_MTU).unwrap_or(1500),
+                    tx_queues: value(IFLA_NUM_TX_QUEUES).unwrap_or(1),
+                    loopback: word(&raw.body, 2) & IFF_LOOPBACK != 0,
+                    up: word(&raw.body, 2) & IFF_UP != 0,
+                    arp_type: u16::from_ne_bytes([raw.body[2], raw.body[3]]),
+                    kind: find(&all, IFLA_LINKINFO)
+                        .map(attributes)
+                        .and_then(|info| find(&info, IFLA_INFO_KIND).map(text))
+                        .unwrap_or_default(),
+                    gso_max_segs: value(IFLA_GSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
+                }
+            })
+            .collect())
+    }
+
+    /// A device by name.
+    ///
+    /// # Errors
+    /// There is none (404, with the names that exist).
+    pub fn link(&mut self, name: &str) -> Result<Link> {
+        named(&self.links()?, name)
+    }
+
+    /// All qdiscs of a device.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn qdiscs(&mut self, ifindex: u32) -> Result<Vec<Qdisc>> {
+        let answers = self
+            .netlink
+            .dump(tcmsg(libc::RTM_GETQDISC, ifindex, 0, 0, 0, &[]))
+            .map_err(|e| refused("listing the qdiscs".into(), &e))?;
+        Ok(answers
+            .iter()
+            .filter(|raw| {
+                raw.kind == libc::RTM_NEWQDISC
+                    && raw.body.len() >= 20
+                    && word(&raw.body, 1) == ifindex
+            })
+            .map(|raw| {
+                let all = attributes(&raw.body[20..]);
+                Qdisc {
+                    kind: find(&all, TCA_KIND).map(text).unwrap_or_default(),
+                    handle: word(&raw.body, 2),
+                    parent: word(&raw.body, 3),
+                    options: find(&all, TCA_OPTIONS).map(<[u8]>::to_vec),
+                }
+            })
+            .collect())
+    }
+
+    /// The root qdisc of a device, if it has one.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn root(&mut self, ifindex: u32) -> Result<Option<Qdisc>> {
+        Ok(self
+            .qdiscs(ifindex)?
+            .into_iter()
+            .find(|q| q.parent == TC_H_ROOT))
+    }
+
+    /// Puts a qdisc in a place, whatever was there before (`parent` 0 = root; `handle` 0 = the kernel picks).
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn place(
+        &mut self,
+        link: &Link,
+        kind: &str,
+        handle: u32,
+        parent: u32,
+        options: Option<&[u8]>,
+    ) -> Result<()> {
+        let mut all = vec![(TCA_KIND, c_string(kind))];
+        if let Some(options) = options {
+            all.push((TCA_OPTIONS, options.to_vec()));
+        }
+        let parent = if parent == 0 { TC_H_ROOT } else { parent };
+        self.netlink
+            .change(
+                NLM_F_CREATE | NLM_F_REPLACE,
+                tcmsg(libc::RTM_NEWQDISC, link.ifindex, handle, parent, 0, &all),
+            )
+            .map_err(|e| {
+                refused(
+                    format!(
+                        "interface {}: creating qdisc {kind} at {}",
+                        link.name,
+                        place_name(parent)
+                    ),
+                    &e,
+                )
+            })
+    }
+
+    /// Removes the root qdisc: the kernel's default one takes its place.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn remove_root(&mut self, ifindex: u32, name: &str) -> Result<()> {
+        match self
+            .netlink
+            .change(0, tcmsg(libc::RTM_DELQDISC, ifindex, 0, TC_H_ROOT, 0, &[]))
+        {
+            // The device is gone, or nothing of ours is left on it.
+            Err(e) if matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL)) => {
+                Ok(())
+            }
+            other => {
+                other.map_err(|e| refused(format!("interface {name}: deleting the root qdisc"), &e))
+            }
+        }
+    }
+
+    /// Gives an interface its earlier root qdisc back (`None`: the kernel's default one).
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn restore(&mut self, link: &Link, earlier: Option<&Qdisc>) -> Result<()> {
+        match earlier {
+            // Straight from ours to the earlier one: there is no moment without a qdisc.
+            Some(q) if !q.is_default() => {
+                self.place(link, &q.kind, q.handle, TC_H_ROOT, q.options.as_deref())
+                    .or_else(|_| {
+                        // Some qdiscs do not take the options they print; their kind is better than nothing.
+                        self.place(link, &q.kind, q.handle, TC_H_ROOT, None)
+                    })
+            }
+            _ => self.remove_root(link.ifindex, &link.name),
+        }
+    }
+
+    /// Creates or changes an HTB class.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn class(&mut self, link: &Link, minor: u16, parent: u32, options: &[u8]) -> Result<()> {
+        let all = [(TCA_KIND, c_string("htb")), (TCA_OPTIONS, options.to_vec())];
+        self.netlink
+            .change(
+                NLM_F_CREATE,
+                tcmsg(
+                    libc::RTM_NEWTCLASS,
+                    link.ifindex,
+                    handle(minor),
+                    parent,
+                    0,
+                    &all,
+                ),
+            )
+            .map_err(|e| {
+                refused(
+                    format!(
+                        "interface {}: creating HTB class {MAJOR:x}:{minor:x}",
+                        link.name
+                    ),
+                    &e,
+                )
+            })
+    }
+
+    /// Attaches a program as a direct-action filter at clsact egress, for kernels without tcx; one of an
+    /// earlier agent is replaced.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn filter(&mut self, link: &Link, program: i32) -> Result<()> {
+        let clsact = tcmsg(
+            libc::RTM_NEWQDISC,
+            link.ifindex,
+            0xffff_0000,
+            TC_H_CLSACT,
+            0,
+            &[(TCA_KIND, c_string("clsact"))],
+        );
+        match self.netlink.change(NLM_F_CREATE | NLM_F_EXCL, clsact) {
+            Err(e) if e.errno() == Some(libc::EEXIST) => {}
+            other => other
+                .map_err(|e| refused(format!("interface {}: creating clsact", link.name), &e))?,
+        }
+        const TCA_BPF_FD: u16 = 6;
+        const TCA_BPF_NAME: u16 = 7;
+        const TCA_BPF_FLAGS: u16 = 8;
+        const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+        let options = encode(&[
+            (TCA_BPF_FD, program.to_ne_bytes().to_vec()),
+            (TCA_BPF_NAME, c_string("bestby")),
+            (
+                TCA_BPF_FLAGS,
+                TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes().to_vec(),
+            ),
+        ]);
+        self.netlink
+            .change(
+                NLM_F_CREATE | NLM_F_REPLACE,
+                filter_message(
+                    libc::RTM_NEWTFILTER,
+                    link.ifindex,
+                    &[(TCA_KIND, c_string("bpf")), (TCA_OPTIONS, options)],
+                ),
+            )
+            .map_err(|e| {
+                refused(
+                    format!(
+                        "interface {}: attaching the classifier by clsact",
+                        link.name
+                    ),
+                    &e,
+                )
+            })
+    }
+
+    /// Whether our clsact filter is there.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn has_filter(&mut self, ifindex: u32) -> Result<bool> {
+        let ask = tcmsg(libc::RTM_GETTFILTER, ifindex, 0, TC_H_CLSACT_EGRESS, 0, &[]);
+        let answers = match self.netlink.dump(ask) {
+            // No clsact, no filter.
+            Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EINVAL)) => return Ok(false),
+            other => other.map_err(|e| refused("listing the clsact filters".into(), &e))?,
+        };
+        Ok(answers.iter().any(|raw| {
+            raw.kind == libc::RTM_NEWTFILTER
+                && word(&raw.body, 1) == ifindex
+                && word(&raw.body, 2) == FILTER_HANDLE
+                && word(&raw.body, 4) >> 16 == FILTER_PRIORITY
+        }))
+    }
+
+    /// Removes our clsact filter, if there is one. The clsact qdisc stays: others may use it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn remove_filter(&mut self, ifindex: u32, name: &str) -> Result<()> {
+        let message = filter_message(
+            libc::RTM_DELTFILTER,
+            ifindex,
+            &[(TCA_KIND, c_string("bpf"))],
+        );
+        match self.netlink.change(0, message) {
+            Err(e) if matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL)) => {
+                Ok(())
+            }
+            other => other
+                .map_err(|e| refused(format!("interface {name}: removing the clsact filter"), &e)),
+        }
+    }
+}
+
+/// The device of this name.
+///
+/// # Errors
+/// There is none (404, with the names that exist).
+pub fn named(links: &[Link], name: &str) -> Result<Link> {
+    let names: Vec<&str> = links.iter().map(|l| l.name.as_str()).take(12).collect();
+    links
+        .iter()
+        .find(|l| l.name == name)
+        .cloned()
+        .ok_or_else(|| {
+            Error::missing(format!(
+                "interface {name} does not exist in the agent's network namespace"
+            ))
+            .hint(format!("interfaces there: {}", names.join(", ")))
+        })
+}
+
+fn filter_message(kind: u16, ifindex: u32, attributes: &[(u16, Vec<u8>)]) -> Raw {
+    // tcm_info: priority and protocol (ETH_P_ALL, network order).
+    let protocol = u32::from((libc::ETH_P_ALL as u16).to_be());
+    tcmsg(
+        kind,
+        ifindex,
+        FILTER_HANDLE,
+        TC_H_CLSACT_EGRESS,
+        FILTER_PRIORITY << 16 | protocol,
+        attributes,
+    )
+}
+
+fn place_name(parent: u32) -> String {
+    if parent == TC_H_ROOT {
+        "root".into()
+    } else {
+        format!("{:x}:{:x}", parent >> 16, parent & 0xffff)
+    }
+}

@@ -1,0 +1,208 @@
+//! What an attached interface is: remembered across restarts, and as the kernel side reads it.
+
+use std::path::Path;
+
+use bestby_api::{AttachRequest, Decrement, DevName, Method, Mode, PlainShare, Rate, SessionKey};
+use bestby_bpf::abi;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::kernel::tc::{Link, MAJOR, Qdisc};
+
+/// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of entries.
+const DEFAULT_LIMIT: u32 = 10_000;
+/// From this rate on (1 Gbit/s, in bytes/s) one CPU may not be enough for a shaped interface.
+const PARALLEL_RATE: u64 = 125_000_000;
+
+/// What was done for super-packets of an interface: remembered with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segmenter {
+    /// Index of the device that cuts them; 0: there is none.
+    pub ifindex: u32,
+    /// `gso_max_segs` that we gave the interface.
+    pub segs: u32,
+    /// What it was before.
+    pub earlier_segs: u32,
+}
+
+/// An attached interface, as it is remembered across restarts of the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// Its name when it was attached.
+    pub dev: DevName,
+    /// Its index.
+    pub ifindex: u32,
+    /// The mode in force, never `auto`.
+    pub mode: Mode,
+    /// What the operator asked for.
+    pub request: AttachRequest,
+    /// Root qdisc to restore; `None`: the kernel's default one.
+    pub earlier: Option<Qdisc>,
+    /// Whether the classifier is attached by tcx; else by clsact.
+    pub tcx: bool,
+    /// Mode qdisc: which of the two names is in use.
+    pub letter: char,
+    /// Mode qdisc: instances; mode tc: 1.
+    pub instances: u32,
+    /// Mode qdisc: fingerprint of the object that is loaded.
+    pub object: String,
+    /// Whether the configuration file asked for it.
+    pub from_file: bool,
+    /// What the operator should know.
+    pub notes: Vec<String>,
+    /// Cookie of the network namespace it is in; 0 in records that have none.
+    #[serde(default)]
+    pub netns: u64,
+    /// Still being built: whoever finds this in a record takes over from an agent that was killed meanwhile.
+    #[serde(default)]
+    pub unfinished: bool,
+    /// What was done for super-packets; `None`: they stay whole, at this rate.
+    #[serde(default)]
+    pub segmenter: Option<Segmenter>,
+}
+
+const fn kernel_method(method: Method) -> abi::bb_method {
+    match method {
+        Method::Fifo => abi::BB_FIFO,
+        Method::Sfdps1 => abi::BB_SFDPS1,
+        Method::Sfdps2 => abi::BB_SFDPS2,
+        Method::Ring => abi::BB_RING,
+        Method::RingSfdps2 => abi::BB_RING_SFDPS2,
+        Method::Lazy => abi::BB_LAZY,
+        Method::Triage => abi::BB_TRIAGE,
+    }
+}
+
+pub(crate) fn limit(request: &AttachRequest) -> u32 {
+    request.limit.map_or(DEFAULT_LIMIT, |l| l.get())
+}
+
+/// One queue per transmit queue, where the device's own speed is the limit. An interface that is shaped to
+/// less has one queue for all: its order then holds for the whole link, and one lock suffices.
+pub(crate) fn instances(mode: Mode, request: &AttachRequest, link: &Link) -> u32 {
+    match request.rate {
+        _ if mode != Mode::Qdisc => 1,
+        Some(rate) if rate.bytes_per_s() < PARALLEL_RATE => 1,
+        _ => link.tx_queues.max(1),
+    }
+}
+
+/// What changes for paced sockets where the queue takes the place of fq.
+pub(crate) fn in_place_of_fq(mode: Mode, request: &AttachRequest) -> Option<&'static str> {
+    match mode {
+        Mode::Qdisc => Some(
+            "it takes the place of fq: paced sockets (SO_MAX_PACING_RATE, TCP's pacing) now rely on bestby, which sends \
+             no packet before its timestamp",
+        ),
+        _ if request.rate.is_some() => Some(
+            "it takes the place of fq: in mode tc nothing holds the packets of paced sockets (SO_MAX_PACING_RATE, TCP's \
+             pacing) until their timestamps",
+        ),
+        // Without a rate, mode tc takes no qdisc's place.
+        _ => None,
+    }
+}
+
+impl Attached {
+    /// Packets queued at most.
+    pub(crate) fn limit(&self) -> u32 {
+        limit(&self.request)
+    }
+
+    /// Whether its root qdisc must be one of ours.
+    pub(crate) fn needs_root(&self) -> bool {
+        self.mode == Mode::Qdisc || self.request.rate.is_some()
+    }
+
+    pub(crate) fn method(&self) -> Method {
+        self.request.method.unwrap_or(Method::Triage)
+    }
+
+    /// What the kernel side reads; the counters are not part of it.
+    pub(crate) fn kernel(&self, plain_share: PlainShare) -> abi::bb_iface {
+        let (kind, bits) = match self.request.session {
+            SessionKey::Dst => (abi::BB_SESSION_DST, 128),
+            SessionKey::Flow => (abi::BB_SESSION_FLOW, 128),
+            SessionKey::Interface => (abi::BB_SESSION_INTERFACE, 0),
+            SessionKey::Prefix(bits) => (abi::BB_SESSION_PREFIX, bits),
+        };
+        let rate = self.request.rate.map_or(0, Rate::bytes_per_s);
+        abi::bb_iface {
+            ifindex: self.ifindex,
+            mode: (if self.mode == Mode::Qdisc {
+                abi::BB_MODE_QDISC
+            } else {
+                abi::BB_MODE_TC
+            }) as u8,
+            method: kernel_method(self.method()) as u8,
+            session_kind: kind as u8,
+            flags: (if self.request.observe {
+                abi::BB_IFACE_OBSERVE
+            } else {
+                0
+            }) as u8,
+            prefix4: bits.min(32),
+            prefix6: bits,
+            htb_major: if self.mode == Mode::Tc && rate > 0 {
+                MAJOR
+            } else {
+                0
+            },
+            overhead: self.request.overhead.map_or(0, |o| u32::from(o.get())),
+            rate,
+            limit: self.limit(),
+            plain_share: plain_share.get(),
+            decrement: match self.request.decrement {
+                Decrement::Off => abi::BB_DECREMENT_OFF,
+                Decrement::Clock => abi::BB_DECREMENT_CLOCK,
+                Decrement::Predict => abi::BB_DECREMENT_PREDICT,
+            } as u8,
+            session_limit: self.limit(),
+            // Room for full-sized packets, and always for a few GSO packets of 64 KiB.
+            limit_bytes: (u64::from(self.limit()) * 2048).max(1 << 20),
+            segment_ifindex: self.segmenter.map_or(0, |s| s.ifindex),
+            pad: [0; 2],
+            counters: abi::bb_counters::default(),
+            link_next: 0,
+            link_rate: 0,
+        }
+    }
+}
+
+/// Refuses the records of another network namespace: its devices would seem to be gone, and their pins with them.
+pub(crate) fn same_namespace(kept: &[(u32, Attached)], netns: u64, dir: &Path) -> Result<()> {
+    let foreign: Vec<&str> = kept
+        .iter()
+        .filter(|(_, a)| a.netns != 0 && a.netns != netns)
+        .map(|(_, a)| a.dev.as_str())
+        .collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
+        "{}: what is pinned there is of another network namespace (interfaces {})",
+        dir.display(),
+        foreign.join(", ")
+    ))
+    .hint(format!(
+        "start bestbyd in that namespace, or give this one its own --bpffs and --socket; \
+         if that namespace is gone: rm -r {}",
+        dir.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attach_in_place_of_fq_warns_about_pacing() {
+        let mut request = AttachRequest::new("eth0".parse().unwrap());
+        let said =
+            |mode, request: &AttachRequest| in_place_of_fq(mode, request).unwrap_or_default();
+        assert!(said(Mode::Qdisc, &request).contains("rely"));
+        assert_eq!(said(Mode::Tc, &request), "");
+        request.rate = "1mbit".parse().ok();
+        assert!(said(Mode::Tc, &request).contains("holds"));
+    }
+}

@@ -1,0 +1,6 @@
+//! What is there: the host's names and clock, what an interface got, what is known of paths.
+
+pub mod attached;
+pub mod clock;
+pub mod names;
+pub mod probes;

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bestby_agent::datapath::{Datapath, Handle, Paths};
+use bestby_agent::datapath::{Datapath, Handle, Paths, teardown};
 use bestby_agent::desired::file::ConfigFile;
 use bestby_agent::faces::control::{self, Api};
 use bestby_agent::faces::events::Hub;
 use bestby_agent::feeds::{prober, rtt};
 use bestby_agent::kernel::maps;
 use bestby_agent::observed::clock;
-use bestby_api::{DEFAULT_SOCKET, Span};
-use clap::Parser;
+use bestby_api::{Config, DEFAULT_SOCKET, Span};
+use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Loads the BPF programs of bestby and keeps them loaded; serves the control API for `bestby`.
@@ -23,13 +23,18 @@ use tokio::signal::unix::{SignalKind, signal};
 #[command(name = "bestbyd", version)]
 struct Args {
     /// Configuration file [default: /etc/bestby/bestby.toml, which need not exist]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where to listen for `bestby` [default: the file's, or /run/bestby/bestbyd.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Directory of the pinned programs, maps and links; on a bpffs, which is mounted if it is missing
-    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/bestby")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = "/sys/fs/bpf/bestby"
+    )]
     bpffs: PathBuf,
     /// cgroup (v2) whose sockets may use bestby's options and give RTTs [default: the root]
     #[arg(long, value_name = "PATH")]
@@ -37,6 +42,19 @@ struct Args {
     /// How often TCP_INFO of all TCP sockets is read: more often costs CPU, less often makes RTTs older
     #[arg(long, value_name = "TIME", default_value = "1s")]
     rtt_period: Span,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+/// What to do instead of running.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Gives everything back without an agent: interfaces, cgroups, TCP-Real, pins
+    ///
+    /// Each interface gets the root qdisc back that it had. What no pin names any more is found by what it is, and
+    /// interfaces get the kernel's default qdisc then. An agent that runs must be stopped first.
+    #[command(after_help = "Example:\n  systemctl stop bestbyd; bestbyd teardown")]
+    Teardown,
 }
 
 fn main() -> ExitCode {
@@ -50,7 +68,12 @@ fn main() -> ExitCode {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end())
     })));
-    match run(Args::parse()) {
+    let args = Args::parse();
+    let done = match args.verb {
+        None => run(args),
+        Some(Verb::Teardown) => give_back(args),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("bestbyd: {e:#}");
@@ -59,16 +82,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Where an agent with these arguments and this file listens.
+fn socket(asked: Option<PathBuf>, config: &Config) -> PathBuf {
+    let named = |path: &PathBuf| !path.as_os_str().is_empty();
+    let named = Some(config.agent.socket.clone()).filter(named);
+    asked.or(named).unwrap_or_else(|| DEFAULT_SOCKET.into())
+}
+
+fn give_back(args: Args) -> Result<()> {
+    // A bad file must not keep anybody from giving everything back.
+    let config = ConfigFile::new(args.config).read().unwrap_or_default();
+    for line in teardown::teardown(&args.bpffs, &socket(args.socket, &config))? {
+        println!("{line}");
+    }
+    Ok(())
+}
+
 fn run(args: Args) -> Result<()> {
     let file = ConfigFile::new(args.config);
     let config = file.read()?;
-    let socket = args.socket.clone().unwrap_or_else(|| {
-        if config.agent.socket.as_os_str().is_empty() {
-            DEFAULT_SOCKET.into()
-        } else {
-            config.agent.socket.clone()
-        }
-    });
+    let socket = socket(args.socket, &config);
     control::check_free(&socket)?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");

@@ -6,6 +6,7 @@ mod ruleset;
 mod segment;
 mod takeover;
 mod tcp_real;
+pub mod teardown;
 mod trust;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -41,7 +42,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// JSON of one rule, bytes.
 const KEPT_RULE: u32 = 1024;
 /// JSON of one interface, bytes; a hash map's element must stay below a page.
-const KEPT_IFACE: u32 = 3840;
+pub(crate) const KEPT_IFACE: u32 = 3840;
 /// JSON of one address, bytes.
 const KEPT_PEER: u32 = 64;
 /// Most peers of a file.

@@ -9,6 +9,7 @@
 //!
 //! Without the device nothing else changes: super-packets stay whole, and doctor says so.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
@@ -207,6 +208,49 @@ fn ours<'a>(links: &'a [Link], name: &str) -> Option<&'a Link> {
         .find(|l| l.name == name && kinds.contains(&l.kind.as_str()))
 }
 
+/// Deletes the pair of an interface, and gives the interface its own limit back.
+///
+/// # Errors
+/// The kernel's refusal.
+pub(crate) fn give_back(tc: &mut Tc, old: &Segmenter, ifindex: u32) -> Result<()> {
+    let deleted = tc.delete_pair(&names(ifindex));
+    let links = tc.links()?;
+    // What is not ours any more was set by somebody since.
+    if let Some(link) = links.iter().find(|l| l.ifindex == ifindex)
+        && link.gso_max_segs == old.segs
+        && old.segs != old.earlier_segs
+    {
+        tc.set_gso_max_segs(link, old.earlier_segs)?;
+    }
+    deleted
+}
+
+/// What was done for an interface of which no record tells: its limit before counts as the device's own.
+pub(crate) fn unrecorded(link: &Link) -> Segmenter {
+    Segmenter {
+        ifindex: 0,
+        segs: link.gso_max_segs,
+        earlier_segs: link.tso_max_segs,
+    }
+}
+
+/// Pairs that are there, by the index of their interface, which may be gone.
+pub(crate) fn pairs(links: &[Link]) -> BTreeMap<u32, Segmenter> {
+    let index = |link: &Link| {
+        let number = link.name.strip_prefix("bbs")?;
+        let ifindex: u32 = number.strip_suffix('p').unwrap_or(number).parse().ok()?;
+        ours(links, &link.name)?;
+        let alone = Segmenter {
+            ifindex: 0,
+            segs: 0,
+            earlier_segs: 0,
+        };
+        let interface = links.iter().find(|l| l.ifindex == ifindex);
+        Some((ifindex, interface.map_or(alone, unrecorded)))
+    };
+    links.iter().filter_map(index).collect()
+}
+
 /// The device that cuts, if it and its peer are as they were made.
 fn intact(links: &[Link], ifindex: u32) -> Option<u32> {
     let [name, peer] = names(ifindex);
@@ -331,16 +375,7 @@ impl Datapath {
     /// the device any more.
     pub(crate) fn uncut(&mut self, old: &Segmenter, ifindex: u32) -> Result<()> {
         let _ = std::fs::remove_file(self.pins(ifindex).join("segment"));
-        let deleted = self.tc.delete_pair(&names(ifindex));
-        let links = self.tc.links()?;
-        // What is not ours any more was set by somebody since.
-        if let Some(link) = links.iter().find(|l| l.ifindex == ifindex)
-            && link.gso_max_segs == old.segs
-            && old.segs != old.earlier_segs
-        {
-            self.tc.set_gso_max_segs(link, old.earlier_segs)?;
-        }
-        deleted
+        give_back(&mut self.tc, old, ifindex)
     }
 
     /// Whether trying once more is of no use.

@@ -117,26 +117,57 @@ pub fn link_cgroup(
 /// # Errors
 /// `EINVAL` on kernels before 6.6.
 pub fn tcx_egress(ifindex: u32) -> io::Result<Vec<u32>> {
+    tcx(ifindex, libbpf_sys::BPF_TCX_EGRESS).map(|all| all.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Programs at one side of a device's tcx and the links that hold them there, by id, in the order in which they run.
+fn tcx(ifindex: u32, side: libbpf_sys::bpf_attach_type) -> io::Result<Vec<(u32, u32)>> {
     // The kernel's own limit of programs at one place.
-    let mut ids = [0_u32; 64];
+    let (mut ids, mut links) = ([0_u32; 64], [0_u32; 64]);
     let mut query = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as u64,
         prog_ids: ids.as_mut_ptr(),
+        link_ids: links.as_mut_ptr(),
         ..Default::default()
     };
     query.__bindgen_anon_1.prog_cnt = ids.len() as u32;
     let target =
         i32::try_from(ifindex).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: the query names an array of ours and its length, which the kernel fills at most; both outlive the call.
+    // SAFETY: the query names two arrays of ours and their length, which the kernel fills at most; all outlive the call.
     let count = unsafe {
         result(libbpf_sys::bpf_prog_query_opts(
             target,
-            libbpf_sys::BPF_TCX_EGRESS,
+            side,
             &raw mut query,
         ))?;
         query.__bindgen_anon_1.prog_cnt
     };
-    Ok(ids.into_iter().take(count as usize).collect())
+    Ok(ids.into_iter().zip(links).take(count as usize).collect())
+}
+
+/// Detaches programs of these names from a device's tcx, whoever holds the links; how many.
+///
+/// # Errors
+/// The kernel does not give the link to whom has no CAP_SYS_ADMIN.
+pub fn detach_tcx(ifindex: u32, names: &[&str]) -> io::Result<usize> {
+    let mut count = 0;
+    for side in [libbpf_sys::BPF_TCX_EGRESS, libbpf_sys::BPF_TCX_INGRESS] {
+        // Before 6.6 there is no tcx.
+        for (program, link) in tcx(ifindex, side).unwrap_or_default() {
+            let ours = program_name(program).is_some_and(|name| names.contains(&name.as_str()));
+            if !ours || link == 0 {
+                continue;
+            }
+            // SAFETY: the call takes a number and makes a descriptor.
+            let fd = result(unsafe { libbpf_sys::bpf_link_get_fd_by_id(link) })?;
+            // SAFETY: the call made this descriptor for us, and nobody else owns it.
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+            // SAFETY: the call takes a descriptor, which is open.
+            result(unsafe { libbpf_sys::bpf_link_detach(fd.as_raw_fd()) })?;
+            count += 1;
+        }
+    }
+    Ok(count)
 }
 
 /// Name of a loaded program; `None` where the kernel does not show it (to CAP_SYS_ADMIN only).

@@ -13,6 +13,7 @@ pub const MAJOR: u16 = 0xbb;
 
 const TC_H_ROOT: u32 = 0xffff_ffff;
 const TC_H_CLSACT: u32 = 0xffff_fff1;
+const TC_H_CLSACT_INGRESS: u32 = 0xffff_fff2;
 const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -22,6 +23,7 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
+const IFLA_TSO_MAX_SEGS: u16 = 60;
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
 
@@ -50,6 +52,8 @@ pub struct Link {
     pub kind: String,
     /// Segments of a packet that TCP hands over whole.
     pub gso_max_segs: u32,
+    /// The most that the device allows `gso_max_segs` to be.
+    pub tso_max_segs: u32,
 }
 
 /// A qdisc as the kernel described it.
@@ -160,6 +164,7 @@ impl Tc {
                         .and_then(|info| find(&info, IFLA_INFO_KIND).map(text))
                         .unwrap_or_default(),
                     gso_max_segs: value(IFLA_GSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
+                    tso_max_segs: value(IFLA_TSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
                 }
             })
             .collect())
@@ -363,26 +368,32 @@ impl Tc {
             })
     }
 
+    /// Filters at one side of clsact.
+    fn filters(&mut self, ifindex: u32, side: u32) -> Result<Vec<Raw>> {
+        let ask = tcmsg(libc::RTM_GETTFILTER, ifindex, 0, side, 0, &[]);
+        let answers = match self.netlink.dump(ask) {
+            // No clsact, no filter.
+            Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EINVAL)) => Vec::new(),
+            other => other.map_err(|e| refused("listing the clsact filters".into(), &e))?,
+        };
+        let here = answers
+            .into_iter()
+            .filter(|raw| raw.kind == libc::RTM_NEWTFILTER && word(&raw.body, 1) == ifindex);
+        Ok(here.collect())
+    }
+
     /// Whether our clsact filter is there.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn has_filter(&mut self, ifindex: u32) -> Result<bool> {
-        let ask = tcmsg(libc::RTM_GETTFILTER, ifindex, 0, TC_H_CLSACT_EGRESS, 0, &[]);
-        let answers = match self.netlink.dump(ask) {
-            // No clsact, no filter.
-            Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EINVAL)) => return Ok(false),
-            other => other.map_err(|e| refused("listing the clsact filters".into(), &e))?,
-        };
-        Ok(answers.iter().any(|raw| {
-            raw.kind == libc::RTM_NEWTFILTER
-                && word(&raw.body, 1) == ifindex
-                && word(&raw.body, 2) == FILTER_HANDLE
-                && word(&raw.body, 4) >> 16 == FILTER_PRIORITY
+        let all = self.filters(ifindex, TC_H_CLSACT_EGRESS)?;
+        Ok(all.iter().any(|raw| {
+            word(&raw.body, 2) == FILTER_HANDLE && word(&raw.body, 4) >> 16 == FILTER_PRIORITY
         }))
     }
 
-    /// Removes our clsact filter, if there is one. The clsact qdisc stays: others may use it.
+    /// Removes our clsact filter, if there is one, and clsact with it unless others have filters there.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -394,11 +405,28 @@ impl Tc {
         );
         match self.netlink.change(0, message) {
             Err(e) if matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL)) => {
-                Ok(())
+                return Ok(());
             }
-            other => other
-                .map_err(|e| refused(format!("interface {name}: removing the clsact filter"), &e)),
+            other => other.map_err(|e| {
+                refused(format!("interface {name}: removing the clsact filter"), &e)
+            })?,
         }
+        for side in [TC_H_CLSACT_EGRESS, TC_H_CLSACT_INGRESS] {
+            if !self.filters(ifindex, side)?.is_empty() {
+                return Ok(());
+            }
+        }
+        let clsact = tcmsg(
+            libc::RTM_DELQDISC,
+            ifindex,
+            0xffff_0000,
+            TC_H_CLSACT,
+            0,
+            &[],
+        );
+        self.netlink
+            .change(0, clsact)
+            .map_err(|e| refused(format!("interface {name}: removing clsact"), &e))
     }
 }
 

@@ -51,4 +51,5 @@ mod tcp_real;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;
 mod tcp_real_options;
+mod teardown;
 mod truncate;

@@ -10,12 +10,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use bestby_api::{RealCounters, RealMode, TcpReal};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
-use crate::{cleanup, netns, netns::Netns, run, wait::Wait};
+use crate::{cleanup, netns, netns::Netns, run, topology, wait::Wait};
 
 /// A running `bestbyd` with its own directory, socket and bpffs directory; stopped
 /// and removed with its pins when dropped.
@@ -163,6 +164,51 @@ impl Agent {
         let pid = Pid::from_raw(self.child.id() as libc::pid_t);
         kill(pid, Signal::SIGSTOP).context("stopping the agent for a while")?;
         Ok(Paused(pid))
+    }
+}
+
+/// TCP-Real on a path, switched on and off as an operator does.
+///
+/// The agent is the receiver's: it measures at the interfaces of its own namespace. The congestion control and
+/// the option are of all namespaces.
+#[derive(Debug)]
+pub struct Switch {
+    agent: Agent,
+    mode: Option<RealMode>,
+}
+
+impl Switch {
+    /// Switches TCP-Real on in `mode`, or off. Starts the agent when it is needed for the first time, and
+    /// returns it where TCP-Real is on.
+    pub fn set<'a>(
+        kept: &'a mut Option<Self>,
+        path: &topology::Path,
+        mode: Option<RealMode>,
+    ) -> Result<Option<&'a Self>> {
+        if kept.is_none() && mode.is_none() {
+            return Ok(None);
+        }
+        let switch = match kept {
+            Some(switch) => switch,
+            None => {
+                let agent = Agent::start(path.receiver(), "tcp-real")?;
+                kept.insert(Self { agent, mode: None })
+            }
+        };
+        if switch.mode != mode {
+            switch.agent.bestby("tcp-real off")?;
+            if let Some(mode) = mode {
+                switch.agent.bestby(&format!("tcp-real on --mode {mode}"))?;
+            }
+            switch.mode = mode;
+        }
+        Ok(mode.is_some().then_some(switch))
+    }
+
+    /// What it has counted since it was switched on.
+    pub fn counters(&self) -> Result<RealCounters> {
+        let all: TcpReal = serde_json::from_value(self.agent.json("tcp-real ls")?)?;
+        Ok(all.counters)
     }
 }
 

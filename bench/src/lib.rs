@@ -8,6 +8,7 @@
 //!   [`slip`], [`line`], [`sniff`], [`srt`]: the path and what is tried on it;
 //! - [`tfrc`], [`dccp`], [`competing`], [`download`]: the congestion control that SFDPS worked
 //!   on, the kernel's own, the TCP flows beside it, and TCP by itself;
+//! - [`fading`], [`transfer`]: losses that come and go, and bulk TCP over them;
 //! - [`bound`], [`simulator`]: what no queue can beat, and queues without a kernel;
 //! - [`measure`], [`records`], [`columns`]: what came of it;
 //! - [`scenario`], [`series`]: files that say what is run, and all their runs, for `bench/report` to judge;
@@ -26,6 +27,7 @@ pub mod dccp;
 mod decoder;
 pub mod demo;
 pub mod download;
+pub mod fading;
 pub mod line;
 pub mod measure;
 pub mod program;
@@ -43,5 +45,6 @@ mod table;
 pub mod tfrc;
 pub mod topology;
 pub mod traffic;
+pub mod transfer;
 
 pub use bestby_netns::{cleanup, netns, run, tun, wait};

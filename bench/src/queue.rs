@@ -79,7 +79,7 @@ pub enum Queue {
 }
 
 /// The queues of which the name says all.
-const NAMED: [(&str, Queue); 19] = [
+const NAMED: [(&str, Queue); 20] = [
     ("fq_codel", Queue::FqCodel),
     ("fq", Queue::Fq),
     ("cake besteffort", Queue::CakeBesteffort),
@@ -98,6 +98,7 @@ const NAMED: [(&str, Queue); 19] = [
         "tcp ring uncapped",
         Queue::Program(Program::Ring { capped: false }),
     ),
+    ("tcp transfer", Queue::Program(Program::Transfer)),
     ("quic stream", Queue::Program(Program::Stream)),
     ("quic streams", Queue::Program(Program::Streams)),
     ("quic reset", Queue::Program(Program::Reset)),

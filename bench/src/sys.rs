@@ -277,6 +277,14 @@ pub fn tcp_unsent(fd: RawFd) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
+/// Bytes that a TCP connection holds and nobody has read.
+pub fn tcp_unread(fd: RawFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: FIONREAD, which is SIOCINQ, writes an int, which is live.
+    check(unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) })?;
+    Ok(bytes.max(0) as u64)
+}
+
 /// SO_PRIORITY of a socket (0..6 need no privilege).
 pub fn set_priority(fd: RawFd, priority: u32) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)

@@ -189,15 +189,15 @@ impl Path {
         })
     }
 
-    /// Makes the router's link one of `rate` bit/s with a FIFO of `packets`.
-    pub fn set_router(&self, rate: u64, packets: u32) -> Result<()> {
+    /// Makes the router's link one of `rate` bit/s with a bucket of `burst` bytes and a FIFO of `packets`.
+    pub fn set_router(&self, rate: u64, burst: u32, packets: u32) -> Result<()> {
         let Some(router) = &self.router else {
             bail!("this path has no router");
         };
         // Anew each time: no packet of the run before stands in it.
         let _ = router.sh("tc", &format!("qdisc del dev {ROUTER_DEVICE} root"));
         for below in [
-            format!("root handle 1: tbf rate {rate}bit burst {ROUTER_BURST} limit 10000000"),
+            format!("root handle 1: tbf rate {rate}bit burst {burst} limit 10000000"),
             format!("parent 1:1 handle 10: pfifo limit {packets}"),
         ] {
             router.sh("tc", &format!("qdisc add dev {ROUTER_DEVICE} {below}"))?;
@@ -213,6 +213,11 @@ impl Path {
     /// The router's namespace, if the path has one.
     pub fn router(&self) -> Option<&Netns> {
         self.router.as_ref()
+    }
+
+    /// The namespace that delays.
+    pub fn middle(&self) -> &Netns {
+        &self.middle
     }
 
     /// The line behind the last hop, if the path has one.
@@ -327,7 +332,7 @@ fn prepare(ns: &Netns) -> Result<()> {
 }
 
 /// The words of `tc` that delay what leaves `device` by `delay` ns.
-fn netem(verb: &str, device: &str, delay: u64) -> String {
+pub(crate) fn netem(verb: &str, device: &str, delay: u64) -> String {
     let delay = delay / 1000;
     format!("qdisc {verb} dev {device} root netem limit 1000000 delay {delay}us")
 }

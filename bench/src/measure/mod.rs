@@ -2,11 +2,13 @@
 
 mod carried;
 mod judge;
+mod transfer;
 
 pub use bestby_api::Counters as QueueCounters;
 pub use carried::{Carried, Layer, Spread};
 pub use judge::judge;
 use serde::{Deserialize, Serialize};
+pub use transfer::{Flow, Real, Transfer, jain};
 
 use crate::{srt, tfrc::sender::Rests, traffic::media::Picture};
 
@@ -115,6 +117,8 @@ pub struct Measures {
     pub last_hop: Option<LastHop>,
     /// What a program's own connection carried, with `control = "program"` only.
     pub carried: Option<Carried>,
+    /// What bulk TCP flows got, of `tcp transfer` only.
+    pub transfer: Option<Transfer>,
     /// How long a download took, s.
     pub download_s: Option<f64>,
     /// What a decoder made of it; of real media only.

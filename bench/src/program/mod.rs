@@ -11,8 +11,9 @@ mod tcp;
 
 use std::fmt;
 
-use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
+use anyhow::{Context as _, Result, bail, ensure};
+use bestby_api::RealMode;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     measure::{Carried, Layer, Spread},
@@ -45,10 +46,12 @@ pub enum Program {
     Reset,
     /// `bestby::quic::Sender`.
     Bestby,
+    /// No ADUs, but bulk data over TCP, see [`transfer`](crate::transfer).
+    Transfer,
 }
 
 /// The connection's congestion control.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Congestion {
     /// NewReno.
@@ -58,6 +61,30 @@ pub enum Congestion {
     Cubic,
     /// Version 1 of it, in both.
     Bbr,
+    /// TCP-Real in mode guarded; of TCP only.
+    Real,
+    /// TCP-Real in mode paper; of TCP only.
+    #[serde(rename = "real paper")]
+    RealPaper,
+}
+
+impl Congestion {
+    /// What the kernel calls it.
+    pub fn kernel_name(self) -> String {
+        match self.real_mode() {
+            None => self.to_string(),
+            Some(_) => "bestby_real".into(),
+        }
+    }
+
+    /// The mode of TCP-Real that it needs, if it is TCP-Real.
+    pub fn real_mode(self) -> Option<RealMode> {
+        match self {
+            Self::Real => Some(RealMode::Guarded),
+            Self::RealPaper => Some(RealMode::Paper),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Congestion {
@@ -66,6 +93,8 @@ impl fmt::Display for Congestion {
             Self::Reno => "reno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
+            Self::Real => "real",
+            Self::RealPaper => "real paper",
         })
     }
 }
@@ -126,6 +155,7 @@ pub fn run(path: &Path, task: &Task<'_>) -> Result<(Sent, Vec<Arrival>, Carried)
         | Program::Lowat
         | Program::H2o
         | Program::Ring { .. } => tcp::run(path, task, times)?,
+        Program::Transfer => bail!("`tcp transfer` has no ADUs to send"),
         _ => quic::run(path, task, times)?,
     };
     let created = schedule

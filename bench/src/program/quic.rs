@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bestby::{
     Deadline, Metadata, Priority,
     quic::{ALPN, Fate, Metered, Options, Receiver, ReceiverOptions, Sender, transport_config},
@@ -265,7 +265,7 @@ fn connect(
         })
     };
     let (here, there) = (socket(path.sender(), 0)?, socket(path.receiver(), PORT)?);
-    let transport = Arc::new(transport(task));
+    let transport = Arc::new(transport(task)?);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificate = CertificateDer::from(CERTIFICATE);
     let versions = &[&rustls::version::TLS13];
@@ -314,7 +314,7 @@ fn connect(
 }
 
 /// The same for all: that of the crate, with this congestion control. bestby's counts around it.
-fn transport(task: &Task<'_>) -> TransportConfig {
+fn transport(task: &Task<'_>) -> Result<TransportConfig> {
     let mut transport = transport_config();
     let metered = task.program == Program::Bestby;
     macro_rules! control {
@@ -330,6 +330,7 @@ fn transport(task: &Task<'_>) -> TransportConfig {
         Congestion::Reno => control!(NewRenoConfig),
         Congestion::Cubic => control!(CubicConfig),
         Congestion::Bbr => control!(BbrConfig),
+        other => bail!("QUIC has no `{other}`"),
     };
-    transport
+    Ok(transport)
 }

@@ -88,7 +88,7 @@ fn connect(ns: &Netns, congestion: Congestion) -> Result<TcpStream> {
         fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1").context("tcp_no_metrics_save")?;
         let to = SocketAddrV4::new(RECEIVER, PORT);
         let stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
-        let name = congestion.to_string();
+        let name = congestion.kernel_name();
         setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(&name))
             .with_context(|| format!("TCP_CONGESTION {name}"))?;
         stream.set_nodelay(true)?;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::value::{Error, Lifetime, Load, Millis, Percent, Rate};
 use crate::{
+    fading::Fading,
     line::{Device, Trace},
     program::Congestion,
     tfrc::Restart,
@@ -78,6 +79,10 @@ pub struct Point {
     pub owd_ms: Millis,
     /// Packets lost behind the queue, %.
     pub loss_percent: Percent,
+    /// When packets are lost, if that comes and goes.
+    pub fading: Option<Fading>,
+    /// Bytes that the router's bucket holds.
+    pub burst: u32,
     /// Packets that the router's FIFO holds; absent where the sender is narrow.
     pub router_queue: Option<u32>,
     /// What controls the sender's rate.

@@ -6,16 +6,19 @@ use std::{
 };
 
 use serde_json::Value;
+use toml::Spanned;
 
 use super::{
     cell::{self, Cell, Control, LinkRate, Point, Swept, slug},
     file::{Fault, File, fault},
-    value::{Error, Load, Percent, Rate, Sweep, distinct},
+    value::{Error, Load, Millis, Percent, Rate, Sweep, distinct},
 };
 use crate::{
+    fading::Fading,
     program::Congestion,
     queue::Queue,
     tfrc::Restart,
+    topology::ROUTER_BURST,
     traffic::{Class, Model},
 };
 
@@ -96,6 +99,25 @@ fn axes(file: &File) -> Result<Axes<'_>, Fault> {
         p.link = LinkRate::Rate(Rate(v.rate()));
         p.trace = Some(v);
     });
+    axes.add("burst", "bytes", topology.burst.as_ref(), |p, v| {
+        p.burst = v.0 as u32;
+    });
+    if let Some(phases) = topology.fading.as_ref().map(Spanned::get_ref) {
+        let [on, off] = [phases.on, phases.off].map(Millis::ns);
+        axes.add("fading", "%", Some(&phases.loss), move |p, v| {
+            p.fading = Some(Fading {
+                loss: v.0,
+                on,
+                off,
+                acks: false,
+            });
+        });
+        axes.add("acks", "", phases.acks.as_ref(), |p, v| {
+            if let Some(fading) = &mut p.fading {
+                fading.acks = v;
+            }
+        });
+    }
     let packets = topology.router_queue.as_ref();
     axes.add("router_queue", "packets", packets, |p, v| {
         p.router_queue = Some(v.0 as u32);
@@ -179,6 +201,8 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
         link: LinkRate::Load(Load(1.0)),
         owd_ms: topology.owd.values[0],
         loss_percent: Percent(0.0),
+        fading: None,
+        burst: ROUTER_BURST,
         router_queue: file.router().then_some(50),
         control: file.control,
         restart: Restart::default(),
@@ -274,7 +298,7 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
     let mut classes = Some(BTreeSet::new());
     let mut seen = BTreeSet::new();
     for (point, _) in all {
-        if !seen.insert(format!("{:?}", point.traffic)) {
+        if !seen.insert(format!("{:?} {:?}", point.traffic, point.congestion)) {
             continue;
         }
         let model = model(&point.traffic).map_err(|message| {
@@ -286,6 +310,7 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
             let why = "[traffic]: control = \"tcp\" needs model = \"download\"";
             return Err(fault(file.traffic.span().start, why));
         }
+        check_transfer(file, point, &model)?;
         let own = model.classes();
         classes = classes.zip(own).map(|(all, own)| &all | &own);
         if let Some(why) = of_one_receiver(file).filter(|_| model.is_relay()) {
@@ -308,6 +333,33 @@ fn check_traffic(file: &File, all: &[Draft]) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Bulk TCP is a model and a program that need each other.
+fn check_transfer(file: &File, point: &Point, model: &Model) -> Result<(), Fault> {
+    let at = file.traffic.span().start;
+    let Model::Transfer(parameters) = model else {
+        let why = "[traffic]: `tcp transfer` needs model = \"transfer\"";
+        return match file.is_transfer() {
+            true => Err(fault(at, why)),
+            false => Ok(()),
+        };
+    };
+    if !file.is_transfer() || file.queues.get_ref().len() > 1 {
+        let why = "[traffic]: model = \"transfer\" needs queues = [\"tcp transfer\"]";
+        return Err(fault(at, why));
+    }
+    let modes = parameters.beside.iter().chain([&point.congestion]);
+    let modes: Vec<_> = modes.filter_map(|kind| kind.real_mode()).collect();
+    if modes.windows(2).any(|pair| pair[0] != pair[1]) {
+        let why =
+            "[traffic] `beside`: one run has \"real\" or \"real paper\", for TCP-Real has one mode";
+        return Err(fault(at, why));
+    }
+    let (seconds, stagger) = (file.seconds(), parameters.stagger_ms);
+    parameters
+        .check_starts(seconds)
+        .map_err(|error| fault(at, format!("[traffic] `stagger_ms` = {stagger}: {error:#}")))
 }
 
 fn model(traffic: &BTreeMap<String, Value>) -> Result<Model, String> {

@@ -9,13 +9,13 @@ use toml::Spanned;
 use super::{
     cell::{Bottleneck, Control, Stall},
     value::{
-        Discard, Error, FifoPackets, Lifetime, Load, Millis, Percent, Rate, Repetitions, Seconds,
-        Seed, Sweep, TcpFlows, distinct,
+        BucketBytes, Discard, Error, FifoPackets, Lifetime, Load, Millis, Percent, Rate,
+        Repetitions, Seconds, Seed, Sweep, TcpFlows, distinct,
     },
 };
 use crate::{
     line::{Device, Trace},
-    program::Congestion,
+    program::{Congestion, Program},
     queue::Queue,
     tfrc::Restart,
 };
@@ -62,6 +62,25 @@ pub(super) struct Topology {
     pub(super) loss: Option<Sweep<Percent>>,
     pub(super) router_queue: Option<Sweep<FifoPackets>>,
     pub(super) tcp: Option<Sweep<TcpFlows>>,
+    pub(super) burst: Option<Sweep<BucketBytes>>,
+    pub(super) fading: Option<Spanned<Phases>>,
+}
+
+/// Losses that come and go.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Phases {
+    pub(super) loss: Sweep<Percent>,
+    #[serde(default = "second")]
+    pub(super) on: Millis,
+    #[serde(default = "second")]
+    pub(super) off: Millis,
+    pub(super) acks: Option<Sweep<bool>>,
+}
+
+/// Both means of the paper.
+fn second() -> Millis {
+    Millis(1000.0)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -144,6 +163,7 @@ impl File {
             at,
             why,
         )?;
+        self.check_fading(topology)?;
         let (owds, at) = (topology.owd.values.iter(), topology.owd.at);
         let longest = owds.map(|owd| owd.0).fold(0.0, f64::max);
         let why = format!(
@@ -160,6 +180,30 @@ impl File {
         refuse(tfrc && longest > MOST_OWD_OF_TFRC, at, why)
     }
 
+    fn check_fading(&self, topology: &Topology) -> Result<(), Fault> {
+        if let Some(burst) = &topology.burst {
+            let why = "[topology]: `burst` goes with bottleneck = \"router\" only";
+            refuse(!self.router(), burst.at, why)?;
+        }
+        let Some(fading) = &topology.fading else {
+            return Ok(());
+        };
+        let (phases, at) = (fading.get_ref(), fading.span().start);
+        let why =
+            "[topology.fading]: it goes with `queues` = [\"tcp transfer\"] and without `loss`";
+        let other = !self.is_transfer() || topology.loss.is_some();
+        refuse(other, at, why)?;
+        let why =
+            "[topology.fading]: `on` and `off` are 1 ms at least, the mean lengths of its phases";
+        refuse(phases.on.0 < 1.0 || phases.off.0 < 1.0, at, why)
+    }
+
+    /// Whether one of the queues is bulk TCP.
+    pub(super) fn is_transfer(&self) -> bool {
+        let mut queues = self.queues.get_ref().iter();
+        queues.any(|queue| *queue == Queue::Program(Program::Transfer))
+    }
+
     fn check_control(&self) -> Result<(), Fault> {
         let tfrc = self.control == Control::Tfrc;
         if let Some(restart) = &self.restart {
@@ -170,6 +214,12 @@ impl File {
         if let Some(congestion) = &self.congestion {
             let why = "`congestion` goes with control = \"program\" only";
             refuse(!program, congestion.at, why)?;
+            let real = congestion.values.iter().any(|c| c.real_mode().is_some());
+            let other = |queue: &Queue| !queue.name().starts_with("tcp ");
+            let why =
+                "`congestion`: \"real\" and \"real paper\" are TCP's: they go with `tcp ...` only";
+            let any = self.queues.get_ref().iter().any(other);
+            refuse(real && any, congestion.at, why)?;
         }
         let mut queues = self.queues.get_ref().iter();
         let own = queues.any(|queue| matches!(queue, Queue::Program(_)));

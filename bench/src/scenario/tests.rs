@@ -361,6 +361,9 @@ fn scenario_list_that_is_a_parameter_sweeps_as_a_list_of_lists() {
         let block = block.replace("call.pcapng", &captured.to_string_lossy());
         match block.contains("[topology]") {
             true => parse(&block),
+            false if block.contains("\"transfer\"") => {
+                parse(&TRANSFER.replace("model = \"transfer\"", &block))
+            }
             false => parse(&BASE.replace("model = \"gop\"", &block)),
         };
     }
@@ -411,4 +414,101 @@ fn scenario_line_has_the_rate_of_its_trace_and_refuses_what_it_cannot_do() {
         4,
         "`device`",
     );
+}
+
+/// Bulk TCP.
+const TRANSFER: &str = r#"
+title = "t"
+control = "program"
+queues = ["tcp transfer"]
+[topology]
+bottleneck = "router"
+rate = "1mbit"
+owd = 40
+[traffic]
+model = "transfer"
+"#;
+
+#[test]
+fn scenario_transfer_has_losses_that_come_and_go_and_flows_beside_it() {
+    let s = parse(TRANSFER);
+    assert_eq!(
+        (s.cells[0].point.fading, s.cells[0].point.burst),
+        (None, 1600)
+    );
+    let fading = "[topology.fading]\nloss = [0, 20]\non = 500\nacks = [false, true]\n[traffic]";
+    let text = changed(TRANSFER, "[traffic]", fading);
+    let text = changed(
+        &text,
+        "title",
+        "congestion = [\"reno\", \"real paper\"]\ntitle",
+    );
+    let text = format!("{text}beside = [[], [\"reno\", \"cubic\"]]\n");
+    let s = parse(&text);
+    assert_eq!(s.cells.len(), 16);
+    let last = s.cells.last().expect("a cell");
+    let id = "fading=20_acks=true_congestion=real-paper_beside=reno-cubic_tcp-transfer";
+    assert_eq!(last.id, id);
+    let fading = last.point.fading.expect("losses");
+    assert_eq!((fading.loss, fading.acks), (20.0, true));
+    assert_eq!((fading.on, fading.off), (500_000_000, 1_000_000_000));
+}
+
+#[test]
+fn scenario_transfer_that_cannot_be_is_refused() {
+    let real = "congestion = \"real\"\ntitle";
+    for (from, to, line, says) in [
+        ("[\"tcp transfer\"]", "[\"tcp plain\"]", 9, "needs queues"),
+        (
+            "[\"tcp transfer\"]",
+            "[\"tcp transfer\", \"tcp plain\"]",
+            9,
+            "needs queues",
+        ),
+        ("\"transfer\"", "\"layers\"", 9, "needs model"),
+        ("owd", "burst = 1000\nowd", 8, "1600"),
+        (
+            "[traffic]",
+            "[topology.fading]\nloss = 101\n[traffic]",
+            10,
+            "percent",
+        ),
+        (
+            "[traffic]",
+            "[topology.fading]\nloss = 1\non = 0\n[traffic]",
+            9,
+            "mean",
+        ),
+        (
+            "owd",
+            "loss = 1\nfading = { loss = 1 }\nowd",
+            9,
+            "without `loss`",
+        ),
+        (
+            "\"transfer\"",
+            "\"transfer\"\nbeside = [\"tahoe\"]",
+            11,
+            "tahoe",
+        ),
+        (
+            "\"transfer\"",
+            "\"transfer\"\nbeside = [\"reno\"]\nstagger_ms = 20000",
+            9,
+            "20 s",
+        ),
+    ] {
+        refused(&changed(TRANSFER, from, to), line, says);
+    }
+    let two = "\"transfer\"\nbeside = [\"real paper\"]";
+    let text = changed(&changed(TRANSFER, "title", real), "\"transfer\"", two);
+    refused(&text, 10, "one mode");
+    // Of other programs.
+    let quic =
+        changed(TRANSFER, "tcp transfer", "quic reset").replace("\"transfer\"", "\"layers\"");
+    parse(&quic);
+    refused(&changed(&quic, "title", real), 2, "are TCP's");
+    let fading = changed(&quic, "owd", "fading = { loss = 1 }\nowd");
+    refused(&fading, 8, "tcp transfer");
+    refused(&changed(BASE, "owd", "burst = 2000\nowd"), 6, "`burst`");
 }

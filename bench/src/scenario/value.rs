@@ -122,6 +122,8 @@ ranged! {
     Seed(u64): whole, "seed", 0..=(1 << 53) - 1;
     /// Length of the router's queue.
     FifoPackets(u64): whole, "router_queue (packets)", 1..=100_000;
+    /// What the router's bucket holds.
+    BucketBytes(u64): whole, "burst (bytes)", 1600..=10_000_000;
     /// Competing TCP flows.
     TcpFlows(u64): whole, "tcp (flows)", 0..=64;
 }

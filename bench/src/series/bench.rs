@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc, time::Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{
     controlled, last_hop,
@@ -11,19 +11,21 @@ use super::{
     stalled,
 };
 use crate::{
-    bestby::Agent,
+    bestby::{Agent, Switch},
     bound::Link,
     cleanup,
     competing::Competitor,
     dccp,
-    measure::{self, Measures},
-    program::{self, Task},
+    measure::{self, Measures, Real},
+    program::{self, Congestion, Program, Task},
     queue::{self, Installed, Queue, Told},
     records,
     scenario::cell::{Bottleneck, Control, Point},
     simulator, srt,
+    sys::SECOND,
     topology::{self, Path, Shape},
     traffic::{Model, Schedule},
+    transfer,
 };
 
 /// Makes runs in namespaces; keeps the path, and bestby's agent on it, from one run to
@@ -33,6 +35,7 @@ pub(super) struct Bench {
     /// In the path's namespace: ends first.
     agent: Option<Rc<Agent>>,
     competitor: Option<Competitor>,
+    real: Option<Switch>,
     path: Option<(Shape, Path)>,
 }
 
@@ -73,7 +76,7 @@ impl Bench {
             Ok(passage) => passage,
             Err(error) => {
                 // Whatever it is that failed, the next run has a new agent and a new path.
-                (self.agent, self.competitor, self.path) = (None, None, None);
+                self.clear();
                 return queue::not_on_this_kernel(&error)
                     .map(|why| Outcome::Absent(not_on_this_kernel(why)))
                     .ok_or(error);
@@ -101,6 +104,7 @@ impl Bench {
                 tfrc: passage.tfrc,
                 last_hop: passage.last_hop,
                 carried: passage.carried,
+                transfer: passage.transfer,
                 download_s: passage.download.map(|ns| ns as f64 / 1e9),
                 tail_drops: passage.tail_drops,
                 tcp_share: tcp.and_then(|tcp| measure::tcp_share(tcp, judged.received_bytes)),
@@ -114,6 +118,12 @@ impl Bench {
         Ok(Outcome::Made(Box::new(run), packets))
     }
 
+    /// Takes the path down, and first what is on it.
+    fn clear(&mut self) {
+        (self.agent, self.competitor, self.real) = (None, None, None);
+        self.path = None;
+    }
+
     fn pass(&mut self, job: &Job<'_>, schedule: &Schedule, rate: u64) -> Result<Passage> {
         let (queue, point) = (&job.cell.queue, &job.cell.point);
         let shape = Shape {
@@ -124,7 +134,7 @@ impl Bench {
         };
         if self.path.as_ref().is_none_or(|(old, _)| *old != shape) {
             // The old one first: both have namespaces of the same names.
-            (self.agent, self.competitor, self.path) = (None, None, None);
+            self.clear();
             let path = Path::build(&shape).context("building the path")?;
             self.path = Some((shape, path));
         }
@@ -138,7 +148,7 @@ impl Bench {
             });
         }
         if let Some(packets) = point.router_queue {
-            path.set_router(rate, packets)?;
+            path.set_router(rate, point.burst, packets)?;
         }
         let discard = job.scenario.discard_ns();
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
@@ -154,7 +164,11 @@ impl Bench {
                 }
             }
             (Control::None, _) => uncontrolled(path, queue, point, schedule, rate, agent)?,
+            (Control::Program, Queue::Program(Program::Transfer)) => {
+                transferred(path, job, point, &mut self.real)?
+            }
             (Control::Program, Queue::Program(program)) => {
+                Switch::set(&mut self.real, path, point.congestion.real_mode())?;
                 let task = Task {
                     schedule,
                     program: *program,
@@ -227,6 +241,38 @@ fn uncontrolled(
         arrivals,
         counters: counters(&installed, topology::DEVICE)?,
         srt,
+        ..Passage::default()
+    })
+}
+
+/// Bulk TCP flows, with TCP-Real switched on where one of them is of it.
+fn transferred(
+    path: &Path,
+    job: &Job<'_>,
+    point: &Point,
+    real: &mut Option<Switch>,
+) -> Result<Passage> {
+    let Model::Transfer(model) = point.model()? else {
+        bail!("`tcp transfer` needs model = \"transfer\"");
+    };
+    let task = transfer::Task {
+        model: &model,
+        congestion: point.congestion,
+        fading: point.fading.as_ref(),
+        delay: point.owd_ms.ns(),
+        duration: job.scenario.seconds * SECOND,
+        discard: job.scenario.discard_ns(),
+        seed: job.seed(),
+    };
+    let mode = task.kinds().into_iter().find_map(Congestion::real_mode);
+    let switch = Switch::set(real, path, mode)?;
+    let before = switch.map(Switch::counters).transpose()?;
+    let mut transfer = transfer::run(path, &task)?;
+    if let (Some(switch), Some(before)) = (switch, before) {
+        transfer.real = Some(Real::between(&before, &switch.counters()?));
+    }
+    Ok(Passage {
+        transfer: Some(transfer),
         ..Passage::default()
     })
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::{
-    measure::{Carried, LastHop, QueueCounters, Tfrc},
+    measure::{Carried, LastHop, QueueCounters, Tfrc, Transfer},
     queue::{Installed, Told},
     scenario::cell::{Bottleneck, Point},
     srt,
@@ -30,6 +30,8 @@ pub(super) struct Passage {
     pub(super) last_hop: Option<LastHop>,
     /// Of a program's own connection, where it had one.
     pub(super) carried: Option<Carried>,
+    /// Of bulk TCP flows, where they were the traffic.
+    pub(super) transfer: Option<Transfer>,
     /// How long a download took, ns.
     pub(super) download: Option<u64>,
     /// Packets that a queue in user space had no room for; absent of any other.

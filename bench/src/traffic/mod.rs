@@ -12,6 +12,7 @@ pub mod pcap;
 pub mod receiver;
 pub mod sender;
 pub mod sfu;
+pub mod transfer;
 pub mod wire;
 
 pub use model::Model;

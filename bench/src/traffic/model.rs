@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Class, Packet, Schedule,
     build::{self, Traffic},
-    conference, gop, layers, lpd, media, pcap, sfu,
+    conference, gop, layers, lpd, media, pcap, sfu, transfer,
 };
 
 /// One of the models; in TOML `model = "gop"` and its parameters beside it. Parameters
@@ -30,6 +30,8 @@ pub enum Model {
     Onoff(lpd::OnOff),
     /// LPD's TCP.
     Download(lpd::Download),
+    /// Bulk TCP.
+    Transfer(transfer::Parameters),
     /// Replay of a captured file.
     Pcap(pcap::Parameters),
     /// Real media of ffmpeg.
@@ -68,6 +70,7 @@ impl Model {
             Self::Cbr(cbr) => ("cbr", cbr),
             Self::Onoff(on_off) => ("onoff", on_off),
             Self::Download(download) => ("download", download),
+            Self::Transfer(parameters) => ("transfer", parameters),
             Self::Pcap(parameters) => ("pcap", parameters),
             Self::Media(parameters) => ("media", parameters),
             Self::Mix(mix) => ("mix", mix),
@@ -80,6 +83,7 @@ impl Model {
         match name {
             "pcap" => &["ports", "audio_types", "data_types"],
             "mix" => &["parts"],
+            "transfer" => &["beside"],
             _ => &[],
         }
     }
@@ -257,6 +261,9 @@ mod tests {
             onoff | on_ms = 5001 | within 1..=5000
             onoff | on_ms = 2500;lifetime_ms = 2000 | within 1..=2000
             onoff | every_ms = 9000000000000000000 | within 1..=3600000
+            transfer | segment = 99 | within 100..=1448
+            transfer | read_every_ms = 1001 | within 0..=1000
+            transfer | read_every_ms = 400 | do not fit
             media | width = 30 | within 64..=1920
             media | height = 91 | even
             media | fps = 29 | one of 10
@@ -313,7 +320,7 @@ mod tests {
             .map(parse)
             .collect();
         let names: Vec<&str> = blocks.iter().map(|model| model.inner().0).collect();
-        let all = "conference gop sfu cbr onoff download layers pcap media mix";
+        let all = "conference gop sfu cbr onoff download layers transfer pcap media mix";
         assert_eq!(names.join(" "), all);
         for (model, name) in blocks.iter().zip(names) {
             let value = serde_json::to_value(model).expect("JSON");

@@ -167,6 +167,37 @@ impl Agent {
     }
 }
 
+/// bestby in mode qdisc in front of a router's link, with its defaults, until this is dropped.
+#[derive(Debug)]
+pub struct AtRouter<'a>(&'a Agent);
+
+/// Attaches bestby in front of the link of `path`'s router, which carries `rate` bit/s. Starts the agent when it is
+/// needed for the first time.
+pub fn at_router<'a>(
+    kept: &'a mut Option<Agent>,
+    path: &topology::Path,
+    rate: u64,
+) -> Result<AtRouter<'a>> {
+    let agent = match kept {
+        Some(agent) => agent,
+        None => kept.insert(Agent::start(path.router().context("no router")?, "router")?),
+    };
+    let device = topology::ROUTER_DEVICE;
+    agent.bestby(&format!(
+        "iface attach {device} --mode qdisc --rate {rate}bit"
+    ))?;
+    Ok(AtRouter(agent))
+}
+
+impl Drop for AtRouter<'_> {
+    fn drop(&mut self) {
+        let device = topology::ROUTER_DEVICE;
+        if let Err(error) = self.0.bestby(&format!("iface detach {device}")) {
+            note!("{error:#}");
+        }
+    }
+}
+
 /// TCP-Real on a path, switched on and off as an operator does.
 ///
 /// The agent is the receiver's: it measures at the interfaces of its own namespace. The congestion control and

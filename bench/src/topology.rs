@@ -25,13 +25,14 @@
 //! two are the same, and the report says which it was.
 
 use std::{
-    fs,
+    fmt, fs,
     net::{Ipv4Addr, SocketAddrV4},
     sync::atomic::AtomicU64,
     thread,
 };
 
 use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
 
 use crate::{
     line::{Device, Line, Trace},
@@ -52,7 +53,7 @@ pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 const PORT: u16 = 5004;
 
 /// The router's device towards the receiver, which carries its FIFO.
-const ROUTER_DEVICE: &str = "x1";
+pub const ROUTER_DEVICE: &str = "x1";
 /// What its bucket holds, bytes; just above TCP's packet of 1514.
 pub const ROUTER_BURST: u32 = 1600;
 /// The last hop's end of the line.
@@ -78,6 +79,43 @@ pub struct Shape {
     pub router: bool,
     /// What the line to the receiver is made of and carries, where the router is the last hop.
     pub line: Option<(Device, Trace)>,
+}
+
+/// What stands in front of the link of a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub enum RouterQueue {
+    /// A FIFO of so many packets.
+    Fifo(u32),
+    /// The kernel's, with its defaults.
+    FqCodel,
+    /// bestby's in mode qdisc, which shapes by itself.
+    Bestby,
+}
+
+impl TryFrom<toml::Value> for RouterQueue {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match (value.as_integer(), value.as_str()) {
+            (Some(packets @ 1..=100_000), _) => Ok(Self::Fifo(packets as u32)),
+            (_, Some("fq_codel")) => Ok(Self::FqCodel),
+            (_, Some("bestby")) => Ok(Self::Bestby),
+            _ => Err(format!(
+                "router_queue is 1 to 100000 (packets of a FIFO), \"fq_codel\" or \"bestby\", not {value}"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for RouterQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fifo(packets) => packets.fmt(f),
+            Self::FqCodel => f.write_str("fq_codel"),
+            Self::Bestby => f.write_str("bestby"),
+        }
+    }
 }
 
 /// The namespaces, connected.
@@ -189,16 +227,22 @@ impl Path {
         })
     }
 
-    /// Makes the router's link one of `rate` bit/s with a bucket of `burst` bytes and a FIFO of `packets`.
-    pub fn set_router(&self, rate: u64, burst: u32, packets: u32) -> Result<()> {
+    /// Makes the router's link one of `rate` bit/s with a bucket of `burst` bytes and this queue. bestby's is
+    /// attached by its agent: here the device is only made free for it.
+    pub fn set_router(&self, rate: u64, burst: u32, queue: RouterQueue) -> Result<()> {
         let Some(router) = &self.router else {
             bail!("this path has no router");
         };
         // Anew each time: no packet of the run before stands in it.
         let _ = router.sh("tc", &format!("qdisc del dev {ROUTER_DEVICE} root"));
+        let below = match queue {
+            RouterQueue::Fifo(packets) => format!("pfifo limit {packets}"),
+            RouterQueue::FqCodel => "fq_codel".into(),
+            RouterQueue::Bestby => return Ok(()),
+        };
         for below in [
             format!("root handle 1: tbf rate {rate}bit burst {burst} limit 10000000"),
-            format!("parent 1:1 handle 10: pfifo limit {packets}"),
+            format!("parent 1:1 handle 10: {below}"),
         ] {
             router.sh("tc", &format!("qdisc add dev {ROUTER_DEVICE} {below}"))?;
         }

@@ -12,6 +12,7 @@ use crate::{
     line::{Device, Trace},
     program::Congestion,
     tfrc::Restart,
+    topology::RouterQueue,
     traffic::{Model, Schedule},
 };
 
@@ -83,8 +84,8 @@ pub struct Point {
     pub fading: Option<Fading>,
     /// Bytes that the router's bucket holds.
     pub burst: u32,
-    /// Packets that the router's FIFO holds; absent where the sender is narrow.
-    pub router_queue: Option<u32>,
+    /// The router's; absent where the sender is narrow.
+    pub router_queue: Option<RouterQueue>,
     /// What controls the sender's rate.
     pub control: Control,
     /// How `tfrc` comes back after an idle or data-limited time.

@@ -18,7 +18,7 @@ use crate::{
     program::Congestion,
     queue::Queue,
     tfrc::Restart,
-    topology::ROUTER_BURST,
+    topology::{ROUTER_BURST, RouterQueue},
     traffic::{Class, Model},
 };
 
@@ -118,9 +118,9 @@ fn axes(file: &File) -> Result<Axes<'_>, Fault> {
             }
         });
     }
-    let packets = topology.router_queue.as_ref();
-    axes.add("router_queue", "packets", packets, |p, v| {
-        p.router_queue = Some(v.0 as u32);
+    let router = topology.router_queue.as_ref();
+    axes.add("router_queue", "packets", router, |p, v| {
+        p.router_queue = Some(v);
     });
     axes.add("tcp", "flows", topology.tcp.as_ref(), |p, v| {
         p.tcp = v.0 as u32;
@@ -203,7 +203,7 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
         loss_percent: Percent(0.0),
         fading: None,
         burst: ROUTER_BURST,
-        router_queue: file.router().then_some(50),
+        router_queue: file.router().then_some(RouterQueue::Fifo(50)),
         control: file.control,
         restart: Restart::default(),
         congestion: Congestion::default(),

@@ -9,8 +9,8 @@ use toml::Spanned;
 use super::{
     cell::{Bottleneck, Control, Stall},
     value::{
-        BucketBytes, Discard, Error, FifoPackets, Lifetime, Load, Millis, Percent, Rate,
-        Repetitions, Seconds, Seed, Sweep, TcpFlows, distinct,
+        BucketBytes, Discard, Error, Lifetime, Load, Millis, Percent, Rate, Repetitions, Seconds,
+        Seed, Sweep, TcpFlows, distinct,
     },
 };
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     program::{Congestion, Program},
     queue::Queue,
     tfrc::Restart,
+    topology::RouterQueue,
 };
 
 #[derive(Debug, Deserialize)]
@@ -60,7 +61,7 @@ pub(super) struct Topology {
     pub(super) device: Option<Device>,
     pub(super) owd: Sweep<Millis>,
     pub(super) loss: Option<Sweep<Percent>>,
-    pub(super) router_queue: Option<Sweep<FifoPackets>>,
+    pub(super) router_queue: Option<Sweep<RouterQueue>>,
     pub(super) tcp: Option<Sweep<TcpFlows>>,
     pub(super) burst: Option<Sweep<BucketBytes>>,
     pub(super) fading: Option<Spanned<Phases>>,

@@ -3,7 +3,7 @@ use std::fs;
 use etherparse::PacketBuilder;
 
 use super::{cell::LinkRate, value::Load, *};
-use crate::line::Device;
+use crate::{line::Device, topology::RouterQueue};
 
 /// Line 3 has the queues, 5 the load, 6 the delay, 8 the model.
 const BASE: &str = r#"
@@ -113,7 +113,10 @@ fn scenario_queue_that_is_told_nothing_runs_once_for_all_errors() {
     assert_eq!(counts(&rate), [3, 1, 1]);
     let router = rate.replace("owd = 40", "owd = 40\nbottleneck = \"router\"");
     assert_eq!(counts(&router), [3, 3, 3]);
-    assert_eq!(parse(&router).cells[0].point.router_queue, Some(50));
+    assert_eq!(
+        parse(&router).cells[0].point.router_queue,
+        Some(RouterQueue::Fifo(50))
+    );
 
     // None of the queues is told: the error changes nothing.
     for (queue, line, heard) in [
@@ -150,6 +153,8 @@ const WRONG: &str = r#"
 7 | owd = 40 | owd = 40;loss = 101 | 0 to 100, not 101
 7 | owd = 40 | owd = 40;loss = [0, -0.0] | `0` stands in the list twice
 4 | owd = 40 | owd = 40;router_queue = 5 | bottleneck
+7 | owd = 40 | owd = 40;router_queue = [5, "red"] | "fq_codel" or "bestby", not "red"
+7 | owd = 40 | owd = 40;router_queue = 0 | 1 to 100000 (packets of a FIFO)
 4 | owd = 40 | owd = 40;tcp = 1 | bottleneck
 7 | owd = 40 | owd = 40;bottleneck = "sky" | `router`
 3 | pfifo 32 | pfifo | pfifo PACKETS

@@ -120,8 +120,6 @@ ranged! {
     Seconds(u64): whole, "seconds", 1..=3600;
     /// Of the first repetition; JSON has no larger numbers.
     Seed(u64): whole, "seed", 0..=(1 << 53) - 1;
-    /// Length of the router's queue.
-    FifoPackets(u64): whole, "router_queue (packets)", 1..=100_000;
     /// What the router's bucket holds.
     BucketBytes(u64): whole, "burst (bytes)", 1600..=10_000_000;
     /// Competing TCP flows.

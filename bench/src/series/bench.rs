@@ -11,7 +11,7 @@ use super::{
     stalled,
 };
 use crate::{
-    bestby::{Agent, Switch},
+    bestby::{self, Agent, Switch},
     bound::Link,
     cleanup,
     competing::Competitor,
@@ -23,7 +23,7 @@ use crate::{
     scenario::cell::{Bottleneck, Control, Point},
     simulator, srt,
     sys::SECOND,
-    topology::{self, Path, Shape},
+    topology::{self, Path, RouterQueue, Shape},
     traffic::{Model, Schedule},
     transfer,
 };
@@ -36,6 +36,7 @@ pub(super) struct Bench {
     agent: Option<Rc<Agent>>,
     competitor: Option<Competitor>,
     real: Option<Switch>,
+    router: Option<Agent>,
     path: Option<(Shape, Path)>,
 }
 
@@ -120,7 +121,8 @@ impl Bench {
 
     /// Takes the path down, and first what is on it.
     fn clear(&mut self) {
-        (self.agent, self.competitor, self.real) = (None, None, None);
+        (self.agent, self.competitor) = (None, None);
+        (self.real, self.router) = (None, None);
         self.path = None;
     }
 
@@ -147,9 +149,13 @@ impl Bench {
                 ..passage
             });
         }
-        if let Some(packets) = point.router_queue {
-            path.set_router(rate, point.burst, packets)?;
+        if let Some(queue) = point.router_queue {
+            path.set_router(rate, point.burst, queue)?;
         }
+        let narrow = match point.router_queue {
+            Some(RouterQueue::Bestby) => Some(bestby::at_router(&mut self.router, path, rate)?),
+            _ => None,
+        };
         let discard = job.scenario.discard_ns();
         let tcp = controlled::compete(&mut self.competitor, path, point)?;
         let agent = &mut self.agent;
@@ -202,6 +208,7 @@ impl Bench {
             passage.tcp_bytes = Some(bytes);
         }
         (passage.extra_delay, passage.owd) = (path.extra_delay, path.owd);
+        drop(narrow);
         Ok(passage)
     }
 }

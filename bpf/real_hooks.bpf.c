@@ -3,8 +3,9 @@
  * TCP-Real's option on both ends, and the receiver. bb_real.h has the idea.
  *
  * 1. Negotiation. A SYN of the cgroup carries the option, a SYN-ACK answers only if
- *    the SYN had it. Some middleboxes drop what they do not know, so a SYN that is
- *    sent again goes without, and so does a SYN-ACK.
+ *    the SYN had it, and the segment that completes the handshake says that the answer
+ *    came. So nothing is kept of a SYN, and a SYN cookie is answered, too. Some
+ *    middleboxes drop what they do not know: a SYN or SYN-ACK sent again goes without.
  * 2. Each later segment carries it: the wave of its data, and what the receiver on
  *    this end has to say. Acknowledgements repeat the last word, so losing some is
  *    harmless. Beside timestamps and three SACK blocks there is no room; the
@@ -24,8 +25,8 @@
 #define BB_AF_INET6 10
 #define BB_SOL_TCP 6
 #define BB_TCP_CONGESTION 13
-#define BB_TCP_SAVE_SYN 27
 #define BB_SYN 0x02
+#define BB_RST 0x04
 #define BB_ACK 0x10
 #define BB_IPPROTO_TCP 6
 
@@ -52,7 +53,7 @@ static __always_inline void bb_listen_for(struct bpf_sock_ops *ops, int on)
 	bpf_sock_ops_cb_flags_set(ops, on ? flags | BB_HDR_FLAGS : flags & ~BB_HDR_FLAGS);
 }
 
-/* Reads our option of this segment, or of the saved SYN; 0: there is none, or it is malformed. */
+/* Reads our option of this segment, or of the SYN that is answered; 0: there is none, or it is malformed. */
 static __always_inline int bb_read(struct bpf_sock_ops *ops, struct bb_real_option *option,
 				   __u64 from)
 {
@@ -91,7 +92,7 @@ static __always_inline int bb_is_ours(struct bpf_sock_ops *ops)
 }
 
 /* The handshake is over: the other end speaks it, or not. */
-static __always_inline void bb_established(struct bpf_sock_ops *ops, __u64 from, int retried)
+static __always_inline void bb_established(struct bpf_sock_ops *ops, int retried)
 {
 	struct bb_real_option option;
 	struct bpf_sock *sk = ops->sk;
@@ -100,7 +101,7 @@ static __always_inline void bb_established(struct bpf_sock_ops *ops, __u64 from,
 
 	if (!sk)
 		return;
-	speaks = !retried && bb_read(ops, &option, from);
+	speaks = !retried && bb_read(ops, &option, 0);
 	bb_listen_for(ops, speaks);
 	if (!speaks)
 		bb_real_count(retried ? BB_REAL_C_RETRIED : BB_REAL_C_NO_ANSWER);
@@ -119,18 +120,6 @@ static __always_inline void bb_established(struct bpf_sock_ops *ops, __u64 from,
 	bb_real_count(BB_REAL_C_NEGOTIATED);
 }
 
-/* Has this SYN-ACK been sent before? The kernel counts after it has sent it again, so the second time counts. */
-static __always_inline int bb_is_resent(struct bpf_sock_ops *ops)
-{
-	struct bpf_sock_ops_kern *kern = bb_untyped(ops);
-	struct sock *request = 0;
-	__u8 resent = 0;
-
-	bpf_core_read(&request, sizeof(request), &kern->sk);
-	bpf_core_read(&resent, sizeof(resent), &((struct request_sock *)request)->num_retrans);
-	return resent;
-}
-
 static __always_inline void bb_reserve(struct bpf_sock_ops *ops)
 {
 	struct bb_real_option syn;
@@ -141,10 +130,8 @@ static __always_inline void bb_reserve(struct bpf_sock_ops *ops)
 	if (flags & BB_SYN) {
 		if (!(flags & BB_ACK) && ops->total_retrans)
 			return;
-		/* No SYN is kept where a cookie answers it. */
-		if ((flags & BB_ACK) &&
-		    (ops->args[0] == BPF_WRITE_HDR_TCP_SYNACK_COOKIE || bb_is_resent(ops) ||
-		     !bb_read(ops, &syn, BPF_LOAD_HDR_OPT_TCP_SYN)))
+		/* The SYN is here only when it is answered for the first time. */
+		if ((flags & BB_ACK) && !bb_read(ops, &syn, BPF_LOAD_HDR_OPT_TCP_SYN))
 			return;
 	} else {
 		conn = sk ? bpf_sk_storage_get(&bb_real_conns, sk, 0, 0) : 0;
@@ -169,6 +156,7 @@ static __always_inline void bb_tag(struct bpf_sock_ops *ops)
 	__u32 payload, mss = ops->mss_cache, cwnd = ops->snd_cwnd;
 	struct bb_real_conn *conn;
 	struct bb_tcphdr *tcp;
+	__be32 acknowledges;
 
 	if (ops->skb_tcp_flags & BB_SYN) {
 		bb_write(ops, &option);
@@ -179,6 +167,8 @@ static __always_inline void bb_tag(struct bpf_sock_ops *ops)
 	if (!conn || !tcp)
 		return;
 	payload = ops->skb_len - (tcp->offset >> 4) * 4;
+	/* Writing the option invalidates the pointer. */
+	acknowledges = tcp->ack;
 	if (payload) {
 		option.wave_level = bb_real_tag(
 			&conn->tx, cwnd, mss && payload > mss ? (payload + mss - 1) / mss : 1,
@@ -188,8 +178,15 @@ static __always_inline void bb_tag(struct bpf_sock_ops *ops)
 	option.rate = bb_real_told_rate(&conn->rx);
 	option.next = bb_real_told(&conn->rx);
 	bb_write(ops, &option);
-	/* A window of segments is answered by one acknowledgement at least. */
-	if (++conn->unheard > 2 * (__u64)cwnd + 64) {
+	/*
+	 * A window of segments is answered by one acknowledgement at least, and data that come
+	 * bring an option. An acknowledgement of nothing new tells of neither: whoever knows
+	 * the ports can have as many of those sent as they like.
+	 */
+	if (payload || acknowledges != conn->acknowledged)
+		conn->unheard++;
+	conn->acknowledged = acknowledges;
+	if (conn->unheard > 2 * (__u64)cwnd + 64) {
 		conn->why = BB_REAL_SILENT;
 		bb_real_count(BB_REAL_C_SILENT);
 		bb_listen_for(ops, 0);
@@ -203,13 +200,12 @@ static __always_inline void bb_parse(struct bpf_sock_ops *ops)
 	struct bpf_sock *sk = ops->sk;
 	struct bb_real_conn *conn;
 	struct bb_tcphdr *tcp;
+	__u32 ack;
 
 	conn = sk ? bpf_sk_storage_get(&bb_real_conns, sk, 0, 0) : 0;
 	tcp = bb_header(ops);
 	if (!conn || !tcp || conn->why != BB_REAL_SPEAKS || !bb_read(ops, &option, 0))
 		return;
-	conn->acks = 0;
-	conn->unheard = 0;
 	segment.length = ops->skb_len - (tcp->offset >> 4) * 4;
 	if (segment.length && option.wave_level && conn->tcx != 256 + option.wave) {
 		segment.now_ns = bpf_ktime_get_ns();
@@ -218,33 +214,34 @@ static __always_inline void bb_parse(struct bpf_sock_ops *ops)
 		segment.wave_level = option.wave_level;
 		bb_real_count_wave(bb_real_arrive(&conn->rx, &segment, bb_real_most()));
 	}
+	/* What acknowledges nothing that is out is old, or by a stranger who guessed the sequence number. */
+	ack = bpf_ntohl(tcp->ack);
+	if (ack - ops->snd_una > ops->snd_nxt - ops->snd_una)
+		return;
+	conn->acks = 0;
+	conn->unheard = 0;
 	if (option.next) {
 		conn->told_level = option.next;
 		conn->told_rate = option.rate;
 		conn->fresh = 1;
 	}
-	if (!segment.length && bpf_ntohl(tcp->ack) == ops->snd_una && ops->packets_out)
+	if (!segment.length && ack == ops->snd_una && ops->packets_out)
 		conn->dupack = 1;
 }
 
 SEC("sockops")
 int bb_real_sockops(struct bpf_sock_ops *ops)
 {
-	int one = 1;
-
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		bpf_setsockopt(ops, BB_SOL_TCP, BB_TCP_SAVE_SYN, &one, sizeof(one));
-		bb_listen_for(ops, 1);
-		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 		bb_listen_for(ops, 1);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		bb_established(ops, 0, ops->total_retrans > 0);
+		bb_established(ops, ops->total_retrans > 0);
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		bb_established(ops, BPF_LOAD_HDR_OPT_TCP_SYN, 0);
+		bb_established(ops, 0);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		bb_reserve(ops);
@@ -279,6 +276,14 @@ static __always_inline int bb_load(struct __sk_buff *skb, __u32 at, void *to, __
 	return bpf_skb_load_bytes_relative(skb, at, to, size, BPF_HDR_START_NET);
 }
 
+/* Has the packet so many bytes from its network header on? IP's length is only a claim here. */
+static __always_inline int bb_has(struct __sk_buff *skb, __u32 bytes)
+{
+	__u8 last;
+
+	return !bb_load(skb, bytes - 1, &last, 1);
+}
+
 /* Addresses and place of a TCP header; 0: there is none. VLAN tags are gone by now. */
 static __always_inline int bb_find_tcp(struct __sk_buff *skb, struct bb_arrived *a)
 {
@@ -286,12 +291,12 @@ static __always_inline int bb_find_tcp(struct __sk_buff *skb, struct bb_arrived 
 	__u32 i, header, end;
 
 	if (skb->protocol == bpf_htons(0x0800)) {
-		if (bb_load(skb, 0, ip, 20) || ip[9] != BB_IPPROTO_TCP ||
+		if (bb_load(skb, 0, ip, 20) || ip[0] >> 4 != 4 || ip[9] != BB_IPPROTO_TCP ||
 		    ((ip[6] & 0x3f) | ip[7])) /* a fragment */
 			return 0;
 		header = (ip[0] & 15) * 4;
 		end = (__u32)ip[2] << 8 | ip[3];
-		if (header < 20 || end < header)
+		if (header < 20 || end < header || !bb_has(skb, end))
 			return 0;
 		__builtin_memcpy(&a->tuple.ipv4.saddr, ip + 12, 4);
 		__builtin_memcpy(&a->tuple.ipv4.daddr, ip + 16, 4);
@@ -299,7 +304,7 @@ static __always_inline int bb_find_tcp(struct __sk_buff *skb, struct bb_arrived 
 		a->length = end - header;
 		return 1;
 	}
-	if (skb->protocol != bpf_htons(0x86DD) || bb_load(skb, 0, ip, 40))
+	if (skb->protocol != bpf_htons(0x86DD) || bb_load(skb, 0, ip, 40) || ip[0] >> 4 != 6)
 		return 0;
 	end = 40 + ((__u32)ip[4] << 8 | ip[5]);
 	header = 40;
@@ -313,7 +318,7 @@ static __always_inline int bb_find_tcp(struct __sk_buff *skb, struct bb_arrived 
 		protocol = next[0];
 		header += 8 + (__u32)next[1] * 8;
 	}
-	if (protocol != BB_IPPROTO_TCP || end < header)
+	if (protocol != BB_IPPROTO_TCP || end < header || !bb_has(skb, end))
 		return 0;
 	__builtin_memcpy(a->tuple.ipv6.saddr, ip + 8, 16);
 	__builtin_memcpy(a->tuple.ipv6.daddr, ip + 24, 16);
@@ -387,7 +392,7 @@ int bb_real_ingress(struct __sk_buff *skb)
 		goto on;
 	header = (tcp.offset >> 4) * 4;
 	if (header < sizeof(tcp) + BB_REAL_LENGTH || arrived.length <= header ||
-	    (tcp.flags & BB_SYN))
+	    (tcp.flags & (BB_SYN | BB_RST | BB_ACK)) != BB_ACK)
 		goto on;
 	length = (header - sizeof(tcp)) & 63;
 	bb_keep_check(length);

@@ -88,7 +88,7 @@ struct bb_real_conn {
 	struct bb_real_rx rx;
 	struct bb_real_tx tx;
 	__u32 acks; /* segments from the other end since its last option */
-	__u32 unheard; /* options written since then */
+	__u32 unheard; /* segments with data or a new acknowledgement, sent since then */
 	__u32 rtt_us; /* last sample */
 	__u32 cancelled; /* reductions cancelled */
 	__u16 tcx; /* 256 + the wave that tcx ingress saw last; 0: none */
@@ -102,7 +102,7 @@ struct bb_real_conn {
 	__u8 kept; /* the last reduction was cancelled */
 	__u8 congested; /* the last acknowledgement had ECE */
 	__u8 probing; /* a tail loss probe was out when it came */
-	__u8 pad[4];
+	__u32 acknowledged; /* acknowledgement number sent last, as on the wire */
 };
 
 /* One connection as the agent reads it (bb_real_list). */

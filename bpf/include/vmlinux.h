@@ -86,6 +86,7 @@ struct inet_connection_sock {
 	__u8 icsk_ca_state : 5; /* TCP_CA_* */
 	__u8 icsk_retransmits; /* timeouts since anything was acknowledged */
 	__u8 icsk_backoff; /* how often the RTO was doubled */
+	__u8 icsk_pending; /* the timer that is set; 0: none, as while one runs out */
 };
 
 struct minmax_sample {
@@ -118,10 +119,6 @@ struct tcp_sock {
 /* The kernel's side of a sock_ops context. */
 struct bpf_sock_ops_kern {
 	struct sock *sk;
-};
-
-struct request_sock {
-	__u8 num_retrans; /* of the SYN-ACK */
 };
 
 struct ack_sample {

@@ -385,7 +385,7 @@ pub struct bb_real_conn {
     pub kept: __u8,
     pub congested: __u8,
     pub probing: __u8,
-    pub pad: [__u8; 4usize],
+    pub acknowledged: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -416,7 +416,8 @@ const _: () = {
         [::std::mem::offset_of!(bb_real_conn, congested) - 90usize];
     ["Offset of field: bb_real_conn::probing"]
         [::std::mem::offset_of!(bb_real_conn, probing) - 91usize];
-    ["Offset of field: bb_real_conn::pad"][::std::mem::offset_of!(bb_real_conn, pad) - 92usize];
+    ["Offset of field: bb_real_conn::acknowledged"]
+        [::std::mem::offset_of!(bb_real_conn, acknowledged) - 92usize];
 };
 #[repr(C)]
 #[derive(

@@ -17,7 +17,8 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
-#define BB_CA_RECOVERY 3 /* TCP_CA_* */
+#define BB_CA_OPEN 0 /* TCP_CA_* */
+#define BB_CA_RECOVERY 3
 #define BB_CA_LOSS 4
 #define BB_ACK_ECE 4 /* CA_ACK_ECE */
 #define BB_AF_INET 2
@@ -52,19 +53,26 @@ void BPF_PROG(bb_real_init, struct sock *sk)
 	conn->cc = 1;
 }
 
-/* Is the loss, or whatever else the reduction is for, no sign of congestion? */
-static __always_inline int bb_is_spared(struct tcp_sock *tp, const struct bb_real_conn *conn)
+/* Do both guards let a window of so many segments be? */
+static __always_inline int bb_is_allowed(struct tcp_sock *tp, const struct bb_real_conn *conn,
+					 __u32 window)
 {
 	__u32 min_rtt_us = tp->rtt_min.s[0].v;
 
+	return bb_real_quiet(bb_larger(tp->srtt_us >> 3, conn->rtt_us), min_rtt_us) &&
+	       bb_real_room(window, tp->mss_cache, conn->told_rate, min_rtt_us);
+}
+
+/* Is the loss, or whatever else the reduction is for, no sign of congestion? */
+static __always_inline int bb_is_spared(struct tcp_sock *tp, const struct bb_real_conn *conn)
+{
 	/*
 	 * ECN said so, or the local qdisc. A reduction for either can not be undone and has no
 	 * threshold to go back to; nor has one for a loss that a tail loss probe repaired.
 	 */
 	if (conn->congested || (!tp->undo_marker && !tp->prior_ssthresh && !conn->probing))
 		return 0;
-	return bb_real_quiet(bb_larger(tp->srtt_us >> 3, conn->rtt_us), min_rtt_us) &&
-	       bb_real_room(tp->snd_cwnd, tp->mss_cache, conn->told_rate, min_rtt_us);
+	return bb_is_allowed(tp, conn, tp->snd_cwnd);
 }
 
 SEC("struct_ops/bb_real_ssthresh")
@@ -145,21 +153,30 @@ void BPF_PROG(bb_real_pkts_acked, struct sock *sk, const struct ack_sample *samp
 SEC("struct_ops/bb_real_set_state")
 void BPF_PROG(bb_real_set_state, struct sock *sk, __u8 state)
 {
+	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	struct bb_real_conn *conn = bb_conn(sk);
 	__u32 mode = bb_real_mode();
 
-	if (!conn || state != BB_CA_LOSS)
+	if (!conn)
 		return;
+	if (state != BB_CA_LOSS) {
+		/* That verdict's losses are over. */
+		if (state == BB_CA_OPEN)
+			conn->kept = 0;
+		return;
+	}
 	conn->tx.restart = 1;
-	if (mode == BB_REAL_OFF || !bb_real_live(conn, tp->snd_cwnd))
+	/* A timer is pending: it was no timeout. The path's MTU shrank, and the window stays. */
+	if (mode == BB_REAL_OFF || icsk->icsk_pending || !bb_real_live(conn, tp->snd_cwnd))
 		return;
 	/*
 	 * A duplicate acknowledgement came since data were acknowledged: the path is not
-	 * dead, and its word is fresh. ssthresh() has judged already; the window that it
-	 * saw is cut by now.
+	 * dead, and its word is fresh. ssthresh() has judged the window that is cut by now,
+	 * but maybe at a loss before this timeout: the guards are asked again.
 	 */
-	if (conn->dupack && conn->kept) {
+	if (conn->dupack && conn->kept &&
+	    (mode == BB_REAL_PAPER || bb_is_allowed(tp, conn, tp->snd_ssthresh))) {
 		bb_real_count(BB_REAL_C_RESTORED);
 		tp->snd_cwnd = bb_larger(tp->snd_ssthresh, 2);
 	} else {

@@ -202,7 +202,9 @@ bb_inline int bb_real_decide(struct bb_real_rx *rx, __u32 length, int timer, __u
 /*
  * Takes arrived data into account; `most` is the greatest level. A wave ends with its
  * last segment, with the next wave's first, or when it takes longer than twice what
- * the rate before makes of its size. Retransmissions have no part in its rate.
+ * the rate before makes of its size. Retransmissions have no part in its rate. A number
+ * that goes back begins a wave, too, if its data are beyond all others: a stranger's
+ * segment may have put the number ahead.
  */
 bb_inline int bb_real_arrive(struct bb_real_rx *rx, const struct bb_real_segment *s, __u32 most)
 {
@@ -210,7 +212,8 @@ bb_inline int bb_real_arrive(struct bb_real_rx *rx, const struct bb_real_segment
 	__u64 expected_us;
 	int became = 0;
 
-	if (!(rx->flags & BB_REAL_RX_BEGUN) || (__s8)(s->wave - rx->wave) > 0) {
+	if (!(rx->flags & BB_REAL_RX_BEGUN) || (__s8)(s->wave - rx->wave) > 0 ||
+	    (s->wave != rx->wave && (__s32)(end - rx->end) > 0)) {
 		if (!(rx->flags & BB_REAL_RX_BEGUN))
 			rx->end = s->seq;
 		else if (!(rx->flags & BB_REAL_RX_DECIDED))

@@ -167,6 +167,22 @@ proptest! {
         prop_assert_eq!(u64::from(path.rx.rate), 1_000_000);
     }
 
+    /// A stranger's segment that puts the wave's number ahead costs a wave or two, not all until the number is reached.
+    #[test]
+    fn wave_number_that_goes_back_is_measured_again(seq: u32, wave: u8, ahead in 2..=127_u8) {
+        let mut path = Path::new(seq, wave);
+        path.wave(10, MS, |_| false);
+        let (now, seq, forged) = (path.now_ns, path.seq, path.wave.wrapping_add(ahead));
+        bbn_real_arrive(&mut path.rx, now, seq.wrapping_sub(MSS), MSS, 1, forged, 10, 24);
+        path.wave(10, MS, |_| false);
+        prop_assert_eq!(path.wave(10, 2 * MS, |_| false) & MEASURED, MEASURED);
+        prop_assert_eq!(path.rx.rate, 500_000);
+        // Data that were there already begin no wave.
+        let before = path.rx;
+        bbn_real_arrive(&mut path.rx, path.now_ns, seq, MSS, 1, path.wave.wrapping_sub(1), 10, 24);
+        prop_assert_eq!(before, path.rx);
+    }
+
     /// Whatever is sent, what is told stays within the option's bits, and nothing else of the host is touched.
     #[test]
     fn any_segments_leave_a_level_and_a_rate_that_fit(

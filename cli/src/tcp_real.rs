@@ -77,6 +77,9 @@ pub(crate) fn render(real: &TcpReal) -> String {
     if !real.connections.is_empty() {
         text.push('\n');
         text += &connections(&real.connections);
+        if real.more > 0 {
+            text += &format!("{} more connections are not listed\n", real.more);
+        }
     }
     let counted = counters(&real.counters);
     if !counted.is_empty() {

@@ -512,6 +512,7 @@ fn tcp_real_ls_prints_connections_and_why_they_are_plain() {
             ..Default::default()
         },
         connections: vec![real, refused],
+        more: 0,
     };
     assert_snapshot!(plain(&tcp_real::render(&list)));
 }

@@ -243,6 +243,8 @@ pub struct TcpReal {
     pub interfaces: u32,
     /// Since it was switched on.
     pub counters: RealCounters,
-    /// Connections that speak it, or have it as their congestion control.
+    /// Connections that speak it, or have it as their congestion control: 16384 at most.
     pub connections: Vec<RealConnection>,
+    /// Connections beyond those.
+    pub more: u64,
 }

@@ -92,12 +92,14 @@ impl Datapath {
         let Some(running) = &self.tcp_real.running else {
             return Ok(TcpReal::default());
         };
+        let (connections, more) = list::connections(&self.tcp_real.pin("list"))?;
         Ok(TcpReal {
             on: Some(running.kept.request.clone()),
             cgroup: running.kept.cgroup.display().to_string(),
             interfaces: u32::try_from(running.interfaces.len()).unwrap_or(u32::MAX),
             counters: self.tcp_real.counted()?.unwrap_or_default(),
-            connections: list::connections(&self.tcp_real.pin("list"))?,
+            connections,
+            more,
         })
     }
 

@@ -1,5 +1,7 @@
 //! Connections of TCP-Real, as the kernel's iterator over their storage gives them.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
@@ -9,15 +11,24 @@ use zerocopy::FromBytes as _;
 
 use crate::error::{Error, Result, Tried as _};
 
-/// All connections, of all namespaces, from the pinned iterator.
+/// As many are listed at most: 3 MB of memory, 6 MB as JSON.
+const MOST: usize = 16_384;
+
+/// Connections of all namespaces, from the pinned iterator, and how many there are beyond [`MOST`].
 ///
 /// # Errors
 /// The pin is gone, or of another version.
-pub(crate) fn connections(pin: &Path) -> Result<Vec<RealConnection>> {
-    let bytes = std::fs::read(pin)
-        .tried(|| format!("reading {}", pin.display()))
-        .map_err(|e| e.hint("if its pins vanished: bestby tcp-real on"))?;
+pub(crate) fn connections(pin: &Path) -> Result<(Vec<RealConnection>, u64)> {
     let size = size_of::<abi::bb_real_record>();
+    let reading = || format!("reading {}", pin.display());
+    let vanished = |e: Error| e.hint("if its pins vanished: bestby tcp-real on");
+    let mut list = File::open(pin).tried(reading).map_err(vanished)?;
+    let mut bytes = Vec::new();
+    list.by_ref()
+        .take((MOST * size) as u64)
+        .read_to_end(&mut bytes)
+        .tried(reading)?;
+    let rest = std::io::copy(&mut list, &mut std::io::sink()).tried(reading)?;
     if bytes.len() % size != 0 {
         return Err(Error::failed(format!(
             "{} is of another layout",
@@ -30,7 +41,7 @@ pub(crate) fn connections(pin: &Path) -> Result<Vec<RealConnection>> {
         .map(|record| connection(&record))
         .collect();
     all.sort_by_key(|c| (c.local, c.remote));
-    Ok(all)
+    Ok((all, rest / size as u64))
 }
 
 fn address(bytes: [u8; 16], port: u16) -> SocketAddr {

@@ -48,8 +48,10 @@ mod stamp_probed;
 mod stream;
 mod tc;
 mod tcp_real;
+mod tcp_real_hostile;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;
+mod tcp_real_operate;
 mod tcp_real_options;
 mod teardown;
 mod truncate;

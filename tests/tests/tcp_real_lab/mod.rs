@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // each test program uses a part
 
+pub(crate) mod peer;
+
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -23,6 +23,7 @@ mod stamp;
 #[path = "../root/stamp_lab/mod.rs"]
 mod stamp_lab;
 mod tcp_real;
+mod tcp_real_kernels;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;
 mod truncate;

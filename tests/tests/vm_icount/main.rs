@@ -25,6 +25,7 @@ mod srt;
 mod tcp_real;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;
+mod tcp_real_safety;
 mod tfrc;
 mod triage;
 mod turns;

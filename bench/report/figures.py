@@ -67,6 +67,8 @@ def spread(name, column, meaning):
     yield Figure(f"{name} p95", 1, col(f"carried.{column}.high"), f"{meaning}: 95th percentile")
 
 
+FLOW = "transfer.flows.1"
+
 # fmt: off
 FIGURES = {
     figure.label: figure
@@ -121,6 +123,18 @@ FIGURES = {
         Figure("given up %", 1, percent(col("carried.given_up"), col("sent")), "ADUs that the sending program gave up, of all"),
         Figure("resets %", 2, percent(col("carried.resets"), col("sent")), "QUIC streams that were reset, of all ADUs"),
         Figure("arrived on time %", 2, percent(col("sent") - col("dropped") - col("stale_arrivals"), col("sent") - col("dropped")), "packets on time, of those that arrived"),
+        Figure("goodput kB/s", 1, col(f"{FLOW}.goodput_kb"), "payload of the flow under test that arrived, in 1000 bytes a second, from its SYN to its end"),
+        Figure("success %", 1, percent(col(f"{FLOW}.reads.on_time"), col(f"{FLOW}.reads.offered")), "reads at an interval that found all they wanted (1 Mbit/s)"),
+        Figure("sent again", 1, col(f"{FLOW}.retransmitted").cast(pl.Float64), "segments that the flow under test sent again"),
+        Figure("timeouts", 1, col(f"{FLOW}.timeouts").cast(pl.Float64), "its retransmission timeouts"),
+        Figure("level", 1, col(f"{FLOW}.cwnd.mean") / 2, "half its congestion window in segments, mean of a look each 10 ms: the wave level of TCP-Real"),
+        Figure("kB a round trip", 2, col(f"{FLOW}.sent_kb") * 2 * col("owd_ms") / 1000, "payload that it sent, also again, in 1000 bytes a round trip of the idle path"),
+        Figure("silent ms", 0, col(f"{FLOW}.silent_ms.mean"), "from the end of a phase of loss until its next segment arrives: mean of the phases"),
+        Figure("back RTTs", 1, col(f"{FLOW}.back_rtts.mean"), "from then until as much arrives in a round trip as before the phase, in round trips: mean of the phases"),
+        Figure("never back", 1, col(f"{FLOW}.lost_again").cast(pl.Float64), "phases of loss after which it did not get there before the next one"),
+        Figure("Jain of flows", 3, col("transfer.jain"), "Jain's index of the goodputs of all bulk flows; 1 = all alike"),
+        Figure("cancelled", 1, col("transfer.real.cancelled").cast(pl.Float64), "reductions of a window that TCP-Real cancelled"),
+        Figure("left to Reno", 1, col("transfer.real.reduced").cast(pl.Float64), "reductions that its guards left to Reno"),
         *layers(),
         *spread("latency", "latency_ms", "from an ADU's creation to the acknowledgement of all of it"),
         *spread("round trip", "rtt_ms", "smoothed round trip as the sender has it"),

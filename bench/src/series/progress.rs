@@ -14,7 +14,10 @@ use super::{
     run::{Job, Outcome, Run},
     store::Store,
 };
-use crate::{measure::percent, say::count};
+use crate::{
+    measure::{Flow, percent},
+    say::count,
+};
 
 /// Runs in a row that may fail before the series ends: then it is not the cell's fault.
 const FAILURES_IN_A_ROW: u32 = 5;
@@ -148,7 +151,10 @@ fn describe(run: &Run) -> String {
             parts.push(format!("{what} {:.1} %", percent(counted)));
         }
     }
-    parts.push(format!("stale {}", m.stale_arrivals));
+    match &m.transfer {
+        None => parts.push(format!("stale {}", m.stale_arrivals)),
+        Some(transfer) => parts.extend(transfer.flows.values().map(of_flow)),
+    }
     let refused = m.would_block + m.refused;
     if refused > 0 {
         parts.push(format!(
@@ -159,9 +165,20 @@ fn describe(run: &Run) -> String {
     parts.join(", ")
 }
 
+/// A bulk flow in a few words.
+fn of_flow(flow: &Flow) -> String {
+    let (kind, goodput, reads) = (&flow.kind, flow.goodput_kb, flow.reads);
+    let success = match reads[0] {
+        0 => String::new(),
+        _ => format!(", {:.1} % of reads", percent(reads)),
+    };
+    format!("{kind} {goodput:.1} kB/s{success}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Transfer;
     use crate::series::tests::made_up;
 
     #[test]
@@ -170,6 +187,28 @@ mod tests {
         assert_eq!(describe(&run), "stale 0");
         (run.measures.would_block, run.measures.refused) = (2, 1);
         assert!(describe(&run).contains("3 packets not offered"));
+    }
+
+    #[test]
+    fn describe_of_bulk_flows_has_the_goodput_of_each() {
+        let flow = |kind: &str, reads| Flow {
+            kind: kind.into(),
+            goodput_kb: 250.04,
+            reads,
+            ..Flow::default()
+        };
+        let flows = [flow("real", [0, 0]), flow("reno", [4, 3])];
+        let mut run = made_up(0, 7);
+        run.measures.transfer = Some(Transfer {
+            flows: ["1", "2"]
+                .map(str::to_owned)
+                .into_iter()
+                .zip(flows)
+                .collect(),
+            ..Transfer::default()
+        });
+        let words = "real 250.0 kB/s, reno 250.0 kB/s, 75.0 % of reads";
+        assert_eq!(describe(&run), words);
     }
 
     #[test]

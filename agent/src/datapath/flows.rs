@@ -60,13 +60,13 @@ impl Datapath {
         let cgroups = cgroups(&list, &self.names);
         let compiled = self.compiled(&list)?;
         // Remembered first: an agent killed in between finds at most a rule that is not yet in force, and
-        // puts it in force.
-        for (order, entry) in list.iter().enumerate() {
-            let order = u32::try_from(order).unwrap_or(u32::MAX);
-            let old = self.book.entries.get(order as usize);
-            if old != Some(entry) {
+        // puts it in force. From the last to the first: see `Book::places`.
+        let before: HashMap<u16, &Entry> = self.book.entries.iter().map(|e| (e.id, e)).collect();
+        for (entry, place) in list.iter().zip(self.book.places(&list)).rev() {
+            let there = self.book.place(entry.id) == Some(place);
+            if !there || before.get(&entry.id) != Some(&entry) {
                 let kept = Kept {
-                    order,
+                    place,
                     rule: entry.rule.clone(),
                     file: entry.file,
                 };

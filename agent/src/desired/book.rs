@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
+/// Between the places of two neighbours of the list, so that others find a place between them.
+const GAP: u64 = 1 << 32;
+
 /// How long a freed id is not used again, as long as others are free.
 const REST: Duration = Duration::from_secs(60);
 
@@ -29,9 +32,9 @@ pub struct Entry {
 /// A rule as it is remembered across restarts of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Place in the list.
+    /// Place in the list: only their order counts.
     #[serde(rename = "o")]
-    pub order: u32,
+    pub place: u64,
     /// The rule.
     #[serde(rename = "r")]
     pub rule: FlowRule,
@@ -64,6 +67,8 @@ pub fn fingerprint(rule: &FlowRule) -> u64 {
 pub struct Book {
     /// Rules in the operator's order.
     pub entries: Vec<Entry>,
+    /// Where each id of `entries` is kept.
+    places: HashMap<u16, u64>,
     freed: Vec<(u16, Instant)>,
     next: u16,
 }
@@ -75,7 +80,8 @@ impl Book {
             .into_iter()
             .filter_map(|(id, k)| Some((u16::try_from(id).ok().filter(|id| *id > 0)?, k)))
             .collect();
-        kept.sort_by_key(|(id, k)| (k.order, *id));
+        kept.sort_by_key(|(id, k)| (k.place, *id));
+        let places = kept.iter().map(|(id, k)| (*id, k.place)).collect();
         let mut names = HashSet::new();
         let entries: Vec<Entry> = kept
             .into_iter()
@@ -89,9 +95,44 @@ impl Book {
         let next = entries.iter().map(|e| e.id).max().unwrap_or(0);
         Self {
             entries,
+            places,
             freed: Vec::new(),
             next,
         }
+    }
+
+    /// Where each entry of a list is kept, all with ids. What is in order stays where it is: whoever adds or removes a
+    /// rule writes no record but that rule's, so that an agent killed meanwhile leaves the old list or the new one.
+    /// Without room between two neighbours all move behind the last place; written from the last to the first, they
+    /// are in order at each moment.
+    pub fn places(&self, list: &[Entry]) -> Vec<u64> {
+        let mut places = Vec::with_capacity(list.len());
+        let mut from = 0;
+        while places.len() < list.len() {
+            let rest = &list[places.len()..];
+            let known = rest.iter().enumerate().find_map(|(i, e)| {
+                let place = *self.places.get(&e.id)?;
+                (place >= from).then_some((i, place))
+            });
+            // So many are new, or out of order.
+            let (count, step) = match known {
+                Some((count, place)) => (count, (place - from) / (count as u64 + 1)),
+                None => (rest.len(), GAP),
+            };
+            if count > 0 && step == 0 {
+                let last = self.places.values().max().copied().unwrap_or(0);
+                return (1..=list.len() as u64).map(|n| last + n * GAP).collect();
+            }
+            places.extend((1..=count as u64).map(|n| from + n * step));
+            places.extend(known.map(|(_, place)| place));
+            from = places.last().map_or(from, |last| last + 1);
+        }
+        places
+    }
+
+    /// Where an entry is kept now.
+    pub fn place(&self, id: u16) -> Option<u64> {
+        self.places.get(&id).copied()
     }
 
     /// A rule by name.
@@ -186,6 +227,8 @@ impl Book {
                 self.freed.push((entry.id, now));
             }
         }
+        let places = self.places(&entries);
+        self.places = entries.iter().map(|e| e.id).zip(places).collect();
         self.entries = entries;
     }
 
@@ -297,7 +340,7 @@ mod tests {
         let mut book = Book::adopt(vec![(
             u32::from(max),
             Kept {
-                order: 0,
+                place: 0,
                 rule: rule("last", 1),
                 file: None,
             },
@@ -350,9 +393,60 @@ mod tests {
     }
 
     #[test]
+    fn list_is_the_old_or_the_new_one_after_each_record_written() {
+        let entry = |id| Entry {
+            id,
+            rule: rule(&format!("r{id}"), 1),
+            file: None,
+        };
+        let mut random = 7_u64;
+        let mut next = move |below: usize| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) as usize % below
+        };
+        let ids = |kept: &HashMap<u16, u64>| {
+            let mut ids: Vec<u16> = kept.keys().copied().collect();
+            ids.sort_by_key(|id| kept[id]);
+            ids
+        };
+        // As an agent that numbered from 0 left it: no room between neighbours.
+        let mut kept: HashMap<u16, u64> = (1..6).map(|id| (id, u64::from(id) - 1)).collect();
+        let mut book = Book::adopt(
+            kept.iter()
+                .map(|(id, place)| {
+                    let rule = entry(*id).rule;
+                    let (place, file) = (*place, None);
+                    (u32::from(*id), Kept { place, rule, file })
+                })
+                .collect(),
+        );
+        for round in 0..500_u16 {
+            let mut list = book.entries.clone();
+            let old: Vec<u16> = list.iter().map(|e| e.id).collect();
+            if list.len() > 3 && next(5) < 2 {
+                let gone = list.remove(next(list.len()));
+                kept.remove(&gone.id);
+            } else {
+                // Often at the same place.
+                list.insert(next(2).min(list.len()), entry(100 + round));
+            }
+            let new: Vec<u16> = list.iter().map(|e| e.id).collect();
+            for (entry, place) in list.iter().zip(book.places(&list)).rev() {
+                kept.insert(entry.id, place);
+                let now = ids(&kept);
+                assert!(now == old || now == new, "{old:?} to {new:?}: {now:?}");
+            }
+            book.replace(list);
+            assert_eq!(ids(&kept), new);
+        }
+    }
+
+    #[test]
     fn adopted_rules_come_back_in_order() {
-        let kept = |order, name| Kept {
-            order,
+        let kept = |place, name| Kept {
+            place,
             rule: rule(name, 1),
             file: None,
         };

@@ -11,7 +11,7 @@ use crate::kernel::netlink::{
 /// Major number of every root qdisc of bestby: handles are per device, so one number serves all.
 pub const MAJOR: u16 = 0xbb;
 
-const TC_H_ROOT: u32 = 0xffff_ffff;
+pub(crate) const TC_H_ROOT: u32 = 0xffff_ffff;
 const TC_H_CLSACT: u32 = 0xffff_fff1;
 const TC_H_CLSACT_INGRESS: u32 = 0xffff_fff2;
 const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
@@ -56,6 +56,33 @@ pub struct Link {
     pub tso_max_segs: u32,
 }
 
+impl Link {
+    /// What the kernel says of a device; `None` if the message is of something else, or too short.
+    pub(crate) fn read(raw: &Raw) -> Option<Self> {
+        // struct ifinfomsg: family, pad, type u16, index, flags, change.
+        if raw.kind != libc::RTM_NEWLINK {
+            return None;
+        }
+        let all = attributes(raw.body.get(16..)?);
+        let value = |kind| find(&all, kind).and_then(number);
+        Some(Self {
+            ifindex: word(&raw.body, 1),
+            name: find(&all, IFLA_IFNAME).map(text).unwrap_or_default(),
+            mtu: value(IFLA_MTU).unwrap_or(1500),
+            tx_queues: value(IFLA_NUM_TX_QUEUES).unwrap_or(1),
+            loopback: word(&raw.body, 2) & IFF_LOOPBACK != 0,
+            up: word(&raw.body, 2) & IFF_UP != 0,
+            arp_type: u16::from_ne_bytes([raw.body[2], raw.body[3]]),
+            kind: find(&all, IFLA_LINKINFO)
+                .map(attributes)
+                .and_then(|info| find(&info, IFLA_INFO_KIND).map(text))
+                .unwrap_or_default(),
+            gso_max_segs: value(IFLA_GSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
+            tso_max_segs: value(IFLA_TSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
+        })
+    }
+}
+
 /// A qdisc as the kernel described it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qdisc {
@@ -70,6 +97,22 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
+    /// What the kernel says of a qdisc, and of which device; `None` if the message is of something else, or too short.
+    pub(crate) fn read(raw: &Raw) -> Option<(u32, Self)> {
+        // struct tcmsg: family and pad, index, handle, parent, info.
+        if raw.kind != libc::RTM_NEWQDISC {
+            return None;
+        }
+        let all = attributes(raw.body.get(20..)?);
+        let qdisc = Self {
+            kind: find(&all, TCA_KIND).map(text).unwrap_or_default(),
+            handle: word(&raw.body, 2),
+            parent: word(&raw.body, 3),
+            options: find(&all, TCA_OPTIONS).map(<[u8]>::to_vec),
+        };
+        Some((word(&raw.body, 1), qdisc))
+    }
+
     /// Whether the kernel put it there by itself: such ones have no handle, and come back when ours goes.
     pub fn is_default(&self) -> bool {
         self.handle == 0
@@ -145,29 +188,7 @@ impl Tc {
                 body: vec![0; 16],
             })
             .map_err(|e| refused("listing the interfaces".into(), &e))?;
-        Ok(answers
-            .iter()
-            .filter(|raw| raw.kind == libc::RTM_NEWLINK && raw.body.len() >= 16)
-            .map(|raw| {
-                let all = attributes(&raw.body[16..]);
-                let value = |kind| find(&all, kind).and_then(number);
-                Link {
-                    ifindex: word(&raw.body, 1),
-                    name: find(&all, IFLA_IFNAME).map(text).unwrap_or_default(),
-                    mtu: value(IFLA_MTU).unwrap_or(1500),
-                    tx_queues: value(IFLA_NUM_TX_QUEUES).unwrap_or(1),
-                    loopback: word(&raw.body, 2) & IFF_LOOPBACK != 0,
-                    up: word(&raw.body, 2) & IFF_UP != 0,
-                    arp_type: u16::from_ne_bytes([raw.body[2], raw.body[3]]),
-                    kind: find(&all, IFLA_LINKINFO)
-                        .map(attributes)
-                        .and_then(|info| find(&info, IFLA_INFO_KIND).map(text))
-                        .unwrap_or_default(),
-                    gso_max_segs: value(IFLA_GSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
-                    tso_max_segs: value(IFLA_TSO_MAX_SEGS).unwrap_or(u32::from(u16::MAX)),
-                }
-            })
-            .collect())
+        Ok(answers.iter().filter_map(Link::read).collect())
     }
 
     /// A device by name.
@@ -187,22 +208,10 @@ impl Tc {
             .netlink
             .dump(tcmsg(libc::RTM_GETQDISC, ifindex, 0, 0, 0, &[]))
             .map_err(|e| refused("listing the qdiscs".into(), &e))?;
-        Ok(answers
-            .iter()
-            .filter(|raw| {
-                raw.kind == libc::RTM_NEWQDISC
-                    && raw.body.len() >= 20
-                    && word(&raw.body, 1) == ifindex
-            })
-            .map(|raw| {
-                let all = attributes(&raw.body[20..]);
-                Qdisc {
-                    kind: find(&all, TCA_KIND).map(text).unwrap_or_default(),
-                    handle: word(&raw.body, 2),
-                    parent: word(&raw.body, 3),
-                    options: find(&all, TCA_OPTIONS).map(<[u8]>::to_vec),
-                }
-            })
+        let all = answers.iter().filter_map(Qdisc::read);
+        Ok(all
+            .filter(|(of, _)| *of == ifindex)
+            .map(|(_, qdisc)| qdisc)
             .collect())
     }
 

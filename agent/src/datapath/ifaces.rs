@@ -241,20 +241,14 @@ impl Datapath {
             notes,
             netns: self.netns,
             unfinished: true,
+            shaping: false,
             segmenter: None,
         };
-        let pins = self.pins(link.ifindex);
-        // Left by a device of the same index that is gone.
-        let _ = std::fs::remove_dir_all(&pins);
-        hooks::directory(&pins)?;
-        self.shared
-            .ifaces
-            .set(&slot, &attached.kernel(self.plain_share))?;
         // Remembered before anything is placed: only the record knows what is to be restored.
         let done = self
             .kept_ifaces
             .set(slot, &attached)
-            .and_then(|()| self.build(slot, &mut attached, link))
+            .and_then(|()| self.place(slot, &mut attached, link))
             .and_then(|()| {
                 attached.unfinished = false;
                 self.keep(slot, attached.clone())
@@ -270,6 +264,17 @@ impl Datapath {
             message: format!("interface {} attached in mode {mode}", link.name),
             warnings: attached.notes,
         })
+    }
+
+    /// Puts everything of ours on an interface that has nothing of it yet.
+    fn place(&mut self, slot: u32, attached: &mut Attached, link: &Link) -> Result<()> {
+        let pins = self.pins(link.ifindex);
+        // Left by a device of the same index that is gone.
+        let _ = std::fs::remove_dir_all(&pins);
+        hooks::directory(&pins)?;
+        let kernel = attached.kernel(self.plain_share);
+        self.shared.ifaces.set(&slot, &kernel)?;
+        self.build(slot, attached, link)
     }
 
     /// Qdisc first, classifier last: no packet is marked for a queue that is not there.
@@ -338,30 +343,30 @@ impl Datapath {
         if new.mode == Mode::Tc
             && htb::differs(&new.kernel(self.plain_share), &old.kernel(self.plain_share))
         {
-            match new.request.rate {
-                Some(_) => {
-                    let there = old.request.rate.is_some();
-                    if !there {
-                        let unfinished = Attached {
-                            unfinished: true,
-                            ..new.clone()
-                        };
-                        self.kept_ifaces.set(slot, &unfinished)?;
-                    }
-                    let built =
-                        htb::build(&mut self.tc, link, &new.kernel(self.plain_share), there);
-                    if let Err(e) = built {
-                        // Half a tree of ours is worse than what was there.
-                        if !there {
-                            let undone = self.tc.restore(link, new.earlier.as_ref());
-                            if let Err(e) = undone.and_then(|()| self.kept_ifaces.set(slot, &old)) {
-                                tracing::error!("{e}");
-                            }
-                        }
-                        return Err(e);
-                    }
+            let there = old.request.rate.is_some();
+            let shaped = new.request.rate.is_some();
+            // Remembered before: an agent that finds this record after a kill goes the rest of the way.
+            let begun = Attached {
+                shaping: shaped && !there,
+                ..new.clone()
+            };
+            self.kept_ifaces.set(slot, &begun)?;
+            let done = if shaped {
+                htb::build(&mut self.tc, link, &new.kernel(self.plain_share), there)
+            } else {
+                self.tc.restore(link, old.earlier.as_ref())
+            };
+            if let Err(e) = done {
+                // Half a tree of ours is worse than what was there.
+                let undone = if there {
+                    Ok(())
+                } else {
+                    self.tc.restore(link, new.earlier.as_ref())
+                };
+                if let Err(e) = undone.and_then(|()| self.kept_ifaces.set(slot, &old)) {
+                    tracing::error!("{e}");
                 }
-                None => self.tc.restore(link, old.earlier.as_ref())?,
+                return Err(e);
             }
         }
         self.table.write(slot, &new.kernel(self.plain_share));
@@ -399,8 +404,9 @@ impl Datapath {
             tracing::error!("interface {}: {e}", attached.dev);
         }
         self.segmenters.problems.remove(&slot);
-        let _ = self.kept_ifaces.remove(slot);
         let _ = std::fs::remove_dir_all(self.pins(attached.ifindex));
+        // Last: while it is there, the next agent knows what is left to do.
+        let _ = self.kept_ifaces.remove(slot);
         self.attached.remove(&slot);
         let _ = self.trust();
         let _ = ruleset::forget_flows(&self.shared);
@@ -436,7 +442,18 @@ impl Datapath {
         let mut warnings = Vec::new();
         if let Some(link) = &link {
             match self.tc.root(link.ifindex)? {
-                Some(q) if q.is_ours() => self.tc.restore(link, attached.earlier.as_ref())?,
+                Some(q) if q.is_ours() => {
+                    // An agent that finds this record after a kill goes the rest of the way.
+                    let unfinished = Attached {
+                        unfinished: true,
+                        ..attached.clone()
+                    };
+                    self.kept_ifaces.set(slot, &unfinished)?;
+                    if let Err(e) = self.tc.restore(link, attached.earlier.as_ref()) {
+                        self.kept_ifaces.set(slot, &attached)?;
+                        return Err(e);
+                    }
+                }
                 Some(q) if attached.mode == Mode::Qdisc || attached.request.rate.is_some() => {
                     warnings.push(format!(
                         "the root qdisc is {}, which bestby did not put there: it is left alone",

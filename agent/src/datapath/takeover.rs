@@ -9,6 +9,7 @@ use bestby_bpf::abi;
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
 use crate::kernel::hooks::{self, Classifier};
+use crate::kernel::htb;
 use crate::kernel::qdisc::{self, Queue};
 use crate::kernel::sys;
 use crate::kernel::tc::{self, Link, Qdisc};
@@ -23,6 +24,11 @@ fn queue<'a>(dir: &'a Path, pins: &'a Path, slot: u32, attached: &Attached) -> Q
         instances: attached.instances,
         letter: attached.letter,
     }
+}
+
+/// The letter of a queue that takes the place of one with this letter.
+const fn next_letter(letter: char) -> char {
+    if letter == 'a' { 'b' } else { 'a' }
 }
 
 impl Datapath {
@@ -45,7 +51,7 @@ impl Datapath {
             };
             if attached.unfinished {
                 let warning = format!(
-                    "interface {}: an earlier bestbyd ended while it attached it; that was undone, it has {} again",
+                    "interface {}: an earlier bestbyd ended while it attached or detached it; that was undone, it has {} again",
                     attached.dev,
                     attached
                         .earlier
@@ -73,7 +79,23 @@ impl Datapath {
         attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
         // Fields that this version reads and the earlier one may not have written.
         self.table.write(slot, &attached.kernel(self.plain_share));
-        let root = self.tc.root(link.ifindex)?;
+        let mut root = self.tc.root(link.ifindex)?;
+        let ours = root.as_ref().is_some_and(Qdisc::is_ours);
+        // The earlier agent may have ended between its record and the tree.
+        if attached.mode == Mode::Tc && (ours || attached.shaping) {
+            let tree = attached.request.rate.is_some();
+            // Half a tree that has just been begun, or one that should be gone.
+            let afresh = attached.shaping || !tree;
+            if ours && afresh {
+                self.tc.restore(link, attached.earlier.as_ref())?;
+            }
+            if tree {
+                let kernel = attached.kernel(self.plain_share);
+                htb::build(&mut self.tc, link, &kernel, !afresh)?;
+            }
+            attached.shaping = false;
+            root = self.tc.root(link.ifindex)?;
+        }
         if attached.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
             let is = root.map_or("gone".to_string(), |q| q.kind);
             return Err(Error::conflict(format!(
@@ -85,6 +107,9 @@ impl Datapath {
                 link.name
             )));
         }
+        if attached.mode == Mode::Qdisc {
+            self.finish_upgrade(slot, &mut attached, link)?;
+        }
         if attached.mode == Mode::Qdisc && attached.object != qdisc::version() {
             self.attached.insert(slot, attached.clone());
             self.upgrade(&attached.dev.clone())?;
@@ -93,6 +118,25 @@ impl Datapath {
         self.keep(slot, attached.clone())?;
         if attached.mode == Mode::Qdisc {
             queue(&self.paths.bpffs, &pins, slot, &attached).fits(link)?;
+        }
+        Ok(())
+    }
+
+    /// An earlier agent ended between the registration of the next qdisc and its record: that qdisc takes over.
+    fn finish_upgrade(&mut self, slot: u32, attached: &mut Attached, link: &Link) -> Result<()> {
+        let pins = self.pins(attached.ifindex);
+        let next = Attached {
+            letter: next_letter(attached.letter),
+            // Whose it is, only that agent knew.
+            object: String::new(),
+            ..attached.clone()
+        };
+        let queue = queue(&self.paths.bpffs, &pins, slot, &next);
+        if queue.is_registered() {
+            queue.graft(&mut self.tc, link)?;
+            queue.unregister(attached.letter);
+            self.kept_ifaces.set(slot, &next)?;
+            *attached = next;
         }
         Ok(())
     }
@@ -112,7 +156,7 @@ impl Datapath {
         self.classifier
             .attach(&mut self.tc, &link, &pins.join("classify"))?;
         if old.mode == Mode::Qdisc {
-            let letter = if old.letter == 'a' { 'b' } else { 'a' };
+            let letter = next_letter(old.letter);
             let new = Attached {
                 letter,
                 object: qdisc::version(),

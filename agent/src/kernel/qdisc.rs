@@ -12,7 +12,7 @@ use libbpf_rs::{MapCore as _, MapHandle};
 use crate::error::{Error, Result, Tried as _};
 use crate::kernel::layouts::Layouts;
 use crate::kernel::sys;
-use crate::kernel::tc::{Link, Tc, handle};
+use crate::kernel::tc::{Link, TC_H_ROOT, Tc, handle};
 
 /// Whether this kernel has qdiscs in BPF (6.16 with CONFIG_NET_SCH_BPF).
 pub fn supported() -> bool {
@@ -178,29 +178,44 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Puts the registered qdisc at the root, or on every class of mq, in place of what is there.
+    /// Puts the registered qdisc at the root, or on every class of mq, in place of what is there. Where it is already,
+    /// it stays: the kernel would take that for a change of it, and refuse.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn graft(&self, tc: &mut Tc, link: &Link) -> Result<()> {
+        let there = tc.qdiscs(link.ifindex)?;
+        let is_at = |parent: u32| {
+            let mut all = there.iter();
+            all.any(|q| q.kind == self.kind() && q.parent == parent)
+        };
         if self.instances <= 1 {
-            tc.place(link, &self.kind(), 0, 0, None)?;
+            if !is_at(TC_H_ROOT) {
+                tc.place(link, &self.kind(), 0, 0, None)?;
+            }
         } else {
-            let mq = tc
-                .root(link.ifindex)?
-                .is_some_and(|q| q.kind == "mq" && q.handle == handle(0));
+            let mq = there
+                .iter()
+                .any(|q| q.parent == TC_H_ROOT && q.kind == "mq" && q.handle == handle(0));
             if !mq {
                 tc.place(link, "mq", handle(0), 0, None)?;
             }
             for instance in 1..=self.instances {
                 let class = handle(u16::try_from(instance).unwrap_or(u16::MAX));
-                tc.place(link, &self.kind(), 0, class, None)?;
+                if !is_at(class) {
+                    tc.place(link, &self.kind(), 0, class, None)?;
+                }
             }
         }
         // A qdisc cannot arm its own timer when it takes over a queue: any packet makes it. A device that is
         // down has none queued.
         let _ = sys::kick(link.ifindex);
         Ok(())
+    }
+
+    /// Whether the kernel has it.
+    pub fn is_registered(&self) -> bool {
+        self.pins.join(format!("ops_{}", self.letter)).exists()
     }
 
     /// Unregisters a letter's object; the kernel keeps it as long as a qdisc uses it.

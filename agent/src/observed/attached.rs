@@ -56,6 +56,9 @@ pub struct Attached {
     /// Still being built: whoever finds this in a record takes over from an agent that was killed meanwhile.
     #[serde(default)]
     pub unfinished: bool,
+    /// Its first rate is about to take the root: whoever finds this in a record finishes that.
+    #[serde(default)]
+    pub shaping: bool,
     /// What was done for super-packets; `None`: they stay whole, at this rate.
     #[serde(default)]
     pub segmenter: Option<Segmenter>,

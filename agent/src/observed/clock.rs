@@ -70,7 +70,8 @@ pub async fn stepped() {
 async fn wait() -> Option<()> {
     let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
     let timer = TimerFd::new(ClockId::CLOCK_REALTIME, flags).ok()?;
-    let far = Expiration::OneShot(TimeSpec::new(i64::from(u32::MAX), 0));
+    // Later than a clock can be set: else each look would find it due.
+    let far = Expiration::OneShot(TimeSpec::new(i64::MAX, 0));
     let when = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
     timer.set(far, when).ok()?;
     // A copy: tokio wants one that says its number.

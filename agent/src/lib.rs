@@ -9,6 +9,8 @@ pub mod desired;
 pub mod error;
 pub mod faces;
 pub mod feeds;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzzed;
 pub mod kernel;
 pub mod observed;
 pub mod plan;

@@ -115,7 +115,7 @@ fn decoded(part: &str) -> Result<String> {
 }
 
 /// A name or address in a path.
-fn parsed<T: std::str::FromStr>(part: &str) -> Result<T>
+pub(crate) fn parsed<T: std::str::FromStr>(part: &str) -> Result<T>
 where
     T::Err: std::fmt::Display,
 {

@@ -32,7 +32,10 @@ const UNMEASURED_US: u32 = u32::MAX;
 const FORGET_NS: u64 = 60_000_000_000;
 
 /// Takes one socket's measurement; `None` if it says nothing (no RTT yet, loopback).
-fn measured(response: &InetResponse, now_ns: u64) -> Option<(abi::bb_addr, abi::bb_rtt)> {
+pub(crate) fn measured(
+    response: &InetResponse,
+    now_ns: u64,
+) -> Option<(abi::bb_addr, abi::bb_rtt)> {
     let peer = response.header.socket_id.destination_address.to_canonical();
     if peer.is_loopback()
         || peer.is_unspecified()
@@ -100,7 +103,7 @@ fn dump(family: u8) -> std::io::Result<Vec<InetResponse>> {
 }
 
 /// Takes the sockets of one datagram; returns whether it ends the dump.
-fn understood(datagram: &[u8], all: &mut Vec<InetResponse>) -> std::io::Result<bool> {
+pub(crate) fn understood(datagram: &[u8], all: &mut Vec<InetResponse>) -> std::io::Result<bool> {
     let refused = |code: i32| match code {
         0 => Ok(true),
         code => Err(std::io::Error::from_raw_os_error(code.saturating_neg())),

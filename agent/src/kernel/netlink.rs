@@ -162,14 +162,14 @@ impl Netlink {
 
 /// What came so far in answer to one request.
 #[derive(Debug, Default)]
-struct Answers {
-    all: Vec<Raw>,
+pub(crate) struct Answers {
+    pub(crate) all: Vec<Raw>,
     changed: bool,
 }
 
 impl Answers {
     /// Takes a datagram; returns whether it was the last.
-    fn take(&mut self, datagram: &[u8], sequence: u32) -> Result<bool, NetlinkError> {
+    pub(crate) fn take(&mut self, datagram: &[u8], sequence: u32) -> Result<bool, NetlinkError> {
         let mut rest = datagram;
         while !rest.is_empty() {
             let reply = NetlinkMessage::<Raw>::deserialize(rest)

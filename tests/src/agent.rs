@@ -1,7 +1,7 @@
 //! An agent under test, and the little HTTP that is needed to talk to it.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -102,24 +102,32 @@ impl Agent {
     }
 
     /// One request with any body: status and body of the answer as they came.
-    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = UnixStream::connect(&self.socket).unwrap();
+    ///
+    /// # Errors
+    /// The agent ends before it has answered.
+    pub fn try_request(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
+        let mut stream = UnixStream::connect(&self.socket)?;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         match stream.write_all(request.as_bytes()) {
             // The agent may answer, and close, before it has read what it refuses.
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
-            done => done.unwrap(),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
+            done => done?,
         }
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        stream.read_to_string(&mut answer)?;
         let (head, body) = answer
             .split_once("\r\n\r\n")
-            .unwrap_or_else(|| panic!("{method} {path}: {answer}"));
+            .ok_or_else(|| io::Error::other(format!("{method} {path}: {answer}")))?;
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body.to_string())
+        Ok((status, body.to_string()))
+    }
+
+    /// [`Agent::try_request`] of an agent that lives.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        self.try_request(method, path, body).unwrap()
     }
 
     /// One request: status and body.

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod cpu;
 pub mod frame;
 pub mod load;
+pub mod long;
 pub mod netns;
 pub mod program;
 pub mod require;

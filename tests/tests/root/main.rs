@@ -46,6 +46,9 @@ mod stamp_lab;
 mod stamp_place;
 mod stamp_probed;
 mod stream;
+mod survive;
+#[path = "../survive_lab/mod.rs"]
+mod survive_lab;
 mod tc;
 mod tcp_real;
 mod tcp_real_hostile;

@@ -22,6 +22,9 @@ mod stamp;
 #[allow(dead_code)] // it uses a part
 #[path = "../root/stamp_lab/mod.rs"]
 mod stamp_lab;
+mod survive;
+#[path = "../survive_lab/mod.rs"]
+mod survive_lab;
 mod tcp_real;
 mod tcp_real_kernels;
 #[path = "../tcp_real_lab/mod.rs"]

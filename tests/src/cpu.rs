@@ -32,6 +32,11 @@ pub fn two() -> Result<(), String> {
     }
 }
 
+/// Keeps this thread on one CPU, where what a program keeps for each CPU is one thing.
+pub fn stay() {
+    keep_on(allowed()[0]);
+}
+
 /// Two CPUs that start together, again and again.
 #[derive(Debug, Default)]
 pub struct Start(AtomicUsize);

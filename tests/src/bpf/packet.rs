@@ -1,6 +1,7 @@
 //! A packet as `BPF_PROG_TEST_RUN` takes it, and what became of it.
 #![allow(clippy::unwrap_used)]
 
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use bestby_bpf::abi::bb_cb;
@@ -125,7 +126,7 @@ impl Classifier {
     /// When the kernel refuses frame or context.
     #[must_use]
     pub fn repeat(&self, frame: &[u8], skb: SkBuff, times: u32) -> Outcome {
-        self.execute(frame, skb, times).0
+        self.execute(frame, skb, times).unwrap().0
     }
 
     /// Instructions per run of `times` runs in virtual time, where one takes 2 ns.
@@ -146,10 +147,18 @@ impl Classifier {
     /// When the kernel refuses frame or context.
     #[must_use]
     pub fn change(&self, frame: &[u8], skb: SkBuff) -> (Outcome, Vec<u8>) {
+        self.try_change(frame, skb).unwrap()
+    }
+
+    /// [`Classifier::change`] with what the kernel may refuse.
+    ///
+    /// # Errors
+    /// The kernel's refusal of frame or context.
+    pub fn try_change(&self, frame: &[u8], skb: SkBuff) -> io::Result<(Outcome, Vec<u8>)> {
         self.execute(frame, skb, 1)
     }
 
-    fn execute(&self, frame: &[u8], skb: SkBuff, times: u32) -> (Outcome, Vec<u8>) {
+    fn execute(&self, frame: &[u8], skb: SkBuff, times: u32) -> io::Result<(Outcome, Vec<u8>)> {
         let mut after = SkBuff::default();
         let mut out = vec![0u8; frame.len() + 256];
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -168,12 +177,9 @@ impl Classifier {
         // SAFETY: every pointer is valid for the size given beside it.
         let status =
             unsafe { libbpf_sys::bpf_prog_test_run_opts(self.0.as_raw_fd(), &raw mut options) };
-        assert_eq!(
-            status,
-            0,
-            "BPF_PROG_TEST_RUN: {}",
-            std::io::Error::last_os_error()
-        );
+        if status != 0 {
+            return Err(io::Error::from_raw_os_error(-status));
+        }
         let cb = bb_cb::read_from_bytes(after.cb.as_bytes()).unwrap();
         #[allow(clippy::cast_possible_wrap)]
         let verdict = options.retval as i32;
@@ -183,6 +189,6 @@ impl Classifier {
             cb,
             skb: after,
         };
-        (outcome, out)
+        Ok((outcome, out))
     }
 }

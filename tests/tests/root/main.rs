@@ -17,6 +17,7 @@ mod client_lab;
 mod control;
 mod demo;
 mod devices;
+mod fuzz;
 mod lab;
 mod metadata;
 mod mishaps;

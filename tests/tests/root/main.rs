@@ -59,3 +59,4 @@ mod tcp_real_operate;
 mod tcp_real_options;
 mod teardown;
 mod truncate;
+mod vanished;

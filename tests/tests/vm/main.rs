@@ -6,6 +6,7 @@ mod agent;
 mod client;
 #[path = "../client_lab/mod.rs"]
 mod client_lab;
+mod clock;
 mod qdisc;
 mod qdisc_host;
 #[path = "../qdisc_lab/mod.rs"]

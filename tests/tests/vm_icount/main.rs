@@ -22,6 +22,7 @@ mod segment;
 mod sfu;
 mod sfu_lab;
 mod srt;
+mod survive;
 mod tcp_real;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;

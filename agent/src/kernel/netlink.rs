@@ -197,7 +197,7 @@ impl Answers {
                     None => return Ok(true),
                     Some(code) => {
                         return Err(NetlinkError::Refused {
-                            source: io::Error::from_raw_os_error(-code.get()),
+                            source: io::Error::from_raw_os_error(code.get().saturating_neg()),
                             said: explanation(&error.header),
                         });
                     }

@@ -1,5 +1,5 @@
 //! What comes from outside, as bytes: requests of the control API, the configuration file, answers of netlink. Each
-//! function takes any bytes and panics if the agent does what it must not. The fuzzers in `fuzz/` are guided by
+//! function takes any bytes and panics if the agent does what it must not. The fuzzers in `tests/fuzz/` are guided by
 //! coverage; the tests here change real inputs.
 
 use std::net::IpAddr;
@@ -180,9 +180,9 @@ mod tests {
         bytes
     }
 
-    /// Runs a target with changed inputs, as `fuzz/inputs` has them.
+    /// Runs a target with changed inputs, as `tests/fuzz/inputs` has them.
     fn mutants(name: &str, target: fn(&[u8]), words: &[&[u8]]) {
-        let dir = format!("{}/../fuzz/inputs/{name}", env!("CARGO_MANIFEST_DIR"));
+        let dir = format!("{}/../tests/fuzz/inputs/{name}", env!("CARGO_MANIFEST_DIR"));
         let mut paths: Vec<_> = std::fs::read_dir(dir)
             .unwrap()
             .map(|file| file.unwrap().path())

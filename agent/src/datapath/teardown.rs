@@ -58,6 +58,11 @@ pub fn teardown(bpffs: &Path, socket: &Path) -> Result<Vec<String>> {
         Some(lock) => Some(lock.tried(|| format!("locking {}", bpffs.display()))?),
         None => None,
     };
+    if let Some(pid) = another_here() {
+        return Err(running(format!(
+            "a bestbyd is running in this network namespace (process {pid}), with other pins"
+        )));
+    }
     let mut work = Teardown {
         tc: Tc::open()?,
         said: Vec::new(),
@@ -116,6 +121,22 @@ pub fn teardown(bpffs: &Path, socket: &Path) -> Result<Vec<String>> {
         work.done(removed, &format!("removed {}", bpffs.display()));
     }
     work.end()
+}
+
+/// A bestbyd of this network namespace beside this one. What no record names may be its own.
+fn another_here() -> Option<u32> {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net"));
+    let own = namespace("self").ok()?;
+    std::fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| *pid != std::process::id())
+        .find(|pid| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim_end() == "bestbyd")
+                && namespace(&pid.to_string()).is_ok_and(|there| there == own)
+        })
 }
 
 /// One teardown.

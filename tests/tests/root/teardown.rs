@@ -163,7 +163,12 @@ fn running_agent_is_refused_and_loses_nothing() {
         let mut elsewhere = lab.netns.command(binary("bestbyd"));
         elsewhere.arg("teardown").arg("--bpffs").arg(&lab.bpffs);
         elsewhere.arg("--socket").arg(lab.dir.join("nowhere"));
-        for command in [command(lab), elsewhere] {
+        // One that shares neither with it: what no record names is not taken from it.
+        let mut apart = lab.netns.command(binary("bestbyd"));
+        apart.arg("teardown").arg("--bpffs");
+        apart.arg(lab.bpffs.with_file_name("apart"));
+        apart.arg("--socket").arg(lab.dir.join("nowhere"));
+        for command in [command(lab), elsewhere, apart] {
             let said = refused(command);
             assert!(
                 said.contains("running") && said.contains("systemctl stop bestbyd"),

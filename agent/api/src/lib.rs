@@ -12,6 +12,8 @@
 
 #[macro_use]
 mod value;
+#[macro_use]
+mod described;
 
 mod config;
 mod doctor;
@@ -35,6 +37,7 @@ pub use config::{
     AgentConfig, Config, ConfigError, Document, DscpTable, MAX_COMBINATIONS, MAX_KEYS, MarkMagic,
     PeerConfig, SoPriorityTable,
 };
+pub use described::Described;
 pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version};
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};

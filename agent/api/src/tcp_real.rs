@@ -107,38 +107,24 @@ pub struct RealConnection {
     pub cancelled: u32,
 }
 
-/// Counters of TCP-Real since it was switched on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RealCounters {
-    /// Connections that speak it.
-    pub negotiated: u64,
-    /// Connections whose other end did not offer or answer it.
-    pub no_answer: u64,
-    /// Connections whose SYN was sent again, without the option.
-    pub retried: u64,
-    /// Connections whose other end stopped speaking it.
-    pub silent: u64,
-    /// Options of its kind that no sender of bestby makes: ignored.
-    pub malformed: u64,
-    /// Segments without room for the option.
-    pub no_room: u64,
-    /// Waves that gave a rate.
-    pub measured: u64,
-    /// Waves that gave none.
-    pub unmeasured: u64,
-    /// Waves that the decision timer ended.
-    pub timers: u64,
-    /// Reductions of a window that were cancelled.
-    pub cancelled: u64,
-    /// Reductions that the guards left to Reno.
-    pub reduced: u64,
-    /// Reductions of connections without a receiver's word: Reno's.
-    pub plain: u64,
-    /// Timeouts after which the window was kept.
-    pub restored: u64,
-    /// Timeouts after which it was not.
-    pub collapsed: u64,
+counted! {
+    /// Counters of TCP-Real since it was switched on.
+    RealCounters {
+        negotiated: "negotiated", "connections", "connections that speak TCP-Real";
+        no_answer: "no answer", "connections", "connections whose other end did not offer or answer it";
+        retried: "retried", "connections", "connections whose SYN was sent again, without the option";
+        silent: "silent", "connections", "connections whose other end stopped speaking it";
+        malformed: "malformed", "options", "options of its kind with a wrong length or content: ignored";
+        no_room: "no room", "segments", "segments without room for the option";
+        measured: "measured", "waves", "waves that gave a rate";
+        unmeasured: "unmeasured", "waves", "waves that gave no rate: too short, or arrived at once";
+        timers: "timers", "waves", "waves that the decision timer ended";
+        cancelled: "cancelled", "reductions", "reductions of a window that were cancelled";
+        reduced: "reduced", "reductions", "reductions that the guards left to Reno";
+        plain: "plain", "reductions", "reductions of connections without a receiver's word";
+        restored: "restored", "timeouts", "timeouts after which the window was kept";
+        collapsed: "collapsed", "timeouts", "timeouts after which it was not";
+    }
 }
 
 impl RealCounters {
@@ -160,74 +146,6 @@ impl RealCounters {
             restored: c[12],
             collapsed: c[13],
         }
-    }
-
-    /// Name, value and meaning of each counter.
-    pub const fn named(&self) -> [(&'static str, u64, &'static str); 14] {
-        [
-            (
-                "negotiated",
-                self.negotiated,
-                "connections that speak TCP-Real",
-            ),
-            (
-                "no answer",
-                self.no_answer,
-                "connections whose other end did not offer or answer it",
-            ),
-            (
-                "retried",
-                self.retried,
-                "connections whose SYN was sent again, without the option",
-            ),
-            (
-                "silent",
-                self.silent,
-                "connections whose other end stopped speaking it",
-            ),
-            (
-                "malformed",
-                self.malformed,
-                "options of its kind with a wrong length or content: ignored",
-            ),
-            (
-                "no room",
-                self.no_room,
-                "segments without room for the option",
-            ),
-            ("measured", self.measured, "waves that gave a rate"),
-            (
-                "unmeasured",
-                self.unmeasured,
-                "waves that gave no rate: too short, or arrived at once",
-            ),
-            ("timers", self.timers, "waves that the decision timer ended"),
-            (
-                "cancelled",
-                self.cancelled,
-                "reductions of a window that were cancelled",
-            ),
-            (
-                "reduced",
-                self.reduced,
-                "reductions that the guards left to Reno",
-            ),
-            (
-                "plain",
-                self.plain,
-                "reductions of connections without a receiver's word",
-            ),
-            (
-                "restored",
-                self.restored,
-                "timeouts after which the window was kept",
-            ),
-            (
-                "collapsed",
-                self.collapsed,
-                "timeouts after which it was not",
-            ),
-        ]
     }
 }
 

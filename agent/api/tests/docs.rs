@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bestby_api::{AgentConfig, Config, DscpTable, FEATURES};
+use bestby_api::{AgentConfig, Config, DscpTable, FEATURES, metrics};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -103,6 +103,53 @@ fn kernel_table_of_operating_md_equals_the_code_s() {
         .next()
         .unwrap();
     assert_eq!(shown, table, "put this into docs/operating.md:\n{table}");
+}
+
+/// What is between a table's head and its end mark.
+fn table<'t>(text: &'t str, head: &str, end: &str) -> &'t str {
+    let below = text.split_once(head).map(|(_, rest)| rest).unwrap();
+    below.split_once(end).map(|(table, _)| table).unwrap()
+}
+
+#[test]
+fn metric_table_of_metrics_md_equals_the_code_s() {
+    // Flows, sessions, interfaces and payload types have the same counters: one line each.
+    let mut wanted = String::new();
+    for m in metrics() {
+        let name = m.full_name();
+        let (name, labels) = match m.labels.first() {
+            Some(&"flow") => (
+                name.replace("bestby_flow_", "bestby_OBJECT_"),
+                [&["OBJECT"][..], &m.labels[1..]].concat(),
+            ),
+            Some(&object)
+                if name.starts_with(&format!("bestby_{object}_"))
+                    && metrics()
+                        .iter()
+                        .any(|f| f.full_name() == name.replace(object, "flow")) =>
+            {
+                continue;
+            }
+            _ => (name, m.labels.clone()),
+        };
+        wanted += &format!(
+            "| `{name}` | {} | {} | {} |\n",
+            m.kind.as_str(),
+            if labels.is_empty() {
+                "-".into()
+            } else {
+                labels.join(", ")
+            },
+            m.help
+        );
+    }
+    let text = doc("metrics.md");
+    let shown = table(
+        &text,
+        "| labels | meaning |\n|---|---|---|---|\n",
+        "<!-- end of the metric table -->",
+    );
+    assert_eq!(shown, wanted, "put this into docs/metrics.md:\n{wanted}");
 }
 
 #[test]

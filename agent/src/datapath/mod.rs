@@ -21,6 +21,7 @@ use bestby_bpf::abi;
 use crate::datapath::ruleset::RuleSet;
 use crate::desired::book::{Book, Kept, Merge};
 use crate::desired::file::ConfigFile;
+use crate::desired::taken::FileTaken;
 use crate::error::{Error, Result, Tried as _};
 use crate::kernel::address::address_bytes;
 use crate::kernel::hooks::{self, Classifier};
@@ -104,6 +105,8 @@ pub struct Datapath {
     pub(crate) warnings: Vec<String>,
     pub(crate) qdisc_supported: bool,
     pub(crate) started: Instant,
+    /// When the configuration file was read, and whether it was taken.
+    pub(crate) file_taken: FileTaken,
     /// Serial number of what names mean, for the translation of drop notices.
     pub(crate) generation: u64,
     // Last: released after everything else is.
@@ -251,6 +254,7 @@ impl Datapath {
             warnings,
             qdisc_supported: crate::kernel::qdisc::supported(),
             started: Instant::now(),
+            file_taken: FileTaken::at_start(),
             generation: 1,
             _lock: lock,
         };
@@ -437,6 +441,12 @@ impl Datapath {
     /// # Errors
     /// What is wrong in the file; what runs goes on.
     pub fn reload(&mut self) -> Result<()> {
+        let result = self.take_file();
+        self.file_taken.again(result.is_ok());
+        result
+    }
+
+    fn take_file(&mut self) -> Result<()> {
         let mut config = self.paths.config.read()?;
         let list = self.book.merged(&config.flows, Merge::Reload);
         let earlier = std::mem::replace(&mut self.rtp_profile, config.rtp_profile);

@@ -13,7 +13,7 @@ use bestby_api::{
 };
 use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -26,7 +26,7 @@ use tokio::sync::{Mutex, Semaphore, broadcast, mpsc};
 use crate::datapath::{Datapath, Handle};
 use crate::error::{Error, Result, Tried as _};
 use crate::faces::events::Hub;
-use crate::faces::metrics;
+use crate::faces::metrics::{self, Format};
 
 /// No request is longer, bytes.
 const LONGEST_REQUEST: usize = 1 << 20;
@@ -257,19 +257,20 @@ impl Api {
         }
     }
 
-    async fn metrics(&self) -> Result<Answer> {
+    async fn metrics(&self, request: &Request<Incoming>) -> Result<Answer> {
+        let sessions = metrics::sessions_wanted(request.uri().query())?;
+        let accept = request.headers().get_all(ACCEPT).iter();
+        let accept: Vec<_> = accept.filter_map(|v| v.to_str().ok()).collect();
+        let format = Format::accepted(&accept.join(","));
         let _alone = self.scrape.lock().await;
-        let (stats, interfaces, real) = self
-            .ask(|d| Ok((d.stats()?, d.interfaces()?, d.tcp_real.counted()?)))
-            .await?;
+        let measured = self.ask(move |d| d.measure(sessions)).await?;
         // Not on a worker: there are two, and the operator's commands need them.
-        let text =
-            tokio::task::spawn_blocking(move || metrics::text(&stats, &interfaces, real.as_ref()))
-                .await
-                .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
+        let text = tokio::task::spawn_blocking(move || metrics::text(&measured, format))
+            .await
+            .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
         Ok(answer(
             StatusCode::OK,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            format.content_type(),
             text.into_bytes(),
         ))
     }
@@ -317,7 +318,7 @@ impl Api {
             let api = self.clone();
             async move {
                 let result = match request.uri().path() {
-                    "/metrics" if request.method() == Method::GET => api.metrics().await,
+                    "/metrics" if request.method() == Method::GET => api.metrics(&request).await,
                     _ if only_metrics => Err(Error::missing("only /metrics is here")),
                     _ => api.route(request).await,
                 };

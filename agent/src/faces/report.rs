@@ -1,16 +1,17 @@
 //! Sessions and statistics, by the names an operator knows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use bestby_api::{
-    Done, GlobalCounters, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo, SessionList,
-    SessionSet, Stats, Status,
+    Counters, Done, GlobalCounters, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo,
+    SessionList, SessionSet, Stats, Status,
 };
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
 use crate::error::Result;
+use crate::faces::metrics::{SessionCounts, TopSession};
 use crate::kernel::address::{address, address_bytes};
 use crate::kernel::maps::{self, Map, Shared};
 use crate::kernel::sys::monotonic_ns;
@@ -68,6 +69,19 @@ fn user_name(session: &abi::bb_session, users: &Map<u32, abi::bb_user>) -> Optio
     }
     let user = users.get(&u32::from(session.user)).ok()??;
     Some(address(user.key.addr).to_string())
+}
+
+/// Kind of a session. The shared one has no key: whatever found no way of its own is plain there.
+fn kind_of(session: &abi::bb_session) -> u32 {
+    match session.way.tag {
+        0 => abi::BB_SESSION_PLAIN,
+        _ => u32::from(session.key.kind),
+    }
+}
+
+/// Where the packets of a session go, if that is one address or network.
+fn address_of(session: &abi::bb_session) -> Option<IpAddr> {
+    (session.way.tag != 0 && has_address(&session.key)).then(|| address(session.key.addr))
 }
 
 const fn kind_name(kind: u32) -> &'static str {
@@ -132,18 +146,22 @@ impl Datapath {
             .collect()
     }
 
+    /// Index and content of the sessions in use on attached interfaces, and of the shared one.
+    fn unnamed_sessions<'d>(
+        &self,
+        devices: &'d HashMap<u32, String>,
+    ) -> Result<impl Iterator<Item = (u32, abi::bb_session)> + use<'d>> {
+        let all = self.shared.sessions.entries()?.into_iter();
+        Ok(all.filter(|(_, s)| {
+            (s.way.tag != 0 && devices.contains_key(&s.key.ifindex)) || s.counters.packets_in > 0
+        }))
+    }
+
     /// Sessions in use on attached interfaces, and the shared one.
     fn used_sessions(&self) -> Result<Vec<(u32, String, abi::bb_session)>> {
         let devices = self.devices();
         let mut all: Vec<_> = self
-            .shared
-            .sessions
-            .entries()?
-            .into_iter()
-            .filter(|(_, s)| {
-                (s.way.tag != 0 && devices.contains_key(&s.key.ifindex))
-                    || s.counters.packets_in > 0
-            })
+            .unnamed_sessions(&devices)?
             .map(|(i, s)| (i, session_name(i, &s, |dev| devices.get(&dev).cloned()), s))
             .collect();
         // Two keys may have one name only by a hash collision of flows: the index tells them apart.
@@ -161,6 +179,29 @@ impl Datapath {
     /// # Errors
     /// A map cannot be read.
     pub fn stats(&self) -> Result<Stats> {
+        let sessions = self
+            .used_sessions()?
+            .into_iter()
+            .map(|(_, name, s)| (name, maps::counters(&s.counters)))
+            .collect();
+        let mut interfaces = BTreeMap::new();
+        for (slot, attached) in &self.attached {
+            interfaces.insert(
+                attached.dev.to_string(),
+                maps::counters(&self.iface_counters(*slot, attached)?),
+            );
+        }
+        Ok(Stats {
+            flows: self.flow_counters()?,
+            sessions,
+            interfaces,
+            payload_types: self.payload_type_counters()?,
+            global: global(&self.shared)?,
+        })
+    }
+
+    /// By flow rule; what matches none under [`NO_RULE`].
+    pub(crate) fn flow_counters(&self) -> Result<BTreeMap<String, Counters>> {
         let mut flows = BTreeMap::new();
         let stats = |id: u16| -> Result<_> {
             Ok(maps::counters(
@@ -175,18 +216,11 @@ impl Datapath {
         for entry in &self.book.entries {
             flows.insert(entry.rule.name.to_string(), stats(entry.id)?);
         }
-        let sessions = self
-            .used_sessions()?
-            .into_iter()
-            .map(|(_, name, s)| (name, maps::counters(&s.counters)))
-            .collect();
-        let mut interfaces = BTreeMap::new();
-        for (slot, attached) in &self.attached {
-            interfaces.insert(
-                attached.dev.to_string(),
-                maps::counters(&self.iface_counters(*slot, attached)?),
-            );
-        }
+        Ok(flows)
+    }
+
+    /// By RTP payload type, those that were seen.
+    pub(crate) fn payload_type_counters(&self) -> Result<BTreeMap<u8, Counters>> {
         let mut payload_types = BTreeMap::new();
         for (index, counters) in self.shared.rtp_stats.entries()? {
             if let Some(pt) = index
@@ -197,13 +231,7 @@ impl Datapath {
                 payload_types.insert(pt, maps::counters(&counters));
             }
         }
-        Ok(Stats {
-            flows,
-            sessions,
-            interfaces,
-            payload_types,
-            global: global(&self.shared)?,
-        })
+        Ok(payload_types)
     }
 
     /// What is known of one address, and where its delay comes from.
@@ -241,6 +269,78 @@ impl Datapath {
             .map(|p| p.owd_ns))
     }
 
+    /// The owd that a session reckons with, ns, and where it comes from.
+    fn delay_of(&self, s: &abi::bb_session) -> Result<(Option<u64>, &'static str)> {
+        let (owd_ns, source) = match address_of(s) {
+            Some(addr) if kind_of(s) != abi::BB_SESSION_PREFIX => self.delay_to(addr)?,
+            _ => (
+                (s.owd_ns > 0).then_some(s.owd_ns),
+                if s.owd_ns > 0 { "set" } else { "none" },
+            ),
+        };
+        if source != "set"
+            && let Some(said) = self.said_by_sockets(&s.key)?
+        {
+            return Ok((Some(said), "socket"));
+        }
+        Ok((owd_ns, source))
+    }
+
+    /// The sessions with most trouble (packets dropped or sent stale, then packets), at most `most` of them, and how
+    /// many there are in all, by interface and kind. Only those that are returned get a name: that is what takes time.
+    pub(crate) fn top_sessions(&self, most: usize) -> Result<(Vec<TopSession>, SessionCounts)> {
+        let devices = self.devices();
+        let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
+        let mut ranked = Vec::new();
+        for (index, s) in self.unnamed_sessions(&devices)? {
+            let shared = s.way.tag == 0;
+            let ifindex = if shared { 0 } else { s.key.ifindex };
+            *counts.entry((ifindex, kind_of(&s))).or_default() += 1;
+            let c = maps::counters(&s.counters);
+            let trouble = [c.dropped.total(), c.would_drop.total(), c.sent_stale];
+            let trouble = trouble.into_iter().fold(0, u64::saturating_add);
+            ranked.push((std::cmp::Reverse((trouble, c.packets_in)), index, s));
+        }
+        ranked.sort_unstable_by_key(|(rank, index, _)| (*rank, *index));
+        ranked.truncate(most);
+        let now = monotonic_ns();
+        let mut names = HashSet::new();
+        let mut top = Vec::with_capacity(ranked.len());
+        for (_, index, s) in ranked {
+            let mut name = session_name(index, &s, |dev| devices.get(&dev).cloned());
+            if !names.insert(name.clone()) {
+                name = format!("{name}#{index}");
+            }
+            let (owd_ns, source) = self.delay_of(&s)?;
+            let owd_age_ns = match address_of(&s).filter(|_| source == "rtt") {
+                Some(addr) => {
+                    let addr = address_bytes(addr);
+                    let rtt = self.shared.rtts.get(&abi::bb_addr { addr })?;
+                    rtt.map(|r| now.saturating_sub(r.updated_ns))
+                }
+                None => None,
+            };
+            top.push(TopSession {
+                name,
+                counters: maps::counters(&s.counters),
+                owd: owd_ns.map(|owd| (owd, source)),
+                owd_age_ns,
+            });
+        }
+        let device = |index: u32| match index {
+            0 => String::new(),
+            _ => devices
+                .get(&index)
+                .cloned()
+                .unwrap_or_else(|| format!("#{index}")),
+        };
+        let counts = counts
+            .into_iter()
+            .map(|((index, kind), count)| ((device(index), kind_name(kind)), count))
+            .collect();
+        Ok((top, counts))
+    }
+
     /// GET /v1/sessions.
     ///
     /// # Errors
@@ -250,24 +350,9 @@ impl Datapath {
         let devices = self.devices();
         let mut sessions = Vec::new();
         for (_, name, s) in self.used_sessions()? {
-            // The shared one has no key: whatever found no way of its own is plain there.
-            let kind = match s.way.tag {
-                0 => abi::BB_SESSION_PLAIN,
-                _ => u32::from(s.key.kind),
-            };
-            let addr = (s.way.tag != 0 && has_address(&s.key)).then(|| address(s.key.addr));
-            let (mut owd_ns, mut owd_source) = match addr {
-                Some(addr) if kind != abi::BB_SESSION_PREFIX => self.delay_to(addr)?,
-                _ => (
-                    (s.owd_ns > 0).then_some(s.owd_ns),
-                    if s.owd_ns > 0 { "set" } else { "none" },
-                ),
-            };
-            if owd_source != "set"
-                && let Some(said) = self.said_by_sockets(&s.key)?
-            {
-                (owd_ns, owd_source) = (Some(said), "socket");
-            }
+            let kind = kind_of(&s);
+            let addr = address_of(&s);
+            let (owd_ns, owd_source) = self.delay_of(&s)?;
             sessions.push(SessionInfo {
                 dev: devices.get(&s.key.ifindex).cloned().unwrap_or_default(),
                 kind: kind_name(kind).into(),

@@ -49,7 +49,7 @@ fn rate_and_level_are_measured_and_told_in_both_families() {
         assert_eq!(count(&agent, "malformed"), 0);
         let text = agent.request("GET", "/metrics", "").1;
         assert!(
-            text.contains("bestby_tcp_real_negotiated_total 4"),
+            text.contains("bestby_tcp_real_negotiated_connections_total 4"),
             "{text}"
         );
     });

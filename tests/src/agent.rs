@@ -101,14 +101,20 @@ impl Agent {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// One request with any body: status and body of the answer as they came.
+    /// One request with further headers, each ended by `\r\n`: head and body of the answer as they came.
     ///
     /// # Errors
     /// The agent ends before it has answered.
-    pub fn try_request(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
+    pub fn try_exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> io::Result<(String, String)> {
         let mut stream = UnixStream::connect(&self.socket)?;
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
         match stream.write_all(request.as_bytes()) {
@@ -121,8 +127,28 @@ impl Agent {
         let (head, body) = answer
             .split_once("\r\n\r\n")
             .ok_or_else(|| io::Error::other(format!("{method} {path}: {answer}")))?;
+        Ok((head.to_string(), body.to_string()))
+    }
+
+    /// [`Agent::try_exchange`] with an agent that lives.
+    pub fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> (String, String) {
+        self.try_exchange(method, path, headers, body).unwrap()
+    }
+
+    /// One request with any body: status and body of the answer as they came.
+    ///
+    /// # Errors
+    /// The agent ends before it has answered.
+    pub fn try_request(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
+        let (head, body) = self.try_exchange(method, path, "", body)?;
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Ok((status, body.to_string()))
+        Ok((status, body))
     }
 
     /// [`Agent::try_request`] of an agent that lives.

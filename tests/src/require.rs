@@ -78,3 +78,18 @@ pub fn segmenter() -> Result<(), String> {
         )
     }
 }
+
+/// Prometheus and its promtool (`./dev` installs them).
+///
+/// # Errors
+/// Says which is not there.
+pub fn prometheus() -> Result<(), String> {
+    root()?;
+    for program in ["prometheus", "promtool"] {
+        let runs = Command::new(program).arg("--version").output();
+        if !runs.is_ok_and(|o| o.status.success()) {
+            return Err(format!("there is no {program}"));
+        }
+    }
+    Ok(())
+}

@@ -355,21 +355,6 @@ fn rtt_of_a_connection_older_than_the_agent_is_known() {
 }
 
 #[test]
-fn metrics_are_served_as_prometheus_text() {
-    linked_lab(require::root(), |lab, _| {
-        let agent = Agent::start(lab, &[]);
-        agent.add(audio());
-        let (status, text) = agent.request("GET", "/metrics", "");
-        assert_eq!(status, 200);
-        assert!(
-            text.contains("bestby_flow_in_packets_total{flow=\"audio\"} 0")
-                && !text.contains("# EOF"),
-            "{text}"
-        );
-    });
-}
-
-#[test]
 fn trusted_prefixes_are_in_force_until_changed_or_detached() {
     linked_lab(require::root(), |lab, _| {
         let agent = Agent::start(lab, &[]);

@@ -20,6 +20,7 @@ mod devices;
 mod fuzz;
 mod lab;
 mod metadata;
+mod metrics;
 mod mishaps;
 mod option;
 #[path = "../player_lab/mod.rs"]

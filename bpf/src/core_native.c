@@ -146,6 +146,11 @@ __u64 bbn_tc_queue(const struct bb_tc_model *model, __u32 leaf)
 	return model->queue[leaf & 15];
 }
 
+__u64 bbn_tc_leaf_bound(__u32 leaf)
+{
+	return bb_leaf_bound(leaf);
+}
+
 __u8 bbn_tc_leaf(__u64 ns, __u8 leaf)
 {
 	return bb_tc_leaf(ns, leaf);

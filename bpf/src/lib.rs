@@ -44,7 +44,7 @@ mod netns;
 pub use netns::netns_cookie;
 
 mod sizes;
-pub use sizes::{SPARE_PACKETS, packets_per_instance, qdisc_sizes, tc_leaf_bytes};
+pub use sizes::{SPARE_PACKETS, packets_per_instance, qdisc_sizes, tc_leaf_bound, tc_leaf_bytes};
 
 /// An embedded ELF object; aligned so that a parser may read headers in place.
 #[repr(C, align(8))]

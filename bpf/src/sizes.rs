@@ -32,6 +32,7 @@ pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 6] {
 
 unsafe extern "C" {
     safe fn bbn_tc_leaf_bytes(leaf: u32, rate: u64, limit_bytes: u64) -> u64;
+    safe fn bbn_tc_leaf_bound(leaf: u32) -> u64;
 }
 
 /// Bytes that the queue of one HTB leaf of mode tc holds at most, as the classifier's model has it: `rate`
@@ -39,4 +40,9 @@ unsafe extern "C" {
 #[must_use]
 pub fn tc_leaf_bytes(leaf: u32, rate: u64, limit_bytes: u64) -> u64 {
     bbn_tc_leaf_bytes(leaf, rate, limit_bytes)
+}
+
+/// Mode tc: the longest lifetime for which this leaf (1..=6) is meant, ns.
+pub fn tc_leaf_bound(leaf: u32) -> u64 {
+    bbn_tc_leaf_bound(leaf)
 }

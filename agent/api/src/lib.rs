@@ -51,7 +51,7 @@ pub use packet::PacketDescription;
 pub use rate::Rate;
 pub use rtp::{Frames, MAX_RTX, PayloadTypes, Retransmissions, RtpKind, RtpProfile, Ssrc};
 pub use session::{PeerInfo, RttInfo, SessionInfo, SessionList, SessionSet};
-pub use stats::{Counters, Drops, Event, GlobalCounters, Reason, Stats};
+pub use stats::{Counters, Drops, Event, GlobalCounters, Leaf, Reason, Stats};
 pub use tcp_real::{
     RealConnection, RealCounters, RealLevel, RealMode, RealRequest, RealState, TcpReal,
 };

@@ -136,6 +136,25 @@ counted! {
     }
 }
 
+/// One leaf of the HTB tree below mode tc, as the kernel counts it. [`Counters`] cannot show it: in mode tc they end
+/// where the classifier admits a packet to its leaf.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Leaf {
+    /// What it holds: `control`, `lifetimes to 250ms`, ..., `longer lifetimes`, or `plain`.
+    pub holds: String,
+    /// Packets queued now.
+    pub queued: u64,
+    /// Their bytes.
+    pub queued_bytes: u64,
+    /// Packets handed to the device since the tree was built.
+    pub packets_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Packets that found the leaf full; no reason of [`Drops`] counts them.
+    pub dropped: u64,
+}
+
 /// GET /v1/stats, and what `bestby --json stats` prints.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
@@ -145,6 +164,9 @@ pub struct Stats {
     pub sessions: BTreeMap<String, Counters>,
     /// By interface.
     pub interfaces: BTreeMap<String, Counters>,
+    /// By interface in mode tc with a rate: the leaves of its tree, most important first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub leaves: BTreeMap<String, Vec<Leaf>>,
     /// By RTP payload type, those that were seen.
     #[serde(default)]
     pub payload_types: BTreeMap<u8, Counters>,

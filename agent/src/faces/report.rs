@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use bestby_api::{
-    Counters, Done, GlobalCounters, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo,
+    Counters, Done, GlobalCounters, Mode, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo,
     SessionList, SessionSet, Stats, Status,
 };
 use bestby_bpf::abi;
@@ -13,6 +13,7 @@ use crate::datapath::Datapath;
 use crate::error::Result;
 use crate::faces::metrics::{SessionCounts, TopSession};
 use crate::kernel::address::{address, address_bytes};
+use crate::kernel::htb;
 use crate::kernel::maps::{self, Map, Shared};
 use crate::kernel::sys::monotonic_ns;
 
@@ -178,7 +179,7 @@ impl Datapath {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn stats(&self) -> Result<Stats> {
+    pub fn stats(&mut self) -> Result<Stats> {
         let sessions = self
             .used_sessions()?
             .into_iter()
@@ -191,10 +192,18 @@ impl Datapath {
                 maps::counters(&self.iface_counters(*slot, attached)?),
             );
         }
+        let mut leaves = BTreeMap::new();
+        for attached in self.attached.values() {
+            if attached.mode == Mode::Tc && attached.needs_root() {
+                let of = htb::leaves(&mut self.tc, attached.ifindex)?;
+                leaves.insert(attached.dev.to_string(), of);
+            }
+        }
         Ok(Stats {
             flows: self.flow_counters()?,
             sessions,
             interfaces,
+            leaves,
             payload_types: self.payload_type_counters()?,
             global: global(&self.shared)?,
         })

@@ -10,6 +10,7 @@
 //! The classifier picks the leaf through `skb->priority`. Each leaf holds as many bytes as the classifier's
 //! model says (`bestby_bpf::tc_leaf_bytes`): what does not fit is dropped there, and the model does not count it.
 
+use bestby_api::Leaf;
 use bestby_bpf::abi::bb_iface;
 
 use crate::error::Result;
@@ -142,6 +143,40 @@ pub fn build(tc: &mut Tc, link: &Link, iface: &bb_iface, existing: bool) -> Resu
         )?;
     }
     Ok(())
+}
+
+/// What the leaves of an interface's tree hold and counted, most important first.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn leaves(tc: &mut Tc, ifindex: u32) -> Result<Vec<Leaf>> {
+    let counted = tc.counted(ifindex)?;
+    let leaf = |minor: u16| {
+        let (_, stats) = counted
+            .iter()
+            .find(|(parent, _)| *parent == handle(minor))?;
+        Some(Leaf {
+            holds: holds(minor),
+            queued: stats.queued.into(),
+            queued_bytes: stats.backlog.into(),
+            packets_sent: stats.packets.into(),
+            bytes_sent: stats.bytes,
+            dropped: stats.drops.into(),
+        })
+    };
+    Ok((LEAF..=PLAIN_LEAF).filter_map(leaf).collect())
+}
+
+fn holds(minor: u16) -> String {
+    match minor {
+        LEAF => "control".into(),
+        PLAIN_LEAF => "plain".into(),
+        _ if minor + 1 == PLAIN_LEAF => "longer lifetimes".into(),
+        _ => {
+            let ns = bestby_bpf::tc_leaf_bound(u32::from(minor - LEAF));
+            format!("lifetimes to {}ms", ns / 1_000_000)
+        }
+    }
 }
 
 /// Options of fq_codel for a leaf of `rate` bytes/s that holds so many packets and bytes.

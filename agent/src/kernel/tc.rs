@@ -17,6 +17,9 @@ const TC_H_CLSACT_INGRESS: u32 = 0xffff_fff2;
 const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
@@ -126,6 +129,38 @@ impl Qdisc {
     }
 }
 
+/// What a qdisc counted since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QdiscStats {
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets sent; the kernel's counter wraps at 2^32.
+    pub packets: u32,
+    /// Packets queued.
+    pub queued: u32,
+    /// Bytes queued.
+    pub backlog: u32,
+    /// Packets dropped; wraps, too.
+    pub drops: u32,
+}
+
+impl QdiscStats {
+    /// From the value of `TCA_STATS2`; what the kernel did not say is 0.
+    fn read(stats: &[u8]) -> Self {
+        let all = attributes(stats);
+        // struct gnet_stats_basic: bytes u64, packets u32. struct gnet_stats_queue: qlen, backlog, drops, ...
+        let basic = find(&all, TCA_STATS_BASIC).unwrap_or_default();
+        let queue = find(&all, TCA_STATS_QUEUE).unwrap_or_default();
+        Self {
+            bytes: basic.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b)),
+            packets: word(basic, 2),
+            queued: word(queue, 0),
+            backlog: word(queue, 1),
+            drops: word(queue, 2),
+        }
+    }
+}
+
 /// Class or qdisc of our tree.
 pub const fn handle(minor: u16) -> u32 {
     (MAJOR as u32) << 16 | minor as u32
@@ -199,19 +234,41 @@ impl Tc {
         named(&self.links()?, name)
     }
 
+    /// The kernel's description of each qdisc of a device.
+    fn described(&mut self, ifindex: u32) -> Result<Vec<Raw>> {
+        self.netlink
+            .dump(tcmsg(libc::RTM_GETQDISC, ifindex, 0, 0, 0, &[]))
+            .map_err(|e| refused("listing the qdiscs".into(), &e))
+    }
+
     /// All qdiscs of a device.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn qdiscs(&mut self, ifindex: u32) -> Result<Vec<Qdisc>> {
-        let answers = self
-            .netlink
-            .dump(tcmsg(libc::RTM_GETQDISC, ifindex, 0, 0, 0, &[]))
-            .map_err(|e| refused("listing the qdiscs".into(), &e))?;
-        let all = answers.iter().filter_map(Qdisc::read);
+        let described = self.described(ifindex)?;
+        let all = described.iter().filter_map(Qdisc::read);
         Ok(all
             .filter(|(of, _)| *of == ifindex)
             .map(|(_, qdisc)| qdisc)
+            .collect())
+    }
+
+    /// What the qdiscs of a device counted, each with the handle of its parent.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn counted(&mut self, ifindex: u32) -> Result<Vec<(u32, QdiscStats)>> {
+        let described = self.described(ifindex)?;
+        Ok(described
+            .iter()
+            .filter_map(|raw| Some((Qdisc::read(raw)?, raw)))
+            .filter(|((of, _), _)| *of == ifindex)
+            .map(|((_, qdisc), raw)| {
+                let all = attributes(&raw.body[20..]);
+                let stats = find(&all, TCA_STATS2).map(QdiscStats::read);
+                (qdisc.parent, stats.unwrap_or_default())
+            })
             .collect())
     }
 

@@ -3,8 +3,6 @@
 use anstyle::{AnsiColor, Style};
 use bestby_api::Rate;
 
-/// Headings of tables.
-pub(crate) const HEADING: Style = Style::new().bold();
 /// What is as it should be.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 /// What deserves a look.

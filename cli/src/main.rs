@@ -22,6 +22,7 @@ mod tcp_real;
 mod tests;
 mod top;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -35,6 +36,11 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let args = Args::parse();
     let output = Output::new(args.json);
+    if std::io::stdout().is_terminal()
+        && let Ok((columns, _)) = ratatui::crossterm::terminal::size()
+    {
+        table::fit(columns);
+    }
     match run(args, &output) {
         Ok(code) => code,
         Err(failure) => output.failure(failure),

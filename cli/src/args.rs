@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bestby_api::DEFAULT_SOCKET;
 use clap::{Parser, Subcommand};
 
-use crate::{config, explain, flow, iface, probe, session, tcp_real};
+use crate::{config, events, explain, flow, iface, probe, session, stats, tcp_real, top};
 
 /// Best-before dates for packets: what would arrive too late never leaves the host, what matters most leaves first.
 #[derive(Debug, Parser)]
@@ -43,13 +43,13 @@ pub(crate) enum Command {
     #[command(subcommand)]
     TcpReal(tcp_real::Verb),
     /// Counters by flow, session and interface
-    Stats,
+    Stats(stats::What),
     /// The same, live, once a second
-    Top,
+    Top(top::What),
     /// What the agent is and does
     Status,
     /// Drop notices as they happen, until Ctrl-C
-    Events,
+    Events(events::What),
     /// What this host can and cannot do, and what to change
     Doctor,
     /// Which rule and which source decide for a packet

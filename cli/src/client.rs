@@ -31,7 +31,7 @@ const PART: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':');
 
 /// Where to ask.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Client {
     socket: PathBuf,
 }

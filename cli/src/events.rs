@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use bestby_api::{Event, path};
+use bestby_api::{DevName, Event, Reason, path};
+use clap::Args;
 use http_body_util::BodyExt as _;
 use hyper::Method;
 use hyper::body::Bytes;
@@ -11,13 +12,86 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::format::{clock, time};
 use crate::output::Output;
+use crate::setting::value;
 
 /// Longest line that can be an event; more without a line's end is not from bestbyd.
 const LONGEST: usize = 1 << 20;
 
-pub(crate) async fn run(client: &Client, output: &Output) -> Result<ExitCode, Failure> {
-    let response = client.open(Method::GET, path::EVENTS, Bytes::new()).await?;
+/// Which notices are printed: those that meet all of these.
+#[derive(Debug, Default, Args)]
+pub(crate) struct What {
+    /// Only of this flow rule; `-`: of what no rule matches
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    flow: Option<String>,
+    /// Only of this session, as `bestby session ls` names it; of all that begin so, if it ends in *
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Only of this interface
+    #[arg(long, value_name = "DEV", value_parser = value::<DevName>)]
+    dev: Option<DevName>,
+    /// Only for this reason
+    #[arg(long, value_name = "stale|adu|overflow|evicted|predicted", value_parser = value::<Reason>)]
+    reason: Option<Reason>,
+    /// Only of this priority or a more important one
+    #[arg(long, value_name = "0..7", value_parser = clap::value_parser!(u8).range(0..=7))]
+    priority: Option<u8>,
+    /// End after so many notices
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+impl What {
+    /// Whether a notice is printed.
+    fn wants(&self, e: &Event) -> bool {
+        let session = |wanted: &String| match wanted.strip_suffix('*') {
+            Some(start) => e.session.starts_with(start),
+            None => e.session == *wanted,
+        };
+        self.flow.as_ref().is_none_or(|flow| e.flow == *flow)
+            && self.session.as_ref().is_none_or(session)
+            && self.dev.as_ref().is_none_or(|dev| e.dev == dev.as_str())
+            && self.reason.is_none_or(|reason| e.reason == reason)
+            && self.priority.is_none_or(|most| e.priority <= most)
+    }
+}
+
+pub(crate) async fn run(what: What, client: &Client, output: &Output) -> Result<ExitCode, Failure> {
     output.note("drop notices follow; end with Ctrl-C");
+    let mut left = what.count.unwrap_or(u64::MAX);
+    let ended = follow(client, |event| {
+        if what.wants(&event) {
+            output.line(&event, render)?;
+            left -= 1;
+        }
+        // As if the reader had closed the pipe: it has what it wanted.
+        if left == 0 {
+            Err(Failure::Closed)
+        } else {
+            Ok(())
+        }
+    });
+    Err(ended.await)
+}
+
+/// Gives each notice to `each` until it, the stream or the agent fails; says which.
+pub(crate) async fn follow(
+    client: &Client,
+    mut each: impl FnMut(Event) -> Result<(), Failure>,
+) -> Failure {
+    match read(client, &mut each).await {
+        Err(failure) => failure,
+        Ok(()) => Failure::new(
+            "bestbyd ended the stream of events",
+            "it was stopped or restarted: run bestby events again",
+        ),
+    }
+}
+
+async fn read(
+    client: &Client,
+    each: &mut impl FnMut(Event) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let response = client.open(Method::GET, path::EVENTS, Bytes::new()).await?;
     let mut body = response.into_body();
     let mut pending = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -32,13 +106,10 @@ pub(crate) async fn run(client: &Client, output: &Output) -> Result<ExitCode, Fa
         };
         pending.extend_from_slice(&data);
         for event in complete_lines(&mut pending)? {
-            output.line(&event, render)?;
+            each(event)?;
         }
     }
-    Err(Failure::new(
-        "bestbyd ended the stream of events",
-        "it was stopped or restarted: run bestby events again",
-    ))
+    Ok(())
 }
 
 /// Takes the complete lines out of `pending`; empty ones only say that the agent is still there.
@@ -98,7 +169,47 @@ pub(crate) fn render(e: &Event) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[test]
+    fn notice_is_printed_if_it_meets_every_filter() {
+        let event: Event = serde_json::from_value(serde_json::json!({
+            "time_ns": 1, "unix_ns": 2, "dev": "eth0", "flow": "a", "session": "eth0/10.0.0.2", "reason": "stale",
+            "priority": 3, "age_ns": 0, "late_ns": 5, "adu": 0, "len": 100, "observe": false, "suppressed": 0
+        }))
+        .unwrap();
+        let wants = |line: &str| {
+            let words = format!("bestby events {line}");
+            let args = crate::args::Args::try_parse_from(words.split_whitespace()).unwrap();
+            let crate::args::Command::Events(what) = args.command else {
+                panic!("not events")
+            };
+            what.wants(&event)
+        };
+        for line in [
+            "",
+            "--flow a",
+            "--session eth0/10.0.0.2 --dev eth0",
+            "--session eth0/*",
+            "--reason stale --priority 3",
+            "--priority 7",
+        ] {
+            assert!(wants(line), "{line}");
+        }
+        for line in [
+            "--flow b",
+            "--flow -",
+            "--session eth0/10.0.0.20",
+            "--session eth0/10.0.0",
+            "--dev eth1 --flow a",
+            "--reason adu",
+            "--priority 2",
+        ] {
+            assert!(!wants(line), "{line}");
+        }
+    }
 
     #[test]
     fn event_split_between_reads_is_put_together() {

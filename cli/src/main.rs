@@ -13,6 +13,7 @@ mod format;
 mod iface;
 mod output;
 mod probe;
+mod rank;
 mod session;
 mod setting;
 mod stats;
@@ -60,10 +61,10 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Flow(verb) => flow::run(*verb, &client, output).await,
             Command::Session(verb) => session::run(verb, &client, output).await,
             Command::TcpReal(verb) => tcp_real::run(verb, &client, output).await,
-            Command::Stats => stats::run(&client, output).await,
-            Command::Top => top::run(&client, output).await,
+            Command::Stats(what) => stats::run(what, &client, output).await,
+            Command::Top(what) => top::run(what, &client, output).await,
             Command::Status => doctor::status(&client, output).await,
-            Command::Events => events::run(&client, output).await,
+            Command::Events(what) => events::run(what, &client, output).await,
             Command::Doctor => doctor::run(&client, output).await,
             Command::Explain(what) => explain::run(what, &client, output).await,
             Command::Probe(what) => probe::run(what, output).await,

@@ -55,6 +55,11 @@ impl Output {
         print(&text)
     }
 
+    /// Prints a text as it is.
+    pub(crate) fn text(self, text: &str) -> Result<(), Failure> {
+        print(text)
+    }
+
     /// Prints what a change did.
     pub(crate) fn done(self, done: &Done) -> Result<(), Failure> {
         if !self.json {

@@ -3,18 +3,74 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use bestby_api::{Counters, Drops, GlobalCounters, Stats, path};
+use bestby_api::{Counters, Drops, GlobalCounters, Leaf, Stats, path};
+use clap::Args;
 
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::format::bytes;
 use crate::output::Output;
+use crate::rank::{Sort, nearest};
 use crate::table::Table;
 
-pub(crate) async fn run(client: &Client, output: &Output) -> Result<ExitCode, Failure> {
-    let stats: Stats = client.get(path::STATS).await?;
-    output.answer(&stats, render)?;
+#[derive(Debug, Args)]
+pub(crate) struct What {
+    /// Only this flow rule; `-`: what no rule matches
+    #[arg(value_name = "FLOW", allow_hyphen_values = true)]
+    flow: Option<String>,
+    /// What comes first
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = Sort::Name)]
+    sort: Sort,
+    /// Rows of each table at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
+}
+
+pub(crate) async fn run(what: What, client: &Client, output: &Output) -> Result<ExitCode, Failure> {
+    let mut stats: Stats = client.get(path::STATS).await?;
+    if let Some(flow) = &what.flow {
+        stats = only(stats, flow)?;
+    }
+    let most = what.top.map_or(usize::MAX, |n| n as usize);
+    keep(&mut stats.flows, what.sort, most);
+    keep(&mut stats.sessions, what.sort, most);
+    keep(&mut stats.interfaces, what.sort, most);
+    keep(&mut stats.payload_types, what.sort, most);
+    output.answer(&stats, |stats| render(stats, what.sort))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The counters of one flow rule.
+pub(crate) fn only(stats: Stats, flow: &str) -> Result<Stats, Failure> {
+    let Some(counters) = stats.flows.get(flow) else {
+        let hint = match nearest(flow, stats.flows.keys()) {
+            Some(name) => format!("did you mean {name}?"),
+            None => "bestby flow ls shows them".into(),
+        };
+        return Err(Failure::new(format!("there is no flow rule {flow}"), hint));
+    };
+    Ok(Stats {
+        flows: [(flow.to_string(), *counters)].into(),
+        ..Stats::default()
+    })
+}
+
+/// Keeps the first rows of a table.
+fn keep<K: Ord + Clone>(all: &mut BTreeMap<K, Counters>, sort: Sort, most: usize) {
+    if all.len() > most {
+        let first: BTreeMap<K, Counters> = sorted(all, sort)
+            .into_iter()
+            .take(most)
+            .map(|(name, counters)| (name.clone(), *counters))
+            .collect();
+        *all = first;
+    }
+}
+
+fn sorted<K: Ord>(all: &BTreeMap<K, Counters>, sort: Sort) -> Vec<(&K, &Counters)> {
+    let mut rows: Vec<_> = all.iter().collect();
+    sort.sort(&mut rows, |(_, counters)| counters);
+    rows
 }
 
 /// `12 (stale 10, adu 2)`.
@@ -38,7 +94,7 @@ pub(crate) fn drop_reasons(drops: &Drops) -> String {
 }
 
 /// A table for each kind of object and, if anything is unusual, one of the host.
-pub(crate) fn render(stats: &Stats) -> String {
+pub(crate) fn render(stats: &Stats, sort: Sort) -> String {
     let mut parts = Vec::new();
     for (heading, counters) in [
         ("FLOW", &stats.flows),
@@ -46,14 +102,18 @@ pub(crate) fn render(stats: &Stats) -> String {
         ("INTERFACE", &stats.interfaces),
     ] {
         if !counters.is_empty() {
-            parts.push(table(heading, counters));
+            parts.push(table(heading, counters, sort));
         }
     }
     if parts.is_empty() {
         return "nothing is counted yet: no interface is under control\n".into();
     }
+    let leaves = leaves(&stats.leaves);
+    if !leaves.is_empty() {
+        parts.push(leaves.render());
+    }
     if !stats.payload_types.is_empty() {
-        parts.push(table("RTP PAYLOAD TYPE", &stats.payload_types));
+        parts.push(table("RTP PAYLOAD TYPE", &stats.payload_types, sort));
     }
     let global = global(&stats.global);
     if !global.is_empty() {
@@ -62,7 +122,11 @@ pub(crate) fn render(stats: &Stats) -> String {
     parts.join("\n")
 }
 
-fn table<K: ToString>(heading: &'static str, counters: &BTreeMap<K, Counters>) -> String {
+fn table<K: ToString + Ord>(
+    heading: &'static str,
+    counters: &BTreeMap<K, Counters>,
+    sort: Sort,
+) -> String {
     let mut table = Table::new(&[
         heading,
         ">IN",
@@ -80,7 +144,7 @@ fn table<K: ToString>(heading: &'static str, counters: &BTreeMap<K, Counters>) -
         ">TRUNCATED",
         ">WOULD DROP",
     ]);
-    for (name, c) in counters {
+    for (name, c) in sorted(counters, sort) {
         table.row(vec![
             name.to_string().into(),
             c.packets_in.into(),
@@ -101,6 +165,9 @@ fn table<K: ToString>(heading: &'static str, counters: &BTreeMap<K, Counters>) -
     }
     table
         .without_empty(&[
+            "STALE",
+            "ADU",
+            "SENT STALE",
             "OVERFLOW",
             "EVICTED",
             "PREDICTED",
@@ -108,6 +175,34 @@ fn table<K: ToString>(heading: &'static str, counters: &BTreeMap<K, Counters>) -
             "WOULD DROP",
         ])
         .render()
+}
+
+/// Mode tc: `SENT` above ends where the classifier admits a packet to its leaf; this is what became of it there.
+fn leaves(leaves: &BTreeMap<String, Vec<Leaf>>) -> Table {
+    let mut table = Table::new(&[
+        "LEAF (MODE TC)",
+        ">LEFT",
+        ">BYTES LEFT",
+        ">QUEUED",
+        ">QUEUED BYTES",
+        ">DROPPED",
+    ]);
+    for (dev, leaves) in leaves {
+        for leaf in leaves {
+            if leaf.packets_sent + leaf.queued + leaf.dropped == 0 {
+                continue;
+            }
+            table.row(vec![
+                format!("{dev} {}", leaf.holds).into(),
+                leaf.packets_sent.into(),
+                bytes(leaf.bytes_sent).into(),
+                leaf.queued.into(),
+                bytes(leaf.queued_bytes).into(),
+                leaf.dropped.into(),
+            ]);
+        }
+    }
+    table
 }
 
 fn global(g: &GlobalCounters) -> String {

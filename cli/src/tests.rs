@@ -8,6 +8,7 @@ use clap::{CommandFactory as _, Parser as _};
 use insta::assert_snapshot;
 
 use crate::args::{Args, Command};
+use crate::rank::Sort;
 use crate::{config, doctor, events, explain, flow, iface, probe, session, stats, tcp_real};
 
 fn parse(line: &str) -> Result<Args, clap::Error> {
@@ -55,6 +56,9 @@ fn command_of_each_form_is_parsed() {
         "bestby --json stats",
         "bestby status",
         "bestby events",
+        "bestby events --flow - --session eth0/* --reason stale --priority 3 -n 5",
+        "bestby stats - --sort would-drop --top 5",
+        "bestby top -i 5 -n 2 --sort late",
         "bestby doctor",
         "bestby explain eth0 udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef mark 0xb0000000",
         "bestby explain eth0 udp 10.0.0.1:5004 -> 10.0.0.2:6000",
@@ -294,7 +298,7 @@ fn empty_list_is_said_to_be_empty() {
         (iface::render(&[]), "bestby iface attach"),
         (flow::render(&[]), "bestby flow add"),
         (session::render(&SessionList::default()), "no session"),
-        (stats::render(&Stats::default()), "nothing"),
+        (stats::render(&Stats::default(), Sort::Name), "nothing"),
     ] {
         assert!(plain(&text).contains(says), "{text}");
     }
@@ -315,7 +319,7 @@ fn stats_are_printed_as_tables_and_as_json() {
     s.sessions.insert("eth0/10.0.0.2".into(), counters(1));
     s.interfaces.insert("eth0".into(), counters(1));
     s.global.no_rtt = 12;
-    assert_snapshot!(plain(&stats::render(&s)));
+    assert_snapshot!(plain(&stats::render(&s, Sort::Name)));
     assert_snapshot!(serde_json::to_string_pretty(&s.flows).unwrap());
 }
 

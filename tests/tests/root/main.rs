@@ -9,6 +9,7 @@ mod classify;
 mod cli;
 mod cli_lab;
 mod cli_rtp;
+mod cli_top;
 mod cli_truth;
 mod client;
 mod client_active;

@@ -1,0 +1,167 @@
+//! One session in full: what is known of its receiver, why packets were dropped, how much slack they had.
+
+use std::net::IpAddr;
+
+use bestby_api::{Drops, Event, PeerInfo};
+use ratatui::style::Stylize as _;
+use ratatui::text::Line;
+
+use super::view::View;
+use crate::format::{measured_rate, or_dash, rate, time};
+
+/// Upper ends of the histogram's buckets: slack, ns; negative: late. The last bucket has none.
+const ENDS: [(i64, &str); 8] = [
+    (-100_000_000, "over 100ms late"),
+    (-10_000_000, "10 to 100ms late"),
+    (-1_000_000, "1 to 10ms late"),
+    (0, "up to 1ms late"),
+    (1_000_000, "up to 1ms left"),
+    (10_000_000, "1 to 10ms left"),
+    (100_000_000, "10 to 100ms left"),
+    (i64::MAX, "over 100ms left"),
+];
+
+/// Slack (deadline - now - owd) of packets when they were dropped, from drop notices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Slack {
+    buckets: [u64; ENDS.len()],
+    /// Drops that no notice told of: notices are limited per second.
+    left_out: u64,
+}
+
+impl Slack {
+    pub(crate) fn add(&mut self, event: &Event) {
+        let slack = event.late_ns.saturating_neg();
+        let bucket = ENDS.iter().position(|(end, _)| slack < *end);
+        self.buckets[bucket.unwrap_or(ENDS.len() - 1)] += 1;
+        self.left_out += u64::from(event.suppressed);
+    }
+
+    /// A bar for each bucket, the largest of this length.
+    fn lines(&self, longest: usize) -> Vec<String> {
+        let most = self.buckets.iter().copied().max().unwrap_or(0).max(1);
+        let bar = |n: u64| {
+            let length = n.saturating_mul(longest as u64).div_ceil(most);
+            "#".repeat(usize::try_from(length).unwrap_or(longest))
+        };
+        let rows = ENDS.iter().zip(self.buckets);
+        rows.map(|((_, label), n)| format!("{label:>17} {n:>7} {}", bar(n)).trim_end().into())
+            .collect()
+    }
+}
+
+fn reasons(drops: &Drops) -> [(&'static str, u64); 5] {
+    [
+        ("stale", drops.stale),
+        ("adu", drops.adu),
+        ("overflow", drops.overflow),
+        ("evicted", drops.evicted),
+        ("predicted", drops.predicted),
+    ]
+}
+
+/// The page of the session that is looked at.
+pub(crate) fn lines(view: &View, width: u16) -> Vec<Line<'static>> {
+    let name = view.detail.clone().unwrap_or_default();
+    let Some((row, info)) = view.looked_at() else {
+        return vec![Line::from(format!("session {name} is gone")).yellow()];
+    };
+    let mut lines = vec![Line::from(format!("SESSION {name}")).bold()];
+    let mut say = |label: &str, text: String| lines.push(Line::from(format!("{label:<15}{text}")));
+    match info {
+        None => say("", "asking what is known of it".into()),
+        Some(s) => {
+            let user = or_dash(s.user.as_ref());
+            let media = if s.media { "yes" } else { "no" };
+            say("kind", format!("{}, media {media}, user {user}", s.kind));
+            say("rate", or_dash(s.rate_bytes_s.map(rate)));
+            let owd = match s.owd_ns {
+                None => "not known, 0 is assumed".into(),
+                Some(ns) => format!("{} ({})", time(ns), s.owd_source),
+            };
+            say("one-way delay", owd);
+            let addr: Option<IpAddr> = s.addr.as_ref().and_then(|a| a.parse().ok());
+            let peers = view.now.sessions.as_ref().map(|list| &list.peers[..]);
+            say("round trip", round_trip(peers.unwrap_or_default(), addr));
+            say("last packet", format!("{} ago", time(s.idle_ns)));
+        }
+    }
+    say(
+        "per second",
+        format!(
+            "{} in, {} sent, {} queued now",
+            row.rate.packets_in,
+            measured_rate(row.rate.bytes_sent),
+            row.rate.queued
+        ),
+    );
+    say("sent stale", row.total.sent_stale.to_string());
+    lines.push(Line::default());
+    for (heading, now, total) in [
+        ("DROPPED", &row.rate.dropped, &row.total.dropped),
+        ("WOULD DROP", &row.rate.would_drop, &row.total.would_drop),
+    ] {
+        if heading == "WOULD DROP" && total.total() == 0 {
+            continue;
+        }
+        lines.push(Line::from(format!("{heading:<15}{:>10}{:>12}", "/S", "ALL")).bold());
+        let all = reasons(now).into_iter().zip(reasons(total));
+        let mut some = false;
+        for ((reason, now), (_, total)) in all.filter(|(_, (_, total))| *total > 0) {
+            lines.push(Line::from(format!("{reason:<15}{now:>10}{total:>12}")));
+            some = true;
+        }
+        if !some {
+            lines.push(Line::from("nothing"));
+        }
+    }
+    lines.push(Line::default());
+    let title = "SLACK of dropped packets, from notices since it is open";
+    lines.push(Line::from(title).bold());
+    let longest = usize::from(width.saturating_sub(27)).min(60);
+    lines.extend(view.slack.lines(longest).into_iter().map(Line::from));
+    if view.slack.left_out > 0 {
+        let text = format!("({} drops without a notice)", view.slack.left_out);
+        lines.push(Line::from(text).dim());
+    }
+    lines
+}
+
+fn round_trip(peers: &[PeerInfo], addr: Option<IpAddr>) -> String {
+    let peer = peers.iter().find(|p| Some(p.addr) == addr);
+    match peer.and_then(|p| p.rtt.as_ref()) {
+        None => "not measured".into(),
+        Some(rtt) => format!(
+            "least {}, smoothed {}, measured {} ago",
+            time(rtt.min_rtt_ns),
+            time(rtt.srtt_ns),
+            time(rtt.age_ns)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notice_is_counted_in_the_bucket_of_its_slack() {
+        let event = |late_ns: i64| -> Event {
+            serde_json::from_value(serde_json::json!({
+                "time_ns": 1, "unix_ns": 2, "dev": "v0", "flow": "a", "session": "v0/x", "reason": "stale",
+                "priority": 3, "age_ns": 0, "late_ns": late_ns, "adu": 0, "len": 9, "observe": false, "suppressed": 2
+            }))
+            .unwrap()
+        };
+        let mut slack = Slack::default();
+        for late in [i64::MIN, -5_000_000, 0, 1, 500_000, 50_000_000, i64::MAX] {
+            slack.add(&event(late));
+        }
+        assert_eq!(slack.buckets, [1, 1, 0, 2, 1, 1, 0, 1]);
+        assert_eq!(slack.left_out, 14);
+        let lines = slack.lines(10);
+        assert!(lines[3].ends_with(" 2 ##########"), "{lines:?}");
+        assert!(lines[0].ends_with(" 1 #####"), "{lines:?}");
+        assert!(lines[2].ends_with(" 0"), "{lines:?}");
+    }
+}

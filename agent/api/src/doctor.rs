@@ -30,9 +30,11 @@ pub struct Status {
 
 words!(
     /// Result of one check.
-    CheckStatus, "check status", "ok, warn or fail", {
+    CheckStatus, "check status", "ok, unknown, warn or fail", {
         /// As it should be.
         Ok = "ok",
+        /// It could not be found out; why is in the detail.
+        Unknown = "unknown",
         /// Works, but something is worse than it could be.
         Warn = "warn",
         /// Something asked for cannot work.
@@ -43,6 +45,10 @@ words!(
 /// One check of `bestby doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
+    /// What was looked at, for programs: lower-case words joined by `-`, which later versions keep. Checks of
+    /// several objects (interfaces, flow rules) share one.
+    #[serde(default)]
+    pub id: String,
     /// What was looked at, e.g. `BPF qdisc`.
     pub name: String,
     /// Result.
@@ -52,6 +58,24 @@ pub struct Check {
     /// What to do; empty if nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hint: String,
+}
+
+impl Check {
+    /// One whose id follows from its name.
+    pub fn new(
+        name: &str,
+        status: CheckStatus,
+        detail: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: name.to_lowercase().replace(' ', "-"),
+            name: name.into(),
+            status,
+            detail: detail.into(),
+            hint: hint.into(),
+        }
+    }
 }
 
 /// GET /v1/doctor.
@@ -81,6 +105,8 @@ pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
 /// One row of the kernel table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
+    /// Id of its check.
+    pub id: &'static str,
     /// What works from then on.
     pub name: &'static str,
     /// First kernel release, `(major, minor)`.
@@ -94,6 +120,7 @@ pub struct Feature {
 /// The kernel table of README, docs/operating.md and `bestby doctor`.
 pub const FEATURES: &[Feature] = &[
     Feature {
+        id: "mode-tc",
         name: "flow rules, mark, socket options, mode tc",
         since: (6, 1),
         config: &[
@@ -108,30 +135,35 @@ pub const FEATURES: &[Feature] = &[
         without: "bestby does not run",
     },
     Feature {
+        id: "tcp-real",
         name: "TCP-Real",
         since: (6, 4),
         config: &["BPF_SYSCALL", "BPF_JIT", "CGROUP_BPF", "DEBUG_INFO_BTF"],
         without: "bestby tcp-real on is refused",
     },
     Feature {
+        id: "tcx-attach",
         name: "tcx attach (ordered, survives without a clsact qdisc)",
         since: (6, 6),
         config: &["NET_XGRESS"],
         without: "a clsact filter is used",
     },
     Feature {
+        id: "netkit",
         name: "netkit cuts super-packets on slow links",
         since: (6, 7),
         config: &["NETKIT"],
         without: "a macvlan on a dummy device cuts them, if there is one",
     },
     Feature {
+        id: "so-priority-cmsg",
         name: "SO_PRIORITY per packet (cmsg)",
         since: (6, 14),
         config: &[],
         without: "priority per packet through the mark only",
     },
     Feature {
+        id: "mode-qdisc",
         name: "mode qdisc",
         since: (6, 16),
         config: &["NET_SCH_BPF", "BPF_JIT", "DEBUG_INFO_BTF"],
@@ -145,15 +177,12 @@ mod tests {
 
     #[test]
     fn worst_status_of_all_checks_is_reported() {
-        let check = |status| Check {
-            name: "x".into(),
-            status,
-            detail: String::new(),
-            hint: String::new(),
-        };
+        let check = |status| Check::new("x", status, "", "");
         assert_eq!(Doctor::default().worst(), CheckStatus::Ok);
         let doctor = Doctor {
-            checks: vec![check(CheckStatus::Warn), check(CheckStatus::Ok)],
+            checks: [CheckStatus::Warn, CheckStatus::Unknown, CheckStatus::Ok]
+                .map(check)
+                .into(),
         };
         assert_eq!(doctor.worst(), CheckStatus::Warn);
     }

@@ -119,10 +119,9 @@ impl Datapath {
     pub(crate) fn tcp_real_checks(&self, checks: &mut Vec<Check>) {
         let mut say = |status, detail: String, hint: &str| {
             checks.push(Check {
-                name: "TCP-Real".into(),
-                status,
-                detail,
-                hint: hint.into(),
+                // Whether the kernel can do it has the id without `-state`.
+                id: "tcp-real-state".into(),
+                ..Check::new("TCP-Real", status, detail, hint)
             });
         };
         let Some(running) = &self.tcp_real.running else {

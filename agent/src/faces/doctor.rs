@@ -15,12 +15,50 @@ fn check(
     detail: impl Into<String>,
     hint: impl Into<String>,
 ) -> Check {
-    Check {
-        name: name.into(),
-        status,
-        detail: detail.into(),
-        hint: hint.into(),
+    Check::new(name, status, detail, hint)
+}
+
+/// What a sandbox (systemd's, a container's) hides from this process, and what is unknown or lost by that. `read`
+/// tells whether a file can be read.
+fn sandbox(read: impl Fn(&str) -> bool, net_raw: bool) -> Check {
+    let mut lost = Vec::new();
+    for (file, what) in [
+        (
+            "/proc/self/mounts",
+            "/proc/self/mounts: no cgroup2 tree is found",
+        ),
+        (
+            "/proc/sys/kernel/osrelease",
+            "/proc/sys (ProcSubset=pid): limits of IPv6 options cannot be checked",
+        ),
+        (
+            "/sys/kernel/btf/vmlinux",
+            "/sys/kernel/btf: what the kernel has cannot be found out",
+        ),
+    ] {
+        if !read(file) {
+            lost.push(what);
+        }
     }
+    if !net_raw {
+        lost.push(
+            "CAP_NET_RAW: no probes, and packets queued at an upgrade wait for the next packet",
+        );
+    }
+    if lost.is_empty() {
+        return check(
+            "sandbox",
+            CheckStatus::Ok,
+            "takes nothing away that bestbyd uses",
+            "",
+        );
+    }
+    check(
+        "sandbox",
+        CheckStatus::Warn,
+        format!("takes away {}", lost.join("; ")),
+        "run bestbyd by the unit of its package, or allow it this",
+    )
 }
 
 /// Whether this host lets the hop-by-hop header with LPD's option pass: what it forwards, and what comes to it.
@@ -77,7 +115,7 @@ impl Datapath {
                 _ => new_enough,
             };
             let name = format!("{} ({major}.{minor})", feature.name);
-            checks.push(if there {
+            let mut found = if there {
                 check(&name, CheckStatus::Ok, format!("kernel {release}"), "")
             } else if major * 100 + minor == 601 {
                 check(
@@ -97,13 +135,18 @@ impl Datapath {
                 } else {
                     format!("needs {}", options.join(", "))
                 };
-                check(
-                    &name,
-                    CheckStatus::Warn,
-                    format!("kernel {release} has it not: {}", feature.without),
-                    hint,
-                )
-            });
+                // The release says nothing when it cannot be read, and types say nothing without BTF.
+                let unknown = running.is_none() || btf.is_none() && new_enough;
+                let (status, detail) = if unknown {
+                    (CheckStatus::Unknown, "cannot be found out here".into())
+                } else {
+                    let why = format!("not supported by kernel {release}: {}", feature.without);
+                    (CheckStatus::Warn, why)
+                };
+                check(&name, status, detail, hint)
+            };
+            found.id = feature.id.into();
+            checks.push(found);
         }
         checks.push(match btf {
             Some(_) => check("BTF", CheckStatus::Ok, "/sys/kernel/btf/vmlinux", ""),
@@ -160,7 +203,9 @@ impl Datapath {
                 "run bestbyd by its systemd unit",
             )
         });
-        // CAP_NET_RAW
+        // CAP_NET_RAW is 13.
+        let readable = |file: &str| std::fs::File::open(file).is_ok();
+        checks.push(sandbox(readable, has_capability(13)));
         if self.stamps_probed() && !has_capability(13) {
             checks.push(check(
                 "probes",
@@ -224,7 +269,15 @@ impl Datapath {
             let text = std::fs::read_to_string(format!("/proc/sys/net/ipv6/{name}")).ok()?;
             text.trim().parse().ok()
         };
-        // Without IPv6 there is nothing to say.
+        // Without IPv6 there is nothing to say; with it, but without /proc/sys, nothing is known.
+        if !Path::new("/proc/sys").exists() && Path::new("/proc/self/net/if_inet6").exists() {
+            checks.push(check(
+                "IPv6 options",
+                CheckStatus::Unknown,
+                "/proc/sys cannot be read",
+                "",
+            ));
+        }
         if let (Some(number), Some(length)) =
             (limit("max_hbh_opts_number"), limit("max_hbh_length"))
         {
@@ -384,6 +437,21 @@ impl Datapath {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sandbox_names_what_it_takes_away() {
+        let all = sandbox(|_| true, true);
+        assert_eq!(all.status, CheckStatus::Ok);
+        let subset = sandbox(|file| !file.starts_with("/proc/sys"), true);
+        assert_eq!(subset.status, CheckStatus::Warn);
+        assert!(subset.detail.contains("ProcSubset"), "{}", subset.detail);
+        let raw = sandbox(|_| true, false);
+        assert!(
+            raw.detail.contains("CAP_NET_RAW") && !raw.detail.contains("BTF"),
+            "{}",
+            raw.detail
+        );
+    }
 
     #[test]
     fn limit_of_hop_by_hop_options_below_lpd_is_warned_of() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bestby_api::DEFAULT_SOCKET;
 use clap::{Parser, Subcommand};
 
-use crate::{config, events, explain, flow, iface, probe, session, stats, tcp_real, top};
+use crate::{config, events, explain, flow, iface, probe, report, session, stats, tcp_real, top};
 
 /// Best-before dates for packets: what would arrive too late never leaves the host, what matters most leaves first.
 #[derive(Debug, Parser)]
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Explain(explain::What),
     /// Whether the path to a receiver carries the option of Lifetime Packet Discard, and a hop acts on it
     Probe(probe::What),
+    /// One file for a bug report; works without an agent, too
+    Report(report::What),
     /// The configuration file: check
     #[command(subcommand)]
     Config(config::Verb),

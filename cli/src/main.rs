@@ -14,6 +14,7 @@ mod iface;
 mod output;
 mod probe;
 mod rank;
+mod report;
 mod session;
 mod setting;
 mod stats;
@@ -68,6 +69,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Doctor => doctor::run(&client, output).await,
             Command::Explain(what) => explain::run(what, &client, output).await,
             Command::Probe(what) => probe::run(what, output).await,
+            Command::Report(what) => report::run(what, &client, output).await,
             Command::Config(verb) => config::run(&verb, output),
         }
     })

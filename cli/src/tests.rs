@@ -59,6 +59,7 @@ fn command_of_each_form_is_parsed() {
         "bestby events --flow - --session eth0/* --reason stale --priority 3 -n 5",
         "bestby stats - --sort would-drop --top 5",
         "bestby top -i 5 -n 2 --sort late",
+        "bestby report --hide-addresses -",
         "bestby doctor",
         "bestby explain eth0 udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef mark 0xb0000000",
         "bestby explain eth0 udp 10.0.0.1:5004 -> 10.0.0.2:6000",

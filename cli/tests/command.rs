@@ -108,6 +108,54 @@ fn doctor_without_an_agent_prints_checks_and_fails() {
 }
 
 #[test]
+fn report_without_an_agent_says_what_failed_and_takes_no_files_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("report.txt");
+    let config = dir.path().join("b.toml");
+    std::fs::write(&config, "# 192.0.2.77 and 2001:db8::77\n").unwrap();
+    let report = |more: &[&str]| {
+        let mut args = vec!["--socket", "/nonexistent/socket", "report"];
+        args.extend(["--config", config.to_str().unwrap()]);
+        args.extend(more);
+        bestby(&args)
+    };
+    let output = report(&[file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (_, status) = text.split_once("=== bestby --json status\n").unwrap();
+    assert!(status.starts_with("FAILED: no agent answers"), "{status}");
+    assert!(text.contains("# 192.0.2.77") && text.contains("NOT hidden"));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+
+    // It is somebody's now.
+    let output = report(&[file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("exists"), "{}", stderr(&output));
+
+    let output = report(&["-", "--hide-addresses"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("# ipv4-") && !text.contains("192.0.2.77"));
+    assert!(!text.contains("2001:db8::77"), "{text}");
+}
+
+#[test]
+fn report_of_an_agent_that_hangs_waits_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    // Connections are accepted by the kernel, and nobody reads.
+    let _hangs = UnixListener::bind(&socket).unwrap();
+    let output = bestby(&["--socket", socket.to_str().unwrap(), "report", "-"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        text.matches("FAILED: no answer within 5 s").count(),
+        7,
+        "{text}"
+    );
+}
+
+#[test]
 fn refusal_of_the_agent_is_printed_and_exits_with_1() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");

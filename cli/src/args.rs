@@ -58,6 +58,20 @@ pub(crate) enum Command {
     Probe(probe::What),
     /// One file for a bug report; works without an agent, too
     Report(report::What),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages of all commands
+    #[command(hide = true)]
+    ManPages {
+        /// Where to
+        dir: PathBuf,
+        /// Write the completions of all shells, too, to this directory
+        #[arg(long, value_name = "DIR")]
+        completions: Option<PathBuf>,
+    },
     /// The configuration file: check
     #[command(subcommand)]
     Config(config::Verb),

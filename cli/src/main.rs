@@ -10,6 +10,7 @@ mod explain;
 mod failure;
 mod flow;
 mod format;
+mod help;
 mod iface;
 mod output;
 mod probe;
@@ -27,7 +28,7 @@ mod top;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use crate::args::{Args, Command};
 use crate::client::Client;
@@ -36,7 +37,8 @@ use crate::output::Output;
 
 /// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own); a probe has more.
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let matches = help::command().get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
     let output = Output::new(args.json);
     if std::io::stdout().is_terminal()
         && let Ok((columns, _)) = ratatui::crossterm::terminal::size()
@@ -70,6 +72,8 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Explain(what) => explain::run(what, &client, output).await,
             Command::Probe(what) => probe::run(what, output).await,
             Command::Report(what) => report::run(what, &client, output).await,
+            Command::Completions { shell } => help::completions(shell),
+            Command::ManPages { dir, completions } => help::man_pages(&dir, completions.as_deref()),
             Command::Config(verb) => config::run(&verb, output),
         }
     })

@@ -4,21 +4,22 @@ use bestby_api::{
     Check, CheckStatus, Counters, Doctor, Drops, Event, Explanation, FlowInfo, FlowPatch,
     InterfaceInfo, SessionList, Stats, Status,
 };
-use clap::{CommandFactory as _, Parser as _};
+use clap::FromArgMatches as _;
 use insta::assert_snapshot;
 
 use crate::args::{Args, Command};
 use crate::rank::Sort;
-use crate::{config, doctor, events, explain, flow, iface, probe, session, stats, tcp_real};
+use crate::{config, doctor, events, explain, flow, help, iface, probe, session, stats, tcp_real};
 
 fn parse(line: &str) -> Result<Args, clap::Error> {
     // Words in quotes do not occur in these tests.
-    Args::try_parse_from(line.split_whitespace())
+    let matches = help::command().try_get_matches_from(line.split_whitespace())?;
+    Args::from_arg_matches(&matches)
 }
 
 #[test]
 fn clap_definition_is_consistent() {
-    Args::command().debug_assert();
+    help::command().debug_assert();
 }
 
 #[test]
@@ -60,6 +61,7 @@ fn command_of_each_form_is_parsed() {
         "bestby stats - --sort would-drop --top 5",
         "bestby top -i 5 -n 2 --sort late",
         "bestby report --hide-addresses -",
+        "bestby completions fish",
         "bestby doctor",
         "bestby explain eth0 udp 10.0.0.1:5004 > 10.0.0.2:6000 dscp ef mark 0xb0000000",
         "bestby explain eth0 udp 10.0.0.1:5004 -> 10.0.0.2:6000",

@@ -183,7 +183,8 @@ impl Table {
         let mut text = self.laid_out(&shown, &wide, width);
         if !left_out.is_empty() {
             let list = left_out.join(", ").to_lowercase();
-            text += &format!("(this terminal is too narrow for: {list})\n");
+            let note = format!("(this terminal is too narrow for: {list})");
+            text += &folded(&note, width.map_or(usize::MAX, usize::from));
         }
         text
     }
@@ -217,6 +218,26 @@ impl Table {
         table.set_width(width.map_or(natural, |w| w.min(natural)));
         table.to_string().lines().map(trimmed).collect()
     }
+}
+
+/// Words in lines of at most `width` characters.
+fn folded(words: &str, width: usize) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for word in words.split(' ') {
+        let long = word.chars().count();
+        if column > 0 && column + 1 + long <= width {
+            text.push(' ');
+            column += 1;
+        } else if column > 0 {
+            text.push('\n');
+            column = 0;
+        }
+        text.push_str(word);
+        column += long;
+    }
+    text.push('\n');
+    text
 }
 
 /// A line without the spaces at its end, even where they are styled.
@@ -260,6 +281,17 @@ mod tests {
         t.row(vec!["x".into(), 0.into(), 0.into()]);
         let t = t.without_empty(&["B"]);
         assert_eq!(plain(&t.render()), "A  C\nx  0\n");
+    }
+
+    #[test]
+    fn note_below_a_narrow_table_is_folded_between_words() {
+        assert_eq!(folded("(too narrow for: a)", 80), "(too narrow for: a)\n");
+        assert_eq!(
+            folded("(too narrow for: owd, user)", 21),
+            "(too narrow for: owd,\nuser)\n"
+        );
+        // A word alone is never broken.
+        assert_eq!(folded("unbreakable word", 4), "unbreakable\nword\n");
     }
 
     #[test]

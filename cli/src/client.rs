@@ -17,8 +17,11 @@ use tokio::net::UnixStream;
 
 use crate::failure::Failure;
 
-/// Attaching loads programs through the verifier, which takes seconds on a slow machine.
+/// With a change: attaching loads programs through the verifier, which takes seconds on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// With a question: an agent that needs longer hangs.
+const PATIENCE_TO_READ: Duration = Duration::from_secs(10);
 
 /// An answer of 16384 sessions has a few megabytes; more than this is not an answer of bestbyd.
 const LARGEST_ANSWER: usize = 256 << 20;
@@ -75,6 +78,10 @@ impl Client {
         body: Bytes,
     ) -> Result<A, Failure> {
         let what = format!("{method} {path}");
+        let patience = match method {
+            Method::GET => PATIENCE_TO_READ,
+            _ => PATIENCE,
+        };
         let answer = async {
             let response = self.open(method, path, body).await?;
             let body = Limited::new(response.into_body(), LARGEST_ANSWER)
@@ -84,12 +91,12 @@ impl Client {
                 .map_err(|e| self.broken(&what, &e.to_string()))?
                 .to_bytes())
         };
-        let answer = tokio::time::timeout(PATIENCE, answer).await.map_err(|_| {
+        let answer = tokio::time::timeout(patience, answer).await.map_err(|_| {
             Failure::new(
                 format!(
                     "bestbyd on {} did not answer {what} within {} s",
                     self.socket.display(),
-                    PATIENCE.as_secs()
+                    patience.as_secs()
                 ),
                 "look at `systemctl status bestbyd` and `journalctl -u bestbyd`",
             )

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use bestby_api::{Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, path};
 
@@ -12,8 +11,6 @@ use crate::format::{BAD, GOOD, WARNING, count, long_time, or_dash};
 use crate::output::Output;
 use crate::table::{Cell, Table};
 
-/// An agent that takes longer hangs; then the kernel is asked.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// There where netkit is a module that is loaded.
 const NETKIT: &str = "/sys/kernel/btf/netkit";
 /// Where bestbyd pins its objects unless told otherwise.
@@ -21,16 +18,11 @@ const PINS: &str = "/sys/fs/bpf/bestby";
 
 /// Exit code 1 if anything that was asked for cannot work.
 pub(crate) async fn run(client: &Client, output: &Output) -> Result<ExitCode, Failure> {
-    let asked = client.get::<Doctor>(path::DOCTOR);
-    let doctor = match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(Ok(doctor)) => doctor,
+    let doctor = match client.get(path::DOCTOR).await {
+        Ok(doctor) => doctor,
         // Without an agent, the kernel can still be asked.
-        Ok(Err(Failure::Message(message, hint))) => without_agent(message, hint),
-        Ok(Err(failure)) => return Err(failure),
-        Err(_) => without_agent(
-            format!("bestbyd does not answer within {} s", PATIENCE.as_secs()),
-            "look at `systemctl status bestbyd` and `journalctl -u bestbyd`".into(),
-        ),
+        Err(Failure::Message(message, hint)) => without_agent(message, hint),
+        Err(failure) => return Err(failure),
     };
     output.answer(&doctor, render)?;
     if doctor.worst() == CheckStatus::Fail {

@@ -13,10 +13,11 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bestby_api::{DEFAULT_CONFIG, path};
 use clap::Args;
+use humantime::format_rfc3339_seconds;
 
 use crate::client::Client;
 use crate::doctor;
@@ -85,18 +86,15 @@ pub(crate) async fn run(what: What, client: &Client, output: &Output) -> Result<
             section.text = names.hide(&section.text);
         }
     }
-    let unix = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    let text = written(&sections, unix, what.hide_addresses);
+    let now = format_rfc3339_seconds(SystemTime::now()).to_string();
+    let text = written(&sections, &now, what.hide_addresses);
     let file = match &what.file {
         Some(file) if file.as_os_str() == "-" => {
             output.text(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(file) => file.clone(),
-        None => format!("bestby-report-{unix}.txt").into(),
+        None => format!("bestby-report-{}.txt", now.replace(['-', ':'], "")).into(),
     };
     write(&file, &text)?;
     let failed = sections.iter().filter(|s| s.failed).count();
@@ -181,9 +179,9 @@ async fn ran(words: Vec<String>) -> Result<String, String> {
     Err(format!("{}\n{text}{error}", output.status))
 }
 
-fn written(sections: &[Section], unix: u64, hidden: bool) -> String {
+fn written(sections: &[Section], made: &str, hidden: bool) -> String {
     let mut text = format!(
-        "bestby {} report, made {unix} s after 1970-01-01 UTC, {} sections\n\
+        "bestby {} report, made {made}, {} sections\n\
          Addresses are {}. It contains names of interfaces, flow rules, cgroups and units of this host.\n",
         env!("CARGO_PKG_VERSION"),
         sections.len(),

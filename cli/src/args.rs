@@ -30,7 +30,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Interfaces under control: attach, detach, upgrade, ls
+    /// Interfaces under control: attach, set, detach, upgrade, ls
     #[command(subcommand)]
     Iface(iface::Verb),
     /// Flow rules, the first matching one wins: add, set, rm, ls, show
@@ -72,7 +72,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         completions: Option<PathBuf>,
     },
-    /// The configuration file: check
+    /// The configuration file: check, diff
     #[command(subcommand)]
     Config(config::Verb),
 }

@@ -1,14 +1,16 @@
-//! `bestby config check`: reads a configuration file the way bestbyd does; needs no agent and no privilege.
+//! `bestby config`: `check` reads a configuration file the way bestbyd does and needs no agent and no privilege;
+//! `diff` asks bestbyd what a reload would change.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bestby_api::{Config, ConfigError};
+use bestby_api::{Config, ConfigDiff, ConfigError, path};
 use clap::Subcommand;
 use serde::Serialize;
 
+use crate::client::Client;
 use crate::failure::Failure;
 use crate::format::{BAD, GOOD, WARNING, count};
 use crate::output::Output;
@@ -23,6 +25,8 @@ pub(crate) enum Verb {
         /// The file, e.g. /etc/bestby/bestby.toml
         file: PathBuf,
     },
+    /// Say what a reload of the file would change; changes nothing
+    Diff,
 }
 
 /// What the check found.
@@ -37,8 +41,16 @@ pub(crate) struct Report {
     warnings: Vec<String>,
 }
 
-pub(crate) fn run(verb: &Verb, output: &Output) -> Result<ExitCode, Failure> {
-    let Verb::Check { file } = verb;
+pub(crate) async fn run(
+    verb: &Verb,
+    client: &Client,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let Verb::Check { file } = verb else {
+        let diff: ConfigDiff = client.get(&format!("{}/diff", path::CONFIG)).await?;
+        output.answer(&diff, differences)?;
+        return Ok(ExitCode::SUCCESS);
+    };
     let report = check(file)?;
     output.answer(&report, render)?;
     if report.ok {
@@ -46,6 +58,17 @@ pub(crate) fn run(verb: &Verb, output: &Output) -> Result<ExitCode, Failure> {
     } else {
         Err(Failure::Reported)
     }
+}
+
+/// One line per change.
+pub(crate) fn differences(diff: &ConfigDiff) -> String {
+    if diff.changes.is_empty() {
+        return format!("{}: a reload changes nothing\n", diff.file);
+    }
+    diff.changes
+        .iter()
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 fn check(file: &Path) -> Result<Report, Failure> {

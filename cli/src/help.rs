@@ -39,6 +39,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "bestby iface attach eth0 --rate 10mbit --session prefix/24",
         ],
     ),
+    (
+        "iface set",
+        &[
+            "bestby iface set eth0 --rate 12mbit --save",
+            "bestby iface set eth0 --enforce",
+        ],
+    ),
     ("iface detach", &["bestby iface detach eth0"]),
     ("iface upgrade", &["bestby iface upgrade eth0"]),
     ("iface ls", &["bestby iface ls", "bestby --json iface ls"]),
@@ -136,6 +143,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "config check",
         &["bestby config check /etc/bestby/bestby.toml"],
     ),
+    ("config diff", &["bestby config diff"]),
     (
         "report",
         &[

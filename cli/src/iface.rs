@@ -12,13 +12,15 @@ use crate::client::{Client, part};
 use crate::failure::Failure;
 use crate::format::{memory, or_dash};
 use crate::output::Output;
-use crate::setting::value;
+use crate::setting::{Setting, change, setting, value};
 use crate::table::Table;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Take an interface's egress under control
-    Attach(Attach),
+    Attach(Box<Attach>),
+    /// Change what is given of an attached interface; the rest stays
+    Set(Box<Said>),
     /// Give an interface back: the qdisc from before is restored
     Detach {
         /// Interface
@@ -37,21 +39,31 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
+    #[command(flatten)]
+    said: Said,
+    /// Take the place of a root qdisc that somebody configured; detach restores its kind
+    #[arg(long)]
+    replace: bool,
+}
+
+/// What is said of an interface; what is left out stays as it is.
+#[derive(Debug, Args)]
+pub(crate) struct Said {
     /// Interface
     #[arg(value_parser = value::<DevName>)]
     dev: DevName,
-    /// auto: qdisc where the kernel has BPF qdiscs, else tc; tc predicts delay instead of observing it
-    #[arg(long, default_value = "auto", value_name = "auto|qdisc|tc", value_parser = value::<Mode>)]
-    mode: Mode,
-    /// What the link behind the interface carries, e.g. 10mbit; the interface is shaped to it
-    #[arg(long, allow_hyphen_values = true, value_parser = value::<Rate>)]
-    rate: Option<Rate>,
+    /// auto: qdisc where the kernel has BPF qdiscs, else tc; tc predicts delay instead of observing it [default: auto]
+    #[arg(long, value_name = "auto|qdisc|tc", value_parser = value::<Mode>)]
+    mode: Option<Mode>,
+    /// What the link behind the interface carries, e.g. 10mbit; the interface is shaped to it. `none` ends that
+    #[arg(long, allow_hyphen_values = true, value_parser = setting::<Rate>)]
+    rate: Option<Setting<Rate>>,
     /// fifo, sfdps1, sfdps2, ring, ring-sfdps2, lazy or triage [default: triage]
     #[arg(long, value_parser = value::<Method>)]
     method: Option<Method>,
-    /// Which packets share one bottleneck: dst, flow, interface or prefix/N
-    #[arg(long, default_value = "dst", value_name = "KEY", value_parser = value::<SessionKey>)]
-    session: SessionKey,
+    /// Which packets share one bottleneck: dst, flow, interface or prefix/N [default: dst]
+    #[arg(long, value_name = "KEY", value_parser = value::<SessionKey>)]
+    session: Option<SessionKey>,
     /// Packets that may be queued (per transmit queue below mq)
     #[arg(long, value_name = "PACKETS", allow_hyphen_values = true, value_parser = value::<Limit>)]
     limit: Option<Limit>,
@@ -59,41 +71,73 @@ pub(crate) struct Attach {
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = value::<Overhead>)]
     overhead: Option<Overhead>,
     /// Count what would be dropped, drop nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "enforce")]
     observe: bool,
-    /// Sources whose IP options of LPD count on packets forwarded here; may be given more than once
-    #[arg(long, value_name = "PREFIX", value_parser = value::<Prefix>)]
-    trust: Vec<Prefix>,
-    /// Lifetime in such an option: left (the last hop needs no more), made a deadline, or less the expected wait
-    #[arg(long, default_value = "off", value_name = "off|clock|predict", value_parser = value::<Decrement>)]
-    decrement: Decrement,
-    /// Take the place of a root qdisc that somebody configured; detach restores its kind
+    /// End --observe: drop what is late. Nothing else ends it
     #[arg(long)]
-    replace: bool,
+    enforce: bool,
+    /// Sources whose IP options of LPD count on packets forwarded here, or `none`; may be given more than once
+    #[arg(long, value_name = "PREFIX", value_parser = setting::<Prefix>)]
+    trust: Vec<Setting<Prefix>>,
+    /// Lifetime in such an option: left (the last hop needs no more), made a deadline, or less the expected wait
+    /// [default: off]
+    #[arg(long, value_name = "off|clock|predict", value_parser = value::<Decrement>)]
+    decrement: Option<Decrement>,
+    /// Write what commands said of the interface to the configuration file, too
+    #[arg(long)]
+    save: bool,
+}
+
+impl Said {
+    fn request(self, replace: bool) -> Result<AttachRequest, Failure> {
+        let trust = if self.trust.is_empty() {
+            None
+        } else {
+            let prefixes = Prefixes::new(self.trust.into_iter().filter_map(|t| t.0));
+            Some(prefixes.ok_or_else(|| {
+                Failure::Usage(format!("--trust: more than {} prefixes", Prefixes::MOST))
+            })?)
+        };
+        Ok(AttachRequest {
+            dev: self.dev,
+            mode: self.mode,
+            rate: change(self.rate),
+            method: self.method,
+            session: self.session,
+            limit: self.limit,
+            overhead: self.overhead,
+            observe: match (self.observe, self.enforce) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
+            trust,
+            decrement: self.decrement,
+            replace,
+            save: self.save,
+        })
+    }
 }
 
 pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Attach(a) => {
-            let request = AttachRequest {
-                dev: a.dev,
-                mode: a.mode,
-                rate: a.rate,
-                method: a.method,
-                session: a.session,
-                limit: a.limit,
-                overhead: a.overhead,
-                observe: a.observe,
-                trust: Prefixes::new(a.trust).ok_or_else(|| {
-                    Failure::Usage(format!("--trust: more than {} prefixes", Prefixes::MOST))
-                })?,
-                decrement: a.decrement,
-                replace: a.replace,
-            };
+            let request = a.said.request(a.replace)?;
             let done: Done = client
                 .send(hyper::Method::POST, path::INTERFACES, &request)
                 .await?;
             output.done(&done)?;
+        }
+        Verb::Set(said) => {
+            let request = said.request(false)?;
+            if request.said().is_empty() && !request.save {
+                return Err(Failure::Usage(format!(
+                    "iface set {}: say what to change",
+                    request.dev
+                )));
+            }
+            let path = format!("{}/{}", path::INTERFACES, part(request.dev.as_str()));
+            output.done(&client.send(hyper::Method::PUT, &path, &request).await?)?;
         }
         Verb::Detach { dev } => {
             let path = format!("{}/{}", path::INTERFACES, part(dev.as_str()));

@@ -74,7 +74,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Report(what) => report::run(what, &client, output).await,
             Command::Completions { shell } => help::completions(shell),
             Command::ManPages { dir, completions } => help::man_pages(&dir, completions.as_deref()),
-            Command::Config(verb) => config::run(&verb, output),
+            Command::Config(verb) => config::run(&verb, &client, output).await,
         }
     })
 }

@@ -28,6 +28,9 @@ pub(crate) enum Verb {
         /// One-way delay to it, e.g. 40ms, instead of half the measured round trip
         #[arg(long, value_name = "T", allow_hyphen_values = true, value_parser = setting::<Owd>)]
         owd: Option<Setting<Owd>>,
+        /// Write what is set for the receiver to the configuration file, too
+        #[arg(long)]
+        save: bool,
     },
 }
 
@@ -37,10 +40,16 @@ pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
             let list: SessionList = client.get(path::SESSIONS).await?;
             output.answer(&list, render)?;
         }
-        Verb::Set { addr, rate, owd } => {
+        Verb::Set {
+            addr,
+            rate,
+            owd,
+            save,
+        } => {
             let change = SessionSet {
                 rate: change(rate),
                 owd: change(owd),
+                save,
             };
             if change == SessionSet::default() {
                 return Err(Failure::Usage(format!(

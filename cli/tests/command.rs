@@ -181,7 +181,7 @@ fn refusal_of_the_agent_is_printed_and_exits_with_1() {
         "{request}"
     );
     assert!(
-        request.ends_with(r#"{"dev":"eth9","mode":"auto","rate":"1mbit","session":"dst"}"#),
+        request.ends_with(r#"{"dev":"eth9","rate":"1mbit"}"#),
         "{request}"
     );
 }

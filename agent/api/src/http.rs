@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 pub mod path {
     /// GET: [`crate::Status`].
     pub const STATUS: &str = "/v1/status";
-    /// GET: list of [`crate::InterfaceInfo`]; POST [`crate::AttachRequest`]; DELETE `/{dev}`;
-    /// POST `/{dev}/upgrade`.
+    /// GET: list of [`crate::InterfaceInfo`]; POST [`crate::AttachRequest`] attaches or changes, PUT the same
+    /// `/{dev}` changes only; DELETE `/{dev}`; POST `/{dev}/upgrade`.
     pub const INTERFACES: &str = "/v1/interfaces";
     /// GET: list of [`crate::FlowInfo`]; POST [`crate::FlowAdd`]; GET, PUT [`crate::FlowSet`], DELETE `/{name}`
     /// (`?save=true` removes it from the file, too).
     pub const FLOWS: &str = "/v1/flows";
+    /// GET `/diff`: [`crate::ConfigDiff`].
+    pub const CONFIG: &str = "/v1/config";
     /// GET: [`crate::SessionList`]; PUT [`crate::SessionSet`] `/{addr}`.
     pub const SESSIONS: &str = "/v1/sessions";
     /// GET: [`crate::TcpReal`]; PUT [`crate::RealRequest`] switches it on, DELETE off.
@@ -52,4 +54,13 @@ pub struct Done {
     /// What the operator should know, e.g. that an earlier rule hides the new one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// GET /v1/config/diff: what a reload would change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigDiff {
+    /// The file.
+    pub file: String,
+    /// One line each, in the order in which it would be done.
+    pub changes: Vec<String>,
 }

@@ -1,7 +1,10 @@
-//! Interfaces: attach requests (the same in the API and in the file) and their state.
+//! Interfaces: what is said of them (the same in the API and in the file), what is in force, and their state.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::flow::some_option;
 use crate::{
     Counters, Decrement, DevName, Limit, Method, Mode, Overhead, Prefixes, Rate, SessionKey,
 };
@@ -22,10 +25,10 @@ const fn is_false(v: &bool) -> bool {
     !*v
 }
 
-/// How an interface is to be controlled: body of POST /v1/interfaces, and `[[interface]]` of the file.
+/// How an interface is controlled: every field has a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AttachRequest {
+pub struct InterfaceSettings {
     /// The interface.
     pub dev: DevName,
     /// `auto` picks `qdisc` where the kernel can.
@@ -34,25 +37,25 @@ pub struct AttachRequest {
     /// What the interface may send; without it the interface is not shaped, and mode tc cannot predict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Queue discipline inside a session; default `triage`.
+    /// Queue discipline inside a session; `triage` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// Which packets share one queue; default `dst`.
+    /// Which packets share one queue.
     #[serde(default)]
     pub session: SessionKey,
     /// Packets queued on the interface (per transmit queue below mq); the agent's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// Bytes added to each packet for the link's framing; default 0.
+    /// Bytes added to each packet for the link's framing; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
-    /// Count what would be dropped, drop nothing.
+    /// Count what would be dropped, drop and shape nothing.
     #[serde(default, skip_serializing_if = "is_false")]
     pub observe: bool,
-    /// Sources whose options of LPD count on packets that are forwarded here; none unless said.
+    /// Sources whose options of LPD count on packets that are forwarded here.
     #[serde(default, skip_serializing_if = "Prefixes::is_empty")]
     pub trust: Prefixes,
-    /// What becomes of the lifetime in such an option; default `off`.
+    /// What becomes of the lifetime in such an option.
     #[serde(default = "off", skip_serializing_if = "is_off")]
     pub decrement: Decrement,
     /// Take the place of a root qdisc that is not the kernel's default one (it is restored at detach).
@@ -60,7 +63,7 @@ pub struct AttachRequest {
     pub replace: bool,
 }
 
-impl AttachRequest {
+impl InterfaceSettings {
     /// Everything at its default.
     pub const fn new(dev: DevName) -> Self {
         Self {
@@ -75,6 +78,180 @@ impl AttachRequest {
             trust: Prefixes::NONE,
             decrement: Decrement::Off,
             replace: false,
+        }
+    }
+
+    /// Every field as an operator writes it, by its name; `replace` is no setting but leave to do something.
+    pub fn fields(&self) -> [(&'static str, String); 9] {
+        fn or<T: std::fmt::Display>(value: Option<T>, default: &str) -> String {
+            value.map_or_else(|| default.into(), |v| v.to_string())
+        }
+        [
+            ("mode", self.mode.to_string()),
+            ("rate", or(self.rate, "none")),
+            ("method", or(self.method, "default")),
+            ("session", self.session.to_string()),
+            ("limit", or(self.limit, "default")),
+            ("overhead", or(self.overhead, "0")),
+            ("observe", self.observe.to_string()),
+            (
+                "trust",
+                or((!self.trust.is_empty()).then_some(&self.trust), "none"),
+            ),
+            ("decrement", self.decrement.to_string()),
+        ]
+    }
+}
+
+/// What is said of an interface: body of POST /v1/interfaces, and `[[interface]]` of the file. What is absent is
+/// not said: an attached interface keeps it, another one gets the default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttachRequest {
+    /// The interface.
+    pub dev: DevName,
+    /// `auto` picks `qdisc` where the kernel can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// What the interface may send; null: as much as it can.
+    #[serde(
+        default,
+        deserialize_with = "some_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub rate: Option<Option<Rate>>,
+    /// Queue discipline inside a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// Which packets share one queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionKey>,
+    /// Packets queued on the interface (per transmit queue below mq).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// Bytes added to each packet for the link's framing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    /// True: count what would be dropped, drop and shape nothing. Only an explicit false ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observe: Option<bool>,
+    /// Sources whose options of LPD count on packets that are forwarded here; empty: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<Prefixes>,
+    /// What becomes of the lifetime in such an option.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decrement: Option<Decrement>,
+    /// Take the place of a root qdisc that is not the kernel's default one (it is restored at detach).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replace: bool,
+    /// Write it to the file, too (never part of the file).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub save: bool,
+}
+
+/// Calls a macro with every field that may be said, or not.
+macro_rules! with_said_fields {
+    ($callback:ident) => {
+        $callback!(
+            mode, rate, method, session, limit, overhead, observe, trust, decrement
+        )
+    };
+}
+
+impl AttachRequest {
+    /// Nothing is said.
+    pub const fn new(dev: DevName) -> Self {
+        Self {
+            dev,
+            mode: None,
+            rate: None,
+            method: None,
+            session: None,
+            limit: None,
+            overhead: None,
+            observe: None,
+            trust: None,
+            decrement: None,
+            replace: false,
+            save: false,
+        }
+    }
+
+    /// Says everything that is in force.
+    pub fn all_of(settings: &InterfaceSettings) -> Self {
+        Self {
+            dev: settings.dev.clone(),
+            mode: Some(settings.mode),
+            rate: Some(settings.rate),
+            method: settings.method,
+            session: Some(settings.session),
+            limit: settings.limit,
+            overhead: settings.overhead,
+            observe: Some(settings.observe),
+            trust: Some(settings.trust.clone()),
+            decrement: Some(settings.decrement),
+            replace: settings.replace,
+            save: false,
+        }
+    }
+
+    /// Names of the fields that are said.
+    pub fn said(&self) -> Vec<&'static str> {
+        let mut said = Vec::new();
+        macro_rules! each {
+            ($($field:ident),*) => { $(if self.$field.is_some() { said.push(stringify!($field)); })* };
+        }
+        with_said_fields!(each);
+        said
+    }
+
+    /// What both say; where both say something of a field, `later` wins.
+    #[must_use]
+    pub fn with(&self, later: &Self) -> Self {
+        let mut both = self.clone();
+        macro_rules! each {
+            ($($field:ident),*) => { $(if later.$field.is_some() { both.$field.clone_from(&later.$field); })* };
+        }
+        with_said_fields!(each);
+        both.replace |= later.replace;
+        both
+    }
+
+    /// Without what is said of the fields for which `drop` is true, given their names.
+    #[must_use]
+    pub fn without(&self, drop: impl Fn(&str) -> bool) -> Self {
+        let mut rest = self.clone();
+        macro_rules! each {
+            ($($field:ident),*) => { $(if drop(stringify!($field)) { rest.$field = None; })* };
+        }
+        with_said_fields!(each);
+        rest
+    }
+
+    /// Whether both say the same of a field.
+    pub fn agrees(&self, other: &Self, field: &str) -> bool {
+        macro_rules! each {
+            ($($field:ident),*) => { match field { $(stringify!($field) => self.$field == other.$field,)* _ => true } };
+        }
+        with_said_fields!(each)
+    }
+
+    /// What holds if only this was said.
+    #[must_use]
+    pub fn settings(&self) -> InterfaceSettings {
+        let default = InterfaceSettings::new(self.dev.clone());
+        InterfaceSettings {
+            mode: self.mode.unwrap_or(default.mode),
+            rate: self.rate.flatten(),
+            method: self.method,
+            session: self.session.unwrap_or(default.session),
+            limit: self.limit,
+            overhead: self.overhead,
+            observe: self.observe.unwrap_or(default.observe),
+            trust: self.trust.clone().unwrap_or_default(),
+            decrement: self.decrement.unwrap_or(default.decrement),
+            replace: self.replace,
+            dev: default.dev,
         }
     }
 }
@@ -124,6 +301,9 @@ pub struct InterfaceInfo {
     pub memory_bytes: Option<u64>,
     /// What passed.
     pub counters: Counters,
+    /// Who said what of its settings, by field: `file`, `command` or `default`.
+    #[serde(default)]
+    pub origin: BTreeMap<String, String>,
     /// What the operator should know, e.g. why mode tc was chosen.
     #[serde(default)]
     pub notes: Vec<String>,

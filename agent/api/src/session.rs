@@ -25,6 +25,9 @@ pub struct SessionSet {
         skip_serializing_if = "Option::is_none"
     )]
     pub owd: Option<Option<Owd>>,
+    /// Write it to the file, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub save: bool,
 }
 
 /// What TCP measured towards one address.

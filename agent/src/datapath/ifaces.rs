@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use bestby_api::{AttachRequest, DevName, Done, InterfaceInfo, Method, Mode};
+use bestby_api::{DevName, Done, InterfaceInfo, InterfaceSettings, Method, Mode};
 use bestby_bpf::abi;
 
 use super::ruleset;
 use crate::datapath::Datapath;
+use crate::desired::interfaces::Origin;
 use crate::error::{Error, Result};
 use crate::kernel::qdisc::{self, Queue};
 use crate::kernel::tc::{Link, Qdisc};
@@ -52,11 +53,11 @@ impl Datapath {
         self.trust()
     }
 
-    /// Attaches an interface, or changes one that is attached.
+    /// Puts settings in force: attaches an interface, or changes one that is attached.
     ///
     /// # Errors
     /// Unknown interface, another root qdisc, a mode the kernel cannot do: nothing was changed then.
-    pub fn attach(&mut self, request: &AttachRequest, from_file: bool) -> Result<Done> {
+    pub(crate) fn put(&mut self, request: &InterfaceSettings, from_file: bool) -> Result<Done> {
         // The name may be another device's than a moment ago.
         let links = self.tc.links()?;
         self.follow(&links);
@@ -100,7 +101,7 @@ impl Datapath {
                 return self.change(slot, &link, request, earlier, from_file, notes);
             } else {
                 // Another mode or size: the packets queued now cannot be carried over.
-                self.detach(&request.dev)?;
+                self.give_back(&request.dev)?;
                 return self
                     .attach_new(&link, request, mode, old.earlier.clone(), from_file, notes)
                     .map_err(|e| self.go_back(&old, e));
@@ -162,11 +163,11 @@ impl Datapath {
     /// Attaches an interface again as it was before a change that failed; says in the error how that went.
     fn go_back(&mut self, old: &Attached, failed: Error) -> Error {
         // What a detach left there is the kernel's, or what our queue had replaced.
-        let request = AttachRequest {
+        let request = InterfaceSettings {
             replace: true,
             ..old.request.clone()
         };
-        match self.attach(&request, old.from_file) {
+        match self.put(&request, old.from_file) {
             Ok(_) => Error {
                 message: format!(
                     "{}; interface {} goes on as it was before, without what was queued",
@@ -184,7 +185,7 @@ impl Datapath {
         }
     }
 
-    fn mode(&self, request: &AttachRequest, notes: &mut Vec<String>) -> Result<Mode> {
+    fn mode(&self, request: &InterfaceSettings, notes: &mut Vec<String>) -> Result<Mode> {
         match request.mode {
             Mode::Tc => Ok(Mode::Tc),
             _ if self.qdisc_supported => Ok(Mode::Qdisc),
@@ -203,7 +204,7 @@ impl Datapath {
     fn attach_new(
         &mut self,
         link: &Link,
-        request: &AttachRequest,
+        request: &InterfaceSettings,
         mode: Mode,
         earlier: Option<Qdisc>,
         from_file: bool,
@@ -312,7 +313,7 @@ impl Datapath {
         &mut self,
         slot: u32,
         link: &Link,
-        request: &AttachRequest,
+        request: &InterfaceSettings,
         earlier: Option<Qdisc>,
         from_file: bool,
         mut notes: Vec<String>,
@@ -434,7 +435,7 @@ impl Datapath {
     ///
     /// # Errors
     /// It is not attached, or the earlier qdisc cannot be restored.
-    pub fn detach(&mut self, dev: &DevName) -> Result<Done> {
+    pub(crate) fn give_back(&mut self, dev: &DevName) -> Result<Done> {
         let links = self.tc.links()?;
         self.follow(&links);
         let (slot, attached) = self.known(dev)?;
@@ -523,6 +524,7 @@ impl Datapath {
     /// A map cannot be read.
     pub fn interfaces(&mut self) -> Result<Vec<InterfaceInfo>> {
         let mut all = Vec::new();
+        let wanted = self.wanted.wanted();
         for (slot, a) in self.attached.clone() {
             let mut notes = a.notes.clone();
             let root = self.tc.root(a.ifindex).unwrap_or(None);
@@ -568,6 +570,16 @@ impl Datapath {
                 restores: a.earlier.as_ref().map(|q| q.kind.clone()),
                 memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),
                 counters: maps::counters(&self.iface_counters(slot, &a)?),
+                origin: a
+                    .request
+                    .fields()
+                    .iter()
+                    .map(|(field, _)| {
+                        let said = wanted.get(&a.dev).and_then(|w| w.origin.get(field));
+                        let origin = said.copied().unwrap_or(Origin::Default);
+                        ((*field).to_string(), origin.name().to_string())
+                    })
+                    .collect(),
                 notes,
             });
         }

@@ -2,20 +2,22 @@
 
 mod flows;
 mod ifaces;
+mod peers;
 mod ruleset;
 mod segment;
 mod takeover;
 mod tcp_real;
 pub mod teardown;
 mod trust;
+mod wanted;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{CgroupPath, Config, DevName, Mode, PeerConfig, PlainShare, RtpProfile};
+use bestby_api::{CgroupPath, Config, Mode, PlainShare, RtpProfile};
 use bestby_bpf::abi;
 
 use crate::datapath::ruleset::RuleSet;
@@ -23,7 +25,6 @@ use crate::desired::book::{Book, Kept, Merge};
 use crate::desired::file::ConfigFile;
 use crate::desired::taken::FileTaken;
 use crate::error::{Error, Result, Tried as _};
-use crate::kernel::address::address_bytes;
 use crate::kernel::hooks::{self, Classifier};
 use crate::kernel::htb;
 use crate::kernel::maps::Shared;
@@ -79,6 +80,7 @@ pub struct Datapath {
     pub(crate) segmenters: Segmenters,
     pub(crate) attached: BTreeMap<u32, Attached>,
     pub(crate) kept_ifaces: Store<Attached>,
+    pub(crate) wanted: wanted::WantedInterfaces,
     /// Addresses of the peers that the file had when it was read last.
     kept_peers: Store<IpAddr>,
     /// Cookie of the network namespace.
@@ -207,6 +209,7 @@ impl Datapath {
         );
         let kept_rules: Store<Kept> = Store::open(&dir, "bba_rules", KEPT_RULE, abi::BB_MAX_RULES)?;
         let kept_ifaces = Store::open(&dir, "bba_ifaces", KEPT_IFACE, abi::BB_MAX_IFACES)?;
+        let kept_wanted = Store::open(&dir, "bba_wanted", KEPT_IFACE, 4 * abi::BB_MAX_IFACES)?;
         let kept_peers = Store::open(&dir, "bba_peers", KEPT_PEER, MAX_PEERS)?;
         let netns = sys::netns_cookie()?;
         attached::same_namespace(&kept_ifaces.all(), netns, &dir)?;
@@ -237,6 +240,7 @@ impl Datapath {
             segmenters: Segmenters::default(),
             attached: BTreeMap::new(),
             kept_ifaces,
+            wanted: wanted::WantedInterfaces::adopt(kept_wanted),
             kept_peers,
             netns,
             book,
@@ -266,19 +270,9 @@ impl Datapath {
         datapath.put_rules(list)?;
         datapath.set_peers(&config.peers)?;
         datapath.config = config;
-        for request in datapath.config.interfaces.clone() {
-            if datapath
-                .by_name(&request.dev)
-                .is_some_and(|(_, a)| a.request == request)
-            {
-                continue;
-            }
-            // A device may come later, or not at all: the others must not wait for it.
-            if let Err(e) = datapath.attach(&request, true) {
-                tracing::error!("{e}");
-                datapath.warnings.push(e.to_string());
-            }
-        }
+        // A device may come later, or not at all: the others must not wait for it.
+        let interfaces = datapath.config.interfaces.clone();
+        datapath.read_interfaces(&interfaces, Merge::Adopt);
         datapath.open_tcp_real(&links);
         Ok(datapath)
     }
@@ -369,52 +363,6 @@ impl Datapath {
         Ok(())
     }
 
-    /// Sets the peers of the file, and forgets those that an earlier file had.
-    fn set_peers(&mut self, peers: &[PeerConfig]) -> Result<()> {
-        let there: HashSet<IpAddr> = peers.iter().map(|p| p.addr).collect();
-        let earlier = self.kept_peers.all();
-        for (_, old) in earlier.iter().filter(|(_, old)| !there.contains(old)) {
-            self.shared.peers.remove(&abi::bb_addr {
-                addr: address_bytes(*old),
-            })?;
-        }
-        // Remembered before they are set: one that is set is never forgotten.
-        let mut count = 0;
-        for peer in peers {
-            self.kept_peers.set(count, &peer.addr)?;
-            count += 1;
-        }
-        for (index, _) in earlier.iter().filter(|(index, _)| *index >= count) {
-            self.kept_peers.remove(*index)?;
-        }
-        for peer in peers {
-            let mut flags = abi::BB_PEER_OPERATOR;
-            flags |= if peer.owd.is_some() {
-                abi::BB_PEER_OWD
-            } else {
-                0
-            };
-            flags |= if peer.rate.is_some() {
-                abi::BB_PEER_RATE
-            } else {
-                0
-            };
-            let value = abi::bb_peer {
-                owd_ns: peer.owd.map_or(0, |o| o.as_ns()),
-                rate: peer.rate.map_or(0, |r| r.bytes_per_s()),
-                flags,
-                pad: 0,
-            };
-            self.shared.peers.set(
-                &abi::bb_addr {
-                    addr: address_bytes(peer.addr),
-                },
-                &value,
-            )?;
-        }
-        Ok(())
-    }
-
     /// Says what of a new file is not in force, and keeps what is.
     fn needs_restart(&self, config: &mut Config) {
         let (now, new) = (&self.config.agent, &mut config.agent);
@@ -455,28 +403,7 @@ impl Datapath {
         self.configure(&config)?;
         self.set_peers(&config.peers)?;
         self.needs_restart(&mut config);
-        let gone: Vec<DevName> = self
-            .config
-            .interfaces
-            .iter()
-            .map(|i| &i.dev)
-            .filter(|dev| config.interfaces.iter().all(|i| i.dev != **dev))
-            .cloned()
-            .collect();
-        let mut problems = Vec::new();
-        for dev in gone {
-            if self.by_name(&dev).is_some_and(|(_, a)| a.from_file) {
-                problems.extend(self.detach(&dev).err());
-            }
-        }
-        for request in &config.interfaces {
-            if self
-                .by_name(&request.dev)
-                .is_none_or(|(_, a)| a.request != *request)
-            {
-                problems.extend(self.attach(request, true).err());
-            }
-        }
+        let mut problems = self.read_interfaces(&config.interfaces, Merge::Reload);
         problems.extend(self.follow_file(config.tcp_real.as_ref()).err());
         self.config = config;
         match problems.into_iter().reduce(|a, b| Error {
@@ -495,6 +422,7 @@ impl Datapath {
         }
         let Ok(links) = self.tc.links() else { return };
         self.follow(&links);
+        self.attach_missing(&links);
         self.watch_segmenters(&links);
         self.tcp_real.follow(&links);
         let names = Names::new(

@@ -61,6 +61,7 @@ impl Datapath {
                 tracing::warn!("{warning}");
                 self.warnings.push(warning);
                 self.take_away(slot, &attached, Some(link));
+                self.forget_commands(&attached.dev);
                 continue;
             }
             if let Err(e) = self.readopt(slot, attached, link) {
@@ -185,6 +186,7 @@ impl Datapath {
             let Some(link) = links.iter().find(|l| l.ifindex == attached.ifindex) else {
                 tracing::warn!("interface {} is gone", attached.dev);
                 self.take_away(slot, &attached, None);
+                self.forget_commands(&attached.dev);
                 continue;
             };
             if link.name == attached.dev.as_str() {
@@ -195,12 +197,15 @@ impl Datapath {
                 continue;
             };
             tracing::info!("interface {} is {dev} now", attached.dev);
+            let old = attached.dev.clone();
             let mut renamed = attached;
             renamed.dev = dev.clone();
             renamed.request.dev = dev;
+            let settings = renamed.request.clone();
             if let Err(e) = self.keep(slot, renamed) {
                 tracing::error!("{e}");
             }
+            self.follow_name(&old, &settings);
         }
     }
 

@@ -2,4 +2,5 @@
 
 pub mod book;
 pub mod file;
+pub mod interfaces;
 pub mod taken;

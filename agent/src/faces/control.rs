@@ -187,11 +187,25 @@ impl Api {
             (path::INTERFACES, None, None, "GET") => json(&self.ask(Datapath::interfaces).await?),
             (path::INTERFACES, None, None, "POST") => {
                 let asked: AttachRequest = body(request).await?;
-                json(&self.ask(move |d| d.attach(&asked, false)).await?)
+                json(&self.ask(move |d| d.interface_set(asked, false)).await?)
             }
             (path::INTERFACES, Some(dev), None, "DELETE") => {
                 let dev: DevName = parsed(dev)?;
-                json(&self.ask(move |d| d.detach(&dev)).await?)
+                json(&self.ask(move |d| d.interface_detach(&dev)).await?)
+            }
+            (path::INTERFACES, Some(dev), None, "PUT" | "PATCH") => {
+                let dev: DevName = parsed(dev)?;
+                let asked: AttachRequest = body(request).await?;
+                if asked.dev != dev {
+                    return Err(Error::invalid(format!(
+                        "interface {dev}: the request is for {}",
+                        asked.dev
+                    )));
+                }
+                json(&self.ask(move |d| d.interface_set(asked, true)).await?)
+            }
+            (path::CONFIG, Some("diff"), None, "GET") => {
+                json(&self.ask(Datapath::config_diff).await?)
             }
             (path::INTERFACES, Some(dev), Some("upgrade"), "POST") => {
                 let dev: DevName = parsed(dev)?;

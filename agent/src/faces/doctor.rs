@@ -321,6 +321,18 @@ impl Datapath {
                 ));
             }
         }
+        for (dev, (_, why)) in &self.wanted.missing {
+            checks.push(check(
+                "interface",
+                CheckStatus::Fail,
+                format!("{dev} is wanted and not attached: {}", why.message),
+                if why.hint.is_empty() {
+                    format!("bestby iface attach {dev} tries again")
+                } else {
+                    why.hint.clone()
+                },
+            ));
+        }
         for (slot, attached) in self.attached.clone() {
             let root = self.tc.root(attached.ifindex).ok().flatten();
             if attached.needs_root()

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use bestby_api::{
-    Counters, Done, GlobalCounters, Mode, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo,
-    SessionList, SessionSet, Stats, Status,
+    Counters, GlobalCounters, Mode, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo,
+    SessionList, Stats, Status,
 };
 use bestby_bpf::abi;
 
@@ -416,41 +416,6 @@ impl Datapath {
         Ok(SessionList {
             sessions,
             peers: peers.into_values().collect(),
-        })
-    }
-
-    /// PUT /v1/sessions/{addr}.
-    ///
-    /// # Errors
-    /// The table of peers is full.
-    pub fn session_set(&mut self, addr: IpAddr, request: &SessionSet) -> Result<Done> {
-        let addr = addr.to_canonical();
-        let key = abi::bb_addr {
-            addr: address_bytes(addr),
-        };
-        let mut peer = self.shared.peers.get(&key)?.unwrap_or_default();
-        if let Some(rate) = request.rate {
-            peer.rate = rate.map_or(0, Rate::bytes_per_s);
-            peer.flags = peer.flags & !abi::BB_PEER_RATE
-                | if rate.is_some() { abi::BB_PEER_RATE } else { 0 };
-        }
-        if let Some(owd) = request.owd {
-            peer.owd_ns = owd.map_or(0, Owd::as_ns);
-            peer.flags =
-                peer.flags & !abi::BB_PEER_OWD | if owd.is_some() { abi::BB_PEER_OWD } else { 0 };
-        }
-        if peer.flags & (abi::BB_PEER_OWD | abi::BB_PEER_RATE) == 0 {
-            self.shared.peers.remove(&key)?;
-            return Ok(Done {
-                message: format!("what was set for {addr} is forgotten"),
-                warnings: Vec::new(),
-            });
-        }
-        peer.flags |= abi::BB_PEER_OPERATOR;
-        self.shared.peers.set(&key, &peer)?;
-        Ok(Done {
-            message: format!("session {addr} set"),
-            warnings: Vec::new(),
         })
     }
 

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use bestby_api::{AttachRequest, Decrement, DevName, Method, Mode, PlainShare, Rate, SessionKey};
+use bestby_api::{
+    Decrement, DevName, InterfaceSettings, Method, Mode, PlainShare, Rate, SessionKey,
+};
 use bestby_bpf::abi;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +37,7 @@ pub struct Attached {
     /// The mode in force, never `auto`.
     pub mode: Mode,
     /// What the operator asked for.
-    pub request: AttachRequest,
+    pub request: InterfaceSettings,
     /// Root qdisc to restore; `None`: the kernel's default one.
     pub earlier: Option<Qdisc>,
     /// Whether the classifier is attached by tcx; else by clsact.
@@ -46,7 +48,7 @@ pub struct Attached {
     pub instances: u32,
     /// Mode qdisc: fingerprint of the object that is loaded.
     pub object: String,
-    /// Whether the configuration file asked for it.
+    /// Whether the configuration file asked for it, for agents that know no other origin.
     pub from_file: bool,
     /// What the operator should know.
     pub notes: Vec<String>,
@@ -76,13 +78,13 @@ const fn kernel_method(method: Method) -> abi::bb_method {
     }
 }
 
-pub(crate) fn limit(request: &AttachRequest) -> u32 {
+pub(crate) fn limit(request: &InterfaceSettings) -> u32 {
     request.limit.map_or(DEFAULT_LIMIT, |l| l.get())
 }
 
 /// One queue per transmit queue, where the device's own speed is the limit. An interface that is shaped to
 /// less has one queue for all: its order then holds for the whole link, and one lock suffices.
-pub(crate) fn instances(mode: Mode, request: &AttachRequest, link: &Link) -> u32 {
+pub(crate) fn instances(mode: Mode, request: &InterfaceSettings, link: &Link) -> u32 {
     match request.rate {
         _ if mode != Mode::Qdisc => 1,
         Some(rate) if rate.bytes_per_s() < PARALLEL_RATE => 1,
@@ -91,7 +93,7 @@ pub(crate) fn instances(mode: Mode, request: &AttachRequest, link: &Link) -> u32
 }
 
 /// What changes for paced sockets where the queue takes the place of fq.
-pub(crate) fn in_place_of_fq(mode: Mode, request: &AttachRequest) -> Option<&'static str> {
+pub(crate) fn in_place_of_fq(mode: Mode, request: &InterfaceSettings) -> Option<&'static str> {
     match mode {
         Mode::Qdisc => Some(
             "it takes the place of fq: paced sockets (SO_MAX_PACING_RATE, TCP's pacing) now rely on bestby, which sends \
@@ -200,9 +202,9 @@ mod tests {
 
     #[test]
     fn attach_in_place_of_fq_warns_about_pacing() {
-        let mut request = AttachRequest::new("eth0".parse().unwrap());
+        let mut request = InterfaceSettings::new("eth0".parse().unwrap());
         let said =
-            |mode, request: &AttachRequest| in_place_of_fq(mode, request).unwrap_or_default();
+            |mode, request: &InterfaceSettings| in_place_of_fq(mode, request).unwrap_or_default();
         assert!(said(Mode::Qdisc, &request).contains("rely"));
         assert_eq!(said(Mode::Tc, &request), "");
         request.rate = "1mbit".parse().ok();

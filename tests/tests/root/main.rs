@@ -62,3 +62,4 @@ mod tcp_real_options;
 mod teardown;
 mod truncate;
 mod vanished;
+mod wanted;

@@ -2,10 +2,8 @@
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use super::{AgentConfig, Config, ConfigError, PriorityTable, SoPriority};
-use crate::{
-    AttachRequest, Decrement, Dscp, FlowName, FlowRule, Priority, RealRequest, RtpProfile,
-};
+use super::{AgentConfig, Config, ConfigError, PeerConfig, PriorityTable, SoPriority};
+use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority, RealRequest, RtpProfile};
 
 /// A configuration file that is being changed.
 #[derive(Debug, Clone)]
@@ -87,6 +85,62 @@ impl Document {
         Ok(true)
     }
 
+    /// Brings the interface of this name to what is said here, or adds it at the end.
+    ///
+    /// # Errors
+    /// The file would not be valid.
+    pub fn put_interface(&mut self, iface: &AttachRequest) -> Result<(), Vec<ConfigError>> {
+        let mut next = self.clone();
+        let at = self
+            .config
+            .interfaces
+            .iter()
+            .position(|i| i.dev == iface.dev);
+        let tables = next.tables("interface");
+        match at {
+            Some(i) => {
+                if let Some(table) = tables.get_mut(i) {
+                    update(table, &given(&self.config.interfaces[i]), &given(iface));
+                }
+            }
+            None => insert(tables, None, interface(iface)),
+        }
+        self.accept(next)
+    }
+
+    /// Brings the peer of this address to what is said here, adds it, or removes one of which nothing is said.
+    ///
+    /// # Errors
+    /// The file would not be valid.
+    pub fn put_peer(&mut self, peer: &PeerConfig) -> Result<(), Vec<ConfigError>> {
+        let mut next = self.clone();
+        let at = self.config.peers.iter().position(|p| p.addr == peer.addr);
+        let says = |peer: &PeerConfig| -> Vec<(&'static str, String)> {
+            let rate = peer.rate.map(|v| ("rate", v.to_string()));
+            rate.into_iter()
+                .chain(peer.owd.map(|v| ("owd", v.to_string())))
+                .collect()
+        };
+        let new = says(peer);
+        let tables = next.tables("peer");
+        match at {
+            Some(i) if new.is_empty() => drop(tables.remove(i)),
+            Some(i) => {
+                if let Some(table) = tables.get_mut(i) {
+                    update(table, &says(&self.config.peers[i]), &new);
+                }
+            }
+            None if new.is_empty() => return Ok(()),
+            None => {
+                let mut table = Table::new();
+                table.insert("addr", value(peer.addr.to_string()));
+                update(&mut table, &[], &new);
+                insert(tables, None, table);
+            }
+        }
+        self.accept(next)
+    }
+
     /// Takes the changed text, if it still is a valid file.
     fn accept(&mut self, mut next: Self) -> Result<(), Vec<ConfigError>> {
         next.config = Config::parse(&next.text(), &self.file)?;
@@ -155,10 +209,11 @@ fn update(table: &mut Table, old: &[(&'static str, String)], new: &[(&'static st
     }
 }
 
-/// Priorities are numbers, everything else is a string.
+/// Priorities and the like are numbers, switches are booleans, everything else is a string.
 fn typed(key: &str, text: &str) -> Value {
     match (key, text.parse::<i64>()) {
         ("priority" | "limit" | "overhead" | "rtp_pt" | "rtx", Ok(n)) => n.into(),
+        ("observe" | "replace", _) => (text == "true").into(),
         _ => text.into(),
     }
 }
@@ -317,31 +372,18 @@ fn priorities<const N: usize>(
 fn interface(iface: &AttachRequest) -> Table {
     let mut table = Table::new();
     table.insert("dev", value(iface.dev.as_str()));
-    let fields = [
-        ("mode", Some(iface.mode.to_string())),
-        ("rate", iface.rate.map(|v| v.to_string())),
-        ("method", iface.method.map(|v| v.to_string())),
-        ("session", Some(iface.session.to_string())),
-        ("limit", iface.limit.map(|v| v.to_string())),
-        ("overhead", iface.overhead.map(|v| v.to_string())),
-        (
-            "trust",
-            (!iface.trust.is_empty()).then(|| iface.trust.to_string()),
-        ),
-        (
-            "decrement",
-            (iface.decrement != Decrement::Off).then(|| iface.decrement.to_string()),
-        ),
-    ];
-    for (key, text) in fields {
-        if let Some(text) = text {
-            table.insert(key, Item::Value(typed(key, &text)));
-        }
-    }
-    for (key, set) in [("observe", iface.observe), ("replace", iface.replace)] {
-        if set {
-            table.insert(key, value(true));
-        }
-    }
+    update(&mut table, &[], &given(iface));
     table
+}
+
+/// What an interface's table says beside its name.
+fn given(iface: &AttachRequest) -> Vec<(&'static str, String)> {
+    let settings = iface.settings();
+    let fields = settings.fields().into_iter();
+    let said = iface.said();
+    fields
+        // The file has no word for "no rate" and none for "nobody is trusted": there it is left out.
+        .filter(|(name, text)| said.contains(name) && text != "none")
+        .chain(iface.replace.then(|| ("replace", "true".into())))
+        .collect()
 }

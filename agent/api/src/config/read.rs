@@ -195,15 +195,15 @@ impl<'t> Reader<'t> {
         let dev = t.required("dev", "for example dev = \"eth0\"");
         // The name is only needed to have a complete value: with an error in it, the file is refused anyway.
         let mut iface = AttachRequest::new(dev.clone().or_else(|| "x".parse().ok())?);
-        iface.mode = t.value("mode").unwrap_or(iface.mode);
-        iface.rate = t.value("rate");
+        iface.mode = t.value("mode");
+        iface.rate = t.value("rate").map(Some);
         iface.method = t.value("method");
-        iface.session = t.value("session").unwrap_or(iface.session);
+        iface.session = t.value("session");
         iface.limit = t.value("limit");
         iface.overhead = t.value("overhead");
-        iface.observe = t.boolean("observe");
-        iface.trust = t.list("trust").unwrap_or_default();
-        iface.decrement = t.value("decrement").unwrap_or(iface.decrement);
+        iface.observe = t.said("observe");
+        iface.trust = t.list("trust");
+        iface.decrement = t.value("decrement");
         iface.replace = t.boolean("replace");
         t.finish();
         dev.map(|_| iface)
@@ -413,19 +413,23 @@ impl<'t> Table<'t> {
     }
 
     fn boolean(&self, key: &'static str) -> bool {
+        self.said(key).unwrap_or(false)
+    }
+
+    /// True or false; `None`: the file does not say.
+    fn said(&self, key: &'static str) -> Option<bool> {
         self.known.borrow_mut().push(key);
-        let Some(value) = self.entries.get(key) else {
-            return false;
-        };
-        value.get_ref().as_bool().unwrap_or_else(|| {
-            self.error(
-                &value.span(),
-                key,
-                "is neither true nor false",
-                "write true or false, without quotes",
-            );
-            false
-        })
+        let value = self.entries.get(key)?;
+        if let Some(said) = value.get_ref().as_bool() {
+            return Some(said);
+        }
+        self.error(
+            &value.span(),
+            key,
+            "is neither true nor false",
+            "write true or false, without quotes",
+        );
+        None
     }
 
     fn subtable(&self, key: &'static str, name: &str) -> Option<Table<'t>> {

@@ -33,7 +33,8 @@
  *  - packets in = sent + dropped + queued, for every rule, session and
  *    instance: counted here, under the Qdisc's lock, nowhere else. Rule, payload
  *    type and instance count a packet that is alone when it leaves, or lines up.
- *  - A packet without a deadline is dropped for want of room only.
+ *  - A packet without a deadline is dropped for want of room, or because it waits in a
+ *    queue that stands (bbq_codel.bpf.h); media only for want of room.
  *  - A packet's entry is in exactly one of: free list, never used, one list or chain, the
  *    doomed ones, alone.
  *  - No enqueue or dequeue runs longer than 5,000 instructions: each step of a loop

@@ -20,7 +20,7 @@
 #include "bb_counters.h"
 #include "bb_real_abi.h"
 
-#define BB_ABI_VERSION 7
+#define BB_ABI_VERSION 8
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -52,7 +52,7 @@ enum bb_method {
 enum bb_session_kind {
 	/* ARP, ND, STUN, DTLS, RTCP: one per user of this host, or destination if forwarded */
 	BB_SESSION_CONTROL = 0,
-	BB_SESSION_PLAIN = 1, /* no metadata: best effort, one per destination */
+	BB_SESSION_PLAIN = 1, /* no metadata: best effort, of one destination */
 	BB_SESSION_DST = 2,
 	BB_SESSION_FLOW = 3,
 	BB_SESSION_PREFIX = 4,
@@ -134,6 +134,7 @@ struct bb_cb {
 #define BB_MAX_USERS 4096 /* power of two */
 #define BB_MAX_SESSIONS 16384 /* power of two, at most 65536 */
 #define BB_SESSION_WAYS 8
+#define BB_PLAIN_PARTS 16 /* power of two: flows of one user to one destination take turns as so many */
 #define BB_FLOW_SETS 8192 /* power of two */
 #define BB_FLOW_WAYS 4
 #define BB_MAX_FLOWS (BB_FLOW_SETS * BB_FLOW_WAYS)
@@ -328,7 +329,7 @@ struct bb_session_key {
 	__u8 kind; /* enum bb_session_kind */
 	__u8 prefix;
 	__u8 media; /* 1: the operator vouches for it (a rule, a mark), or it is the kernel's own */
-	__u8 pad;
+	__u8 part; /* PLAIN in mode qdisc: 1 + one of BB_PLAIN_PARTS, by the flow's hash; else 0 */
 	/*
 	 * 1 + uid of local traffic that is not media, and of media whose rate or owd is
 	 * what its sockets said; else 0. Forwarded traffic that is not media has the

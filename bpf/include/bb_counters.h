@@ -15,7 +15,8 @@ enum bb_reason {
 	BB_DROP_OVERFLOW = 2, /* arriving packet refused: a limit is reached */
 	BB_DROP_EVICTED = 3, /* queued packet given up for an arriving one */
 	BB_DROP_PREDICTED = 4, /* mode tc: would have become stale before it could leave */
-	BB_REASONS = 5,
+	BB_DROP_CODEL = 5, /* mode qdisc: no deadline, not media, and its session's packets wait too long */
+	BB_REASONS = 6,
 };
 
 /* in = sent + sum(dropped) + queued, always. would_drop counts in observe mode only. */

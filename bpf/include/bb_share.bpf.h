@@ -82,6 +82,20 @@ static __always_inline __u32 bb_session_of(const struct bb_session_key *key, __u
 }
 
 /*
+ * In mode qdisc flows of one user to one destination take turns, as fq_codel has it: each has a
+ * session, or shares one with those of its part. They are few, so that nobody who opens
+ * connections takes the table's ways. Mode tc has other leaves, and no use for more of them.
+ */
+static __always_inline __u8 bb_part_of(const struct bb_work *w)
+{
+	struct bb_iface *iface = bpf_map_lookup_elem(&bb_ifaces, &w->slot);
+
+	if (!iface || iface->mode != BB_MODE_QDISC)
+		return 0;
+	return 1 + (w->flow_hash & (BB_PLAIN_PARTS - 1));
+}
+
+/*
  * Sessions of what has no metadata: no owd, no rate. `flow` (may be NULL)
  * remembers that of plain traffic. A TCP socket is told its session with every
  * look: a 5-tuple may be another connection's by now.
@@ -123,6 +137,8 @@ __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struc
 		bb_own_key(&key, &user);
 		if (!w->control || !key.user) /* zero where there is no IP */
 			bb_copy_address(key.addr, w->packet.key.dst);
+		if (flow)
+			key.part = bb_part_of(w);
 	}
 	w->session = bb_session_of(&key, w->now, session, before, &gen);
 	session = bb_session_at(w->session);

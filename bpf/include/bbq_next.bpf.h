@@ -5,6 +5,7 @@
 #ifndef BBQ_NEXT_BPF_H
 #define BBQ_NEXT_BPF_H
 
+#include "bbq_codel.bpf.h"
 #include "bbq_depart.bpf.h"
 #include "bbq_turns.bpf.h"
 
@@ -93,6 +94,9 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 	pick->p = bbq_packet_at(pick->idx);
 	if (!pick->p || !bbq_may_go(inst, iface, now, pick))
 		return 0;
+	if (pick->u != &in->media && bbq_codel_waits(pick->q, pick->p, now, BBQ_CODEL_TARGET_NS) &&
+	    !bbq_codel_spares(iface, pick->p))
+		return 0;
 	if (pick->q->unplanned) {
 		if (pick->q->qlen > 1)
 			return 0;
@@ -180,6 +184,8 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 				bbq_turn_over(inst, u, q, session);
 			continue;
 		}
+		if (q->user != BBQ_MEDIA && bbq_codel(inst, session, idx, now, rate))
+			continue;
 		hold = bbq_plans(iface, rate) ? bbq_hold(q, p, iface, ses, now) : 0;
 		if (!hold)
 			return (__u64)session << 32 | idx;

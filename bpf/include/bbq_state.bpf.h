@@ -148,6 +148,17 @@ struct bbq_walk {
 	__u32 begun; /* some of the victim was sent */
 };
 
+/* ---- CoDel: how long the packets of a session have waited (bbq_codel.bpf.h) ---- */
+struct bbq_codel {
+	__u64 until_ns; /* they are above the target; dropping begins then. 0 = they are below */
+	__u64 next_ns; /* while dropping: when the next one is due; else when it would have been */
+	__u32 count; /* dropped in a row */
+	__u32 before; /* count when dropping began */
+	__u32 root; /* 2^16 / sqrt(count) */
+	__u8 dropping;
+	__u8 pad[3];
+};
+
 /* ---- the queue of one session ---- */
 struct bbq_queue {
 	struct bbq_member m; /* first */
@@ -180,6 +191,7 @@ struct bbq_queue {
 	__u8 departs; /* in the wheel: for a departure, not for its rate */
 	__u8 pad;
 	__u64 turn_ns; /* where the session's next turn is this instance's: when it begins */
+	struct bbq_codel codel;
 	__u32 dead[BBQ_DEAD];
 	__u32 dead_at[BBQ_DEAD]; /* since when, in units of BBQ_DEAD_SHIFT */
 	__u8 dead_next;

@@ -110,6 +110,8 @@ bb_inline void bbq_activate(__u32 inst, struct bbq_instance *in, struct bbq_queu
 {
 	q->user = user;
 	q->m.deficit = BBQ_QUANTUM;
+	q->codel.until_ns = 0;
+	q->codel.dropping = 0;
 	u->active++;
 	bbq_session_append(inst, u, q, session, BBQ_NEW);
 	if (user != BBQ_MEDIA && u->m.turn == BBQ_IDLE) {

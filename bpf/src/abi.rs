@@ -6,7 +6,7 @@ pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
 pub const BB_REAL_RX_BEGUN: u32 = 1;
 pub const BB_REAL_RX_DECIDED: u32 = 2;
-pub const BB_ABI_VERSION: u32 = 7;
+pub const BB_ABI_VERSION: u32 = 8;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -39,6 +39,7 @@ pub const BB_MAX_IFACES: u32 = 64;
 pub const BB_MAX_USERS: u32 = 4096;
 pub const BB_MAX_SESSIONS: u32 = 16384;
 pub const BB_SESSION_WAYS: u32 = 8;
+pub const BB_PLAIN_PARTS: u32 = 16;
 pub const BB_FLOW_SETS: u32 = 8192;
 pub const BB_FLOW_WAYS: u32 = 4;
 pub const BB_MAX_FLOWS: u32 = 32768;
@@ -93,7 +94,8 @@ pub const BB_DROP_ADU: bb_reason = 1;
 pub const BB_DROP_OVERFLOW: bb_reason = 2;
 pub const BB_DROP_EVICTED: bb_reason = 3;
 pub const BB_DROP_PREDICTED: bb_reason = 4;
-pub const BB_REASONS: bb_reason = 5;
+pub const BB_DROP_CODEL: bb_reason = 5;
+pub const BB_REASONS: bb_reason = 6;
 pub type bb_reason = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(
@@ -114,14 +116,14 @@ pub struct bb_counters {
     pub packets_sent: __u64,
     pub bytes_sent: __u64,
     pub queued: __u64,
-    pub dropped: [__u64; 5usize],
+    pub dropped: [__u64; 6usize],
     pub sent_stale: __u64,
-    pub would_drop: [__u64; 5usize],
+    pub would_drop: [__u64; 6usize],
     pub truncated: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 136usize];
+    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 152usize];
     ["Alignment of bb_counters"][::std::mem::align_of::<bb_counters>() - 8usize];
     ["Offset of field: bb_counters::packets_in"]
         [::std::mem::offset_of!(bb_counters, packets_in) - 0usize];
@@ -135,11 +137,11 @@ const _: () = {
     ["Offset of field: bb_counters::dropped"]
         [::std::mem::offset_of!(bb_counters, dropped) - 40usize];
     ["Offset of field: bb_counters::sent_stale"]
-        [::std::mem::offset_of!(bb_counters, sent_stale) - 80usize];
+        [::std::mem::offset_of!(bb_counters, sent_stale) - 88usize];
     ["Offset of field: bb_counters::would_drop"]
-        [::std::mem::offset_of!(bb_counters, would_drop) - 88usize];
+        [::std::mem::offset_of!(bb_counters, would_drop) - 96usize];
     ["Offset of field: bb_counters::truncated"]
-        [::std::mem::offset_of!(bb_counters, truncated) - 128usize];
+        [::std::mem::offset_of!(bb_counters, truncated) - 144usize];
 };
 pub const BB_G_NO_METADATA: bb_global_counter = 0;
 pub const BB_G_MALFORMED: bb_global_counter = 1;
@@ -841,7 +843,7 @@ pub struct bb_iface {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 200usize];
+    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 216usize];
     ["Alignment of bb_iface"][::std::mem::align_of::<bb_iface>() - 8usize];
     ["Offset of field: bb_iface::ifindex"][::std::mem::offset_of!(bb_iface, ifindex) - 0usize];
     ["Offset of field: bb_iface::mode"][::std::mem::offset_of!(bb_iface, mode) - 4usize];
@@ -867,9 +869,9 @@ const _: () = {
     ["Offset of field: bb_iface::pad"][::std::mem::offset_of!(bb_iface, pad) - 46usize];
     ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 48usize];
     ["Offset of field: bb_iface::link_next"]
-        [::std::mem::offset_of!(bb_iface, link_next) - 184usize];
+        [::std::mem::offset_of!(bb_iface, link_next) - 200usize];
     ["Offset of field: bb_iface::link_rate"]
-        [::std::mem::offset_of!(bb_iface, link_rate) - 192usize];
+        [::std::mem::offset_of!(bb_iface, link_rate) - 208usize];
 };
 #[repr(C)]
 #[derive(
@@ -1020,7 +1022,7 @@ pub struct bb_session_key {
     pub kind: __u8,
     pub prefix: __u8,
     pub media: __u8,
-    pub pad: __u8,
+    pub part: __u8,
     pub user: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1039,7 +1041,8 @@ const _: () = {
         [::std::mem::offset_of!(bb_session_key, prefix) - 25usize];
     ["Offset of field: bb_session_key::media"]
         [::std::mem::offset_of!(bb_session_key, media) - 26usize];
-    ["Offset of field: bb_session_key::pad"][::std::mem::offset_of!(bb_session_key, pad) - 27usize];
+    ["Offset of field: bb_session_key::part"]
+        [::std::mem::offset_of!(bb_session_key, part) - 27usize];
     ["Offset of field: bb_session_key::user"]
         [::std::mem::offset_of!(bb_session_key, user) - 28usize];
 };
@@ -1073,7 +1076,7 @@ pub struct bb_session {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 248usize];
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 264usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
     ["Offset of field: bb_session::way"][::std::mem::offset_of!(bb_session, way) - 0usize];
     ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 16usize];
@@ -1508,7 +1511,7 @@ pub struct bb_sock {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 304usize];
+    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 336usize];
     ["Alignment of bb_sock"][::std::mem::align_of::<bb_sock>() - 8usize];
     ["Offset of field: bb_sock::lifetime_ns"]
         [::std::mem::offset_of!(bb_sock, lifetime_ns) - 0usize];
@@ -1517,11 +1520,11 @@ const _: () = {
     ["Offset of field: bb_sock::answered_made"]
         [::std::mem::offset_of!(bb_sock, answered_made) - 20usize];
     ["Offset of field: bb_sock::base"][::std::mem::offset_of!(bb_sock, base) - 24usize];
-    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 160usize];
-    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 296usize];
-    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 297usize];
-    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 298usize];
-    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 299usize];
+    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 176usize];
+    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 328usize];
+    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 329usize];
+    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 330usize];
+    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 331usize];
 };
 #[repr(C)]
 #[derive(

@@ -75,17 +75,12 @@ fn sorted<K: Ord>(all: &BTreeMap<K, Counters>, sort: Sort) -> Vec<(&K, &Counters
 
 /// `12 (stale 10, adu 2)`.
 pub(crate) fn drop_reasons(drops: &Drops) -> String {
-    let reasons: Vec<String> = [
-        ("stale", drops.stale),
-        ("adu", drops.adu),
-        ("overflow", drops.overflow),
-        ("evicted", drops.evicted),
-        ("predicted", drops.predicted),
-    ]
-    .iter()
-    .filter(|(_, n)| *n > 0)
-    .map(|(reason, n)| format!("{reason} {n}"))
-    .collect();
+    let reasons: Vec<String> = drops
+        .by_name()
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(reason, n)| format!("{reason} {n}"))
+        .collect();
     if reasons.is_empty() {
         "0".into()
     } else {
@@ -140,6 +135,7 @@ fn table<K: ToString + Ord>(
         ">OVERFLOW",
         ">EVICTED",
         ">PREDICTED",
+        ">CODEL",
         ">SENT STALE",
         ">TRUNCATED",
         ">WOULD DROP",
@@ -158,6 +154,7 @@ fn table<K: ToString + Ord>(
             c.dropped.overflow.into(),
             c.dropped.evicted.into(),
             c.dropped.predicted.into(),
+            c.dropped.codel.into(),
             c.sent_stale.into(),
             c.truncated.into(),
             c.would_drop.total().into(),
@@ -171,6 +168,7 @@ fn table<K: ToString + Ord>(
             "OVERFLOW",
             "EVICTED",
             "PREDICTED",
+            "CODEL",
             "TRUNCATED",
             "WOULD DROP",
         ])

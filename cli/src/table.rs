@@ -34,6 +34,7 @@ const GIVE_WAY: &[&str] = &[
     "OVERFLOW",
     "ADU",
     "PREDICTED",
+    "CODEL",
     "STALE",
     "TREATMENT",
     "STAMP",

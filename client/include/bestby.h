@@ -183,7 +183,8 @@ struct bestby_peer {
 #define BESTBY_DROP_OVERFLOW 2
 #define BESTBY_DROP_EVICTED 3
 #define BESTBY_DROP_PREDICTED 4
-#define BESTBY_DROP_REASONS 5
+#define BESTBY_DROP_CODEL 5
+#define BESTBY_DROP_REASONS 6
 
 /* packets_in = packets_sent + all of dropped[] + queued. */
 struct bestby_counters {

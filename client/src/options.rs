@@ -197,17 +197,19 @@ pub struct Drops {
     pub evicted: u64,
     /// Would have become stale before it could leave (mode tc).
     pub predicted: u64,
+    /// Had no deadline, was not media, and waited too long behind others of its session (mode qdisc).
+    pub codel: u64,
 }
 
 impl Drops {
     /// All reasons together.
     pub const fn total(&self) -> u64 {
-        self.stale + self.adu + self.overflow + self.evicted + self.predicted
+        self.stale + self.adu + self.overflow + self.evicted + self.predicted + self.codel
     }
 }
 
 impl SocketStats {
-    const WORDS: usize = 17;
+    const WORDS: usize = 19;
     const BYTES: usize = 8 * Self::WORDS;
 
     /// `struct bb_counters`.
@@ -222,6 +224,7 @@ impl SocketStats {
             overflow: words[at + 2],
             evicted: words[at + 3],
             predicted: words[at + 4],
+            codel: words[at + 5],
         };
         Self {
             packets_in: words[0],
@@ -230,9 +233,9 @@ impl SocketStats {
             bytes_sent: words[3],
             queued: words[4],
             dropped: drops(5),
-            sent_stale: words[10],
-            would_drop: drops(11),
-            truncated: words[16],
+            sent_stale: words[11],
+            would_drop: drops(12),
+            truncated: words[18],
         }
     }
 }
@@ -261,17 +264,17 @@ mod tests {
         );
         assert_eq!(
             (stats.bytes_sent, stats.queued, stats.sent_stale),
-            (4, 5, 11)
+            (4, 5, 12)
         );
-        assert_eq!((stats.dropped.stale, stats.dropped.predicted), (6, 10));
+        assert_eq!((stats.dropped.stale, stats.dropped.codel), (6, 11));
         assert_eq!(
             (
                 stats.would_drop.stale,
-                stats.would_drop.predicted,
+                stats.would_drop.codel,
                 stats.truncated
             ),
-            (12, 16, 17)
+            (13, 18, 19)
         );
-        assert_eq!(stats.dropped.total(), 6 + 7 + 8 + 9 + 10);
+        assert_eq!(stats.dropped.total(), 6 + 7 + 8 + 9 + 10 + 11);
     }
 }

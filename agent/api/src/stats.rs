@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 words!(
     /// Why a packet was dropped; every drop has exactly one reason.
-    Reason, "reason", "stale, adu, overflow, evicted or predicted", {
+    Reason, "reason", "stale, adu, overflow, evicted, predicted or codel", {
         /// It would have arrived after its deadline.
         Stale = "stale",
         /// Another packet of its application data unit was dropped, or the unit was given up.
@@ -17,6 +17,9 @@ words!(
         Evicted = "evicted",
         /// Mode tc: it would have become stale before it could leave.
         Predicted = "predicted",
+        /// Mode qdisc: it has no deadline, is not media, and the packets of its session waited too long (`CoDel`,
+        /// RFC 8289).
+        Codel = "codel",
     }
 );
 
@@ -34,6 +37,8 @@ pub struct Drops {
     pub evicted: u64,
     /// Mode tc: would have become stale before it could leave.
     pub predicted: u64,
+    /// Mode qdisc: no deadline, not media, and its session's packets waited too long (`CoDel`).
+    pub codel: u64,
 }
 
 impl Drops {
@@ -44,27 +49,30 @@ impl Drops {
             .saturating_add(self.overflow)
             .saturating_add(self.evicted)
             .saturating_add(self.predicted)
+            .saturating_add(self.codel)
     }
 
     /// Each reason's word and count.
-    pub fn by_name(&self) -> [(&'static str, u64); 5] {
+    pub fn by_name(&self) -> [(&'static str, u64); 6] {
         [
             (Reason::Stale.as_str(), self.stale),
             (Reason::Adu.as_str(), self.adu),
             (Reason::Overflow.as_str(), self.overflow),
             (Reason::Evicted.as_str(), self.evicted),
             (Reason::Predicted.as_str(), self.predicted),
+            (Reason::Codel.as_str(), self.codel),
         ]
     }
 
     /// From the kernel's array, in the order of `enum bb_reason`.
-    pub const fn from_array(a: [u64; 5]) -> Self {
+    pub const fn from_array(a: [u64; 6]) -> Self {
         Self {
             stale: a[0],
             adu: a[1],
             overflow: a[2],
             evicted: a[3],
             predicted: a[4],
+            codel: a[5],
         }
     }
 }
@@ -219,7 +227,7 @@ mod tests {
         stats.flows.insert(
             "-".into(),
             Counters {
-                dropped: Drops::from_array([1, 2, 3, 4, 5]),
+                dropped: Drops::from_array([1, 2, 3, 4, 5, 6]),
                 ..Counters::default()
             },
         );
@@ -236,14 +244,11 @@ mod tests {
         ] {
             assert_eq!(flow[key], 0, "{key}");
         }
-        for (i, key) in ["stale", "adu", "overflow", "evicted", "predicted"]
-            .iter()
-            .enumerate()
-        {
+        for (i, (key, _)) in Drops::default().by_name().iter().enumerate() {
             assert_eq!(flow["dropped"][key], i as u64 + 1);
         }
         assert!(json["sessions"].is_object() && json["interfaces"].is_object());
-        assert_eq!(stats.flows["-"].dropped.total(), 15);
+        assert_eq!(stats.flows["-"].dropped.total(), 21);
         assert_eq!(serde_json::from_value::<Stats>(json).unwrap(), stats);
     }
 }

@@ -176,6 +176,7 @@ const fn reason(reason: u8) -> Reason {
         abi::BB_DROP_ADU => Reason::Adu,
         abi::BB_DROP_OVERFLOW => Reason::Overflow,
         abi::BB_DROP_EVICTED => Reason::Evicted,
-        _ => Reason::Predicted,
+        abi::BB_DROP_PREDICTED => Reason::Predicted,
+        _ => Reason::Codel,
     }
 }

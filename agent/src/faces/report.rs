@@ -18,7 +18,7 @@ use crate::kernel::maps::{self, Map, Shared};
 use crate::kernel::sys::monotonic_ns;
 
 /// Name of a session: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`,
-/// `DEV/control-ADDRESS`, `DEV/plain-ADDRESS`, with `/uid-N` where it is one user's; `shared` is the one for
+/// `DEV/control-ADDRESS`, `DEV/plain-ADDRESS#PART`, with `/uid-N` where it is one user's; `shared` is the one for
 /// whatever has none of its own.
 pub fn session_name(
     index: u32,
@@ -38,7 +38,10 @@ pub fn session_name(
     let name = match u32::from(key.kind) {
         abi::BB_SESSION_CONTROL if has_address(key) => format!("{dev}/control-{addr}"),
         abi::BB_SESSION_CONTROL => format!("{dev}/control"),
-        abi::BB_SESSION_PLAIN => format!("{dev}/plain-{addr}"),
+        abi::BB_SESSION_PLAIN => match key.part {
+            0 => format!("{dev}/plain-{addr}"),
+            part => format!("{dev}/plain-{addr}#{part}"),
+        },
         abi::BB_SESSION_FLOW => format!("{dev}/flow-{:08x}", key.hash),
         abi::BB_SESSION_PREFIX => format!("{dev}/{addr}/{}", key.prefix),
         abi::BB_SESSION_INTERFACE => format!("{dev}/interface"),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bestby_api::{Drops, Event, PeerInfo};
+use bestby_api::{Event, PeerInfo};
 use ratatui::style::Stylize as _;
 use ratatui::text::Line;
 
@@ -50,16 +50,6 @@ impl Slack {
     }
 }
 
-fn reasons(drops: &Drops) -> [(&'static str, u64); 5] {
-    [
-        ("stale", drops.stale),
-        ("adu", drops.adu),
-        ("overflow", drops.overflow),
-        ("evicted", drops.evicted),
-        ("predicted", drops.predicted),
-    ]
-}
-
 /// The page of the session that is looked at.
 pub(crate) fn lines(view: &View, width: u16) -> Vec<Line<'static>> {
     let name = view.detail.clone().unwrap_or_default();
@@ -105,7 +95,7 @@ pub(crate) fn lines(view: &View, width: u16) -> Vec<Line<'static>> {
             continue;
         }
         lines.push(Line::from(format!("{heading:<15}{:>10}{:>12}", "/S", "ALL")).bold());
-        let all = reasons(now).into_iter().zip(reasons(total));
+        let all = now.by_name().into_iter().zip(total.by_name());
         let mut some = false;
         for ((reason, now), (_, total)) in all.filter(|(_, (_, total))| *total > 0) {
             lines.push(Line::from(format!("{reason:<15}{now:>10}{total:>12}")));

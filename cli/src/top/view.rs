@@ -224,6 +224,7 @@ fn rates(
         overflow: change(new.overflow, old.overflow),
         evicted: change(new.evicted, old.evicted),
         predicted: change(new.predicted, old.predicted),
+        codel: change(new.codel, old.codel),
     };
     now.iter()
         .map(|(name, now)| {

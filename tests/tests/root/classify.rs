@@ -1,9 +1,11 @@
 //! The classifier, packet by packet: frames in, control blocks out
 //! (`BPF_PROG_TEST_RUN` on the loopback interface).
 
+use std::collections::BTreeSet;
+
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, PASS, Rule, SkBuff},
+    bpf::{LO, Lab, PASS, Rule, SkBuff, iface, mapped},
     classify::*,
     clock::MS,
     frame::*,
@@ -481,4 +483,40 @@ fn gso_packet_is_classified_as_one_packet() {
     };
     let out = lab.run_with(&udp4(PORT, &[0x80; 1500]), skb);
     assert_matched("GSO", &out);
+}
+
+#[test]
+fn plain_flows_of_one_destination_take_turns_and_few_ways() {
+    let lab = lab();
+    let sessions = |lab: &Lab, flows: u16| -> BTreeSet<u16> {
+        (1..=flows)
+            .map(|n| {
+                let out = lab.run(&udp4(PORT + n, b"x"));
+                assert_plain(lab, "no rule", &out);
+                // A flow keeps its own.
+                let again = lab.run(&udp4(PORT + n, b"x"));
+                assert_eq!(again.cb.session, out.cb.session);
+                out.cb.session
+            })
+            .collect()
+    };
+    let parts = usize::try_from(BB_PLAIN_PARTS).unwrap();
+    // That all of 12 flows share one has a chance of one in 16^11.
+    assert!((2..=12).contains(&sessions(&lab, 12).len()));
+    let many = sessions(&lab, 500);
+    assert_eq!(many.len(), parts);
+    let mut named: Vec<u8> = many.iter().map(|s| lab.session(*s).key.part).collect();
+    named.sort_unstable();
+    assert!(named.into_iter().map(usize::from).eq(1..=parts));
+    // Mode tc has no use for more than one.
+    lab.iface(0, &iface(LO, BB_MODE_TC));
+    for n in 1..=12 {
+        let out = lab.run(&udp4_to([10, 7, 7, 7], PORT + n, b"x"));
+        assert_eq!(out.verdict, PASS);
+    }
+    let all = (0..=u16::MAX).take_while(|s| u32::from(*s) < BB_MAX_SESSIONS);
+    let keys = all.map(|s| lab.session(s).key);
+    let mut keys = keys.filter(|key| key.addr == mapped([10, 7, 7, 7]));
+    assert_eq!(keys.next().unwrap().part, 0);
+    assert_eq!(keys.next(), None);
 }

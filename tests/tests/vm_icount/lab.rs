@@ -155,3 +155,51 @@ fn programs_of_bestby_have_the_base_layer_on_time_and_the_others_do_not() {
         );
     }
 }
+
+const DOWNLOADS: &str = r#"
+title = "Downloads"
+seconds = 12
+discard_first = 4
+control = "program"
+congestion = ["reno"]
+queues = ["tcp transfer"]
+[topology]
+bottleneck = "router"
+router_queue = "bestby"
+rate = "4mbit"
+owd = 5
+[traffic]
+model = "transfer"
+bytes = 0
+segment = 1448
+window_kb = 0
+beside = ["reno"]
+stagger_ms = 500
+"#;
+
+/// A router that forwards them, with nothing set but the rate.
+#[test]
+fn downloads_of_one_receiver_share_the_last_hop_and_wait_for_nothing() {
+    if !require::can(require::bpf_qdisc()) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let scenario = directory.join("downloads.toml");
+    fs::write(&scenario, DOWNLOADS).unwrap();
+    let out = directory.join("out");
+    succeed(&mut program::lab(&scenario, &out));
+    let run = program::run(&out, "downloads", "tcp-transfer");
+    let flows = &run["transfer"]["flows"];
+    for flow in ["1", "2"] {
+        let [goodput, rtt] = ["/goodput_kb", "/rtt_ms/high"].map(|at| {
+            flows[flow]
+                .pointer(at)
+                .and_then(serde_json::Value::as_f64)
+                .unwrap()
+        });
+        // Half of 500 kB/s, less the headers and what a reduction costs; 10 ms are the path's.
+        assert!(goodput > 180.0, "{flows}");
+        assert!(rtt < 150.0, "{flows}");
+    }
+}

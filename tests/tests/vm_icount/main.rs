@@ -4,6 +4,7 @@
 
 mod bounds;
 mod bundle;
+mod codel;
 mod etf;
 mod hostile;
 mod lab;

@@ -412,7 +412,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (rate)
 		bbq_use(&iface->link_next, now, p->len, rate);
 
-	bbq_note_sojourn(ses, p, now);
+	bbq_note_sojourn(in, ses, p, now);
 	len = p->pkt_len;
 	bbq_count_sent(in, p, stale, alone);
 	bb_count_sent(&ses->counters, len, stale);

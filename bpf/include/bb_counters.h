@@ -15,7 +15,8 @@ enum bb_reason {
 	BB_DROP_OVERFLOW = 2, /* arriving packet refused: a limit is reached */
 	BB_DROP_EVICTED = 3, /* queued packet given up for an arriving one */
 	BB_DROP_PREDICTED = 4, /* mode tc: would have become stale before it could leave */
-	BB_DROP_CODEL = 5, /* mode qdisc: no deadline, not media, and its session's packets wait too long */
+	BB_DROP_CODEL =
+		5, /* mode qdisc: no deadline, not media, and its session's packets wait too long */
 	BB_REASONS = 6,
 };
 
@@ -30,6 +31,24 @@ struct bb_counters {
 	__u64 sent_stale; /* sent although stale: treatment forward, sfdps2's exception, lazy, fifo, observe */
 	__u64 would_drop[BB_REASONS];
 	__u64 truncated; /* of those sent: only their headers were */
+};
+
+/* ---- how long packets that left a queue of ours had waited, and had left ---- */
+
+#define BB_TIME_BUCKETS 19
+#define BB_TIME_SHIFT 16
+
+/* Bucket i: up to 2^(BB_TIME_SHIFT + i) ns and more than the one before; the last one: all above. */
+struct bb_time {
+	__u64 sum_ns;
+	__u64 count[BB_TIME_BUCKETS];
+};
+
+/* Of one transmit queue. */
+struct bb_times {
+	struct bb_time sojourn; /* since it came, or might depart */
+	struct bb_time slack; /* of those with a deadline: until the latest departure */
+	struct bb_time lateness; /* of those sent stale: since then */
 };
 
 /* ---- global counters: array indices of bb_global (each a __u64) ---- */

@@ -247,6 +247,7 @@ struct bbq_search {
 struct bbq_instance {
 	/* First, with `alone`: the agent reads these (bpf/src/instance.rs). */
 	struct bb_counters counters;
+	struct bb_times times;
 	/*
 	 * A packet that came when nothing was queued and nobody had a turn. It is in no list,
 	 * its session has no turn, and neither it nor its user holds anything; only its session

@@ -1,6 +1,8 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
+pub const BB_TIME_BUCKETS: u32 = 19;
+pub const BB_TIME_SHIFT: u32 = 16;
 pub const BB_REAL_NAME: &[u8; 12] = b"bestby_real\0";
 pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
@@ -142,6 +144,56 @@ const _: () = {
         [::std::mem::offset_of!(bb_counters, would_drop) - 96usize];
     ["Offset of field: bb_counters::truncated"]
         [::std::mem::offset_of!(bb_counters, truncated) - 144usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_time {
+    pub sum_ns: __u64,
+    pub count: [__u64; 19usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_time"][::std::mem::size_of::<bb_time>() - 160usize];
+    ["Alignment of bb_time"][::std::mem::align_of::<bb_time>() - 8usize];
+    ["Offset of field: bb_time::sum_ns"][::std::mem::offset_of!(bb_time, sum_ns) - 0usize];
+    ["Offset of field: bb_time::count"][::std::mem::offset_of!(bb_time, count) - 8usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_times {
+    pub sojourn: bb_time,
+    pub slack: bb_time,
+    pub lateness: bb_time,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_times"][::std::mem::size_of::<bb_times>() - 480usize];
+    ["Alignment of bb_times"][::std::mem::align_of::<bb_times>() - 8usize];
+    ["Offset of field: bb_times::sojourn"][::std::mem::offset_of!(bb_times, sojourn) - 0usize];
+    ["Offset of field: bb_times::slack"][::std::mem::offset_of!(bb_times, slack) - 160usize];
+    ["Offset of field: bb_times::lateness"][::std::mem::offset_of!(bb_times, lateness) - 320usize];
 };
 pub const BB_G_NO_METADATA: bb_global_counter = 0;
 pub const BB_G_MALFORMED: bb_global_counter = 1;

@@ -35,7 +35,7 @@ mod control_block;
 pub use control_block::{deadline, seal, sealed};
 
 mod instance;
-pub use instance::instance_counters;
+pub use instance::instance;
 
 mod known;
 pub use known::known_index;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow::some_option;
 use crate::{
-    Counters, Decrement, DevName, Limit, Method, Mode, Overhead, Prefixes, Rate, SessionKey,
+    Counters, Decrement, DevName, Limit, Method, Mode, Overhead, Prefixes, Rate, SessionKey, Times,
 };
 
 const fn auto() -> Mode {
@@ -301,6 +301,9 @@ pub struct InterfaceInfo {
     pub memory_bytes: Option<u64>,
     /// What passed.
     pub counters: Counters,
+    /// Mode qdisc: how long the packets waited that left, and how much of their time was left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
     /// Who said what of its settings, by field: `file`, `command` or `default`.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,

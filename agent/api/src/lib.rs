@@ -32,6 +32,7 @@ mod session;
 mod stats;
 mod tcp_real;
 mod time;
+mod times;
 mod words;
 
 pub use config::{
@@ -56,6 +57,7 @@ pub use tcp_real::{
     RealConnection, RealCounters, RealLevel, RealMode, RealRequest, RealState, TcpReal,
 };
 pub use time::{FlowLifetime, Lifetime, Owd, Span};
+pub use times::{Histogram, Times};
 pub use value::ValueError;
 pub use words::{
     CgroupPath, Decrement, DevName, FlowName, Limit, Method, Mode, Overhead, PlainShare, Priority,

@@ -11,6 +11,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts what it measured, by size; its samples end in `_bucket`, `_sum` and `_count`.
+    Histogram,
     /// Its labels are what it says; its sample ends in `_info` and is 1.
     Info,
 }
@@ -21,6 +23,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
             Self::Info => "info",
         }
     }
@@ -30,7 +33,7 @@ impl Kind {
         match self {
             Self::Counter => "_total",
             Self::Info => "_info",
-            Self::Gauge => "",
+            Self::Gauge | Self::Histogram => "",
         }
     }
 }
@@ -154,6 +157,27 @@ const OTHERS: &[Other] = &[
         "bytes",
         &["interface"],
         "kernel memory of the interface's own queue; absent in mode tc",
+    ),
+    (
+        "interface_sojourn",
+        Kind::Histogram,
+        "seconds",
+        &["interface"],
+        "how long packets that left waited in the interface's own queue; absent in mode tc, as the next two",
+    ),
+    (
+        "interface_slack",
+        Kind::Histogram,
+        "seconds",
+        &["interface"],
+        "how much earlier than at the latest (deadline - owd) packets with a deadline left",
+    ),
+    (
+        "interface_lateness",
+        Kind::Histogram,
+        "seconds",
+        &["interface"],
+        "how much later than that packets left that were sent although stale",
     ),
     (
         "sessions",

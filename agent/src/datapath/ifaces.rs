@@ -506,16 +506,18 @@ impl Datapath {
             .collect()
     }
 
-    /// Counters of an attached interface.
-    pub(crate) fn iface_counters(
+    /// Counters of an attached interface and, in mode qdisc, the times of its packets.
+    pub(crate) fn iface_counted(
         &self,
         slot: u32,
         attached: &Attached,
-    ) -> Result<abi::bb_counters> {
-        match attached.mode {
-            Mode::Qdisc => qdisc::counters(&self.pins(attached.ifindex)),
-            _ => Ok(self.shared.ifaces.get(&slot)?.unwrap_or_default().counters),
+    ) -> Result<(abi::bb_counters, Option<abi::bb_times>)> {
+        if attached.mode == Mode::Qdisc {
+            let (counters, times) = qdisc::counted(&self.pins(attached.ifindex))?;
+            return Ok((counters, Some(times)));
         }
+        let iface = self.shared.ifaces.get(&slot)?.unwrap_or_default();
+        Ok((iface.counters, None))
     }
 
     /// Everything attached.
@@ -552,6 +554,7 @@ impl Datapath {
                 ));
             }
             let kernel = a.kernel(self.plain_share);
+            let (counters, times) = self.iface_counted(slot, &a)?;
             all.push(InterfaceInfo {
                 dev: a.dev.clone(),
                 ifindex: a.ifindex,
@@ -569,7 +572,8 @@ impl Datapath {
                 instances: a.instances,
                 restores: a.earlier.as_ref().map(|q| q.kind.clone()),
                 memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),
-                counters: maps::counters(&self.iface_counters(slot, &a)?),
+                counters: maps::counters(&counters),
+                times: times.as_ref().map(maps::times),
                 origin: a
                     .request
                     .fields()

@@ -354,7 +354,7 @@ impl Datapath {
                     format!("{}: the classifier is gone, its packets are not judged", attached.dev),
                     "systemctl restart bestbyd puts it back and costs no packet; or attach again with the same settings",
                 ));
-            } else if self.iface_counters(slot, &attached).is_err() {
+            } else if self.iface_counted(slot, &attached).is_err() {
                 checks.push(check(
                     "interface",
                     CheckStatus::Fail,

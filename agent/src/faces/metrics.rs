@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bestby_api::{Counters, GlobalCounters, InterfaceInfo, Kind, Metric, RealCounters};
+use bestby_api::{Counters, GlobalCounters, Histogram, InterfaceInfo, Kind, Metric, RealCounters};
 use bestby_bpf::abi;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -159,10 +159,11 @@ impl Datapath {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Value {
     Count(u64),
     Level(f64),
+    Times(Histogram),
     Info,
 }
 
@@ -198,7 +199,7 @@ impl Sheet {
 
     fn put(&mut self, name: &str, labels: &[&str], value: Value) {
         let place = self.places.get(name).map(|i| &mut self.metrics[*i]);
-        match place.filter(|(m, _)| m.labels.len() == labels.len() && fits(m.kind, value)) {
+        match place.filter(|(m, _)| m.labels.len() == labels.len() && fits(m.kind, &value)) {
             Some((_, samples)) => {
                 samples.push((labels.iter().map(|l| (*l).to_string()).collect(), value))
             }
@@ -256,6 +257,15 @@ impl Sheet {
             self.level("bestby_interface_memory_bytes", &[name], bytes as f64);
         }
         self.object("interface", name, &i.counters);
+        let Some(times) = &i.times else { return };
+        for (what, of) in [
+            ("sojourn", &times.sojourn),
+            ("slack", &times.slack),
+            ("lateness", &times.lateness),
+        ] {
+            let metric = format!("bestby_interface_{what}_seconds");
+            self.put(&metric, &[name], Value::Times(of.clone()));
+        }
     }
 
     /// Which interfaces are wanted, and which are there.
@@ -339,11 +349,12 @@ impl Sheet {
     }
 }
 
-const fn fits(kind: Kind, value: Value) -> bool {
+const fn fits(kind: Kind, value: &Value) -> bool {
     matches!(
         (kind, value),
         (Kind::Counter, Value::Count(_))
             | (Kind::Gauge, Value::Level(_))
+            | (Kind::Histogram, Value::Times(_))
             | (Kind::Info, Value::Info)
     )
 }
@@ -358,10 +369,14 @@ fn unix_s(time: SystemTime) -> f64 {
         .as_secs_f64()
 }
 
-fn write_sample(encoder: &mut MetricEncoder<'_>, value: Value) -> std::fmt::Result {
+fn write_sample(encoder: &mut MetricEncoder<'_>, value: &Value) -> std::fmt::Result {
     match value {
-        Value::Count(n) => encoder.encode_counter::<NoLabelSet, _, u64>(&n, None),
-        Value::Level(x) => encoder.encode_gauge(&x),
+        Value::Count(n) => encoder.encode_counter::<NoLabelSet, _, u64>(n, None),
+        Value::Level(x) => encoder.encode_gauge(x),
+        Value::Times(t) => {
+            let (sum, count) = (seconds(t.sum_ns), t.counts.iter().sum());
+            encoder.encode_histogram::<NoLabelSet>(sum, count, &t.buckets(), None)
+        }
         Value::Info => Ok(()), // has labels only: written where they are
     }
 }
@@ -375,6 +390,7 @@ impl Collector for Sheet {
             let kind = match metric.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
                 Kind::Info => MetricType::Info,
             };
             let mut family = encoder.encode_descriptor(
@@ -392,8 +408,8 @@ impl Collector for Sheet {
                     .collect();
                 match value {
                     Value::Info => family.encode_info(&labels)?,
-                    _ if labels.is_empty() => write_sample(&mut family, *value)?, // no braces
-                    _ => write_sample(&mut family.encode_family(&labels)?, *value)?,
+                    _ if labels.is_empty() => write_sample(&mut family, value)?, // no braces
+                    _ => write_sample(&mut family.encode_family(&labels)?, value)?,
                 }
             }
         }

@@ -192,7 +192,7 @@ impl Datapath {
         for (slot, attached) in &self.attached {
             interfaces.insert(
                 attached.dev.to_string(),
-                maps::counters(&self.iface_counters(*slot, attached)?),
+                maps::counters(&self.iface_counted(*slot, attached)?.0),
             );
         }
         let mut leaves = BTreeMap::new();

@@ -346,6 +346,19 @@ pub fn memory(map: &impl libbpf_rs::MapCore) -> Option<u64> {
 }
 
 /// Counters as the API shows them.
+pub fn times(t: &abi::bb_times) -> bestby_api::Times {
+    let of = |t: &abi::bb_time| bestby_api::Histogram {
+        sum_ns: t.sum_ns,
+        counts: t.count.to_vec(),
+    };
+    bestby_api::Times {
+        sojourn: of(&t.sojourn),
+        slack: of(&t.slack),
+        lateness: of(&t.lateness),
+    }
+}
+
+/// The same of the counters.
 pub fn counters(c: &abi::bb_counters) -> bestby_api::Counters {
     bestby_api::Counters {
         packets_in: c.packets_in,

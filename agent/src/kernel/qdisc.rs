@@ -224,19 +224,19 @@ impl Queue<'_> {
     }
 }
 
-/// Counters of all instances of an attached interface, added up.
+/// Counters and times of all instances of an attached interface, added up.
 ///
 /// # Errors
 /// The pinned map is gone or of another layout.
-pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
+pub fn counted(pins: &Path) -> Result<(abi::bb_counters, abi::bb_times)> {
     let path = pins.join("bbq_instances");
     let map = MapHandle::from_pinned_path(&path).tried(|| format!("opening {}", path.display()))?;
-    let mut sum = abi::bb_counters::default();
+    let (mut sum, mut times) = <(abi::bb_counters, abi::bb_times)>::default();
     for instance in 0..map.max_entries() {
         let value = map
             .lookup(&instance.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
             .tried(|| format!("reading {}", path.display()))?;
-        let Some(c) = value.as_deref().and_then(bestby_bpf::instance_counters) else {
+        let Some((c, t)) = value.as_deref().and_then(bestby_bpf::instance) else {
             return Err(Error::failed(format!(
                 "{} is of another layout",
                 path.display()
@@ -257,8 +257,18 @@ pub fn counters(pins: &Path) -> Result<abi::bb_counters> {
             sum.dropped[reason] += c.dropped[reason];
             sum.would_drop[reason] += c.would_drop[reason];
         }
+        for (to, from) in [
+            (&mut times.sojourn, t.sojourn),
+            (&mut times.slack, t.slack),
+            (&mut times.lateness, t.lateness),
+        ] {
+            to.sum_ns = to.sum_ns.wrapping_add(from.sum_ns);
+            for (to, from) in to.count.iter_mut().zip(from.count) {
+                *to = to.wrapping_add(from);
+            }
+        }
     }
-    Ok(sum)
+    Ok((sum, times))
 }
 
 /// Kernel memory of the pinned maps of an attached interface, bytes.

@@ -430,7 +430,14 @@ impl Bed {
     pub(crate) fn instance(&self, instance: u32) -> bb_counters {
         let map = &self.queue().skel.maps.bbq_instances;
         let value = map.lookup(&instance.to_ne_bytes(), MapFlags::ANY).unwrap();
-        bestby_bpf::instance_counters(&value.unwrap()).unwrap()
+        bestby_bpf::instance(&value.unwrap()).unwrap().0
+    }
+
+    /// How long the packets waited that left, and how much of their time was left.
+    pub(crate) fn times(&self, instance: u32) -> bb_times {
+        let map = &self.queue().skel.maps.bbq_instances;
+        let value = map.lookup(&instance.to_ne_bytes(), MapFlags::ANY).unwrap();
+        bestby_bpf::instance(&value.unwrap()).unwrap().1
     }
 
     /// Sends one packet; returns its sequence number.

@@ -29,6 +29,7 @@ mod tcp_real;
 mod tcp_real_lab;
 mod tcp_real_safety;
 mod tfrc;
+mod times;
 mod triage;
 mod turns;
 mod users;

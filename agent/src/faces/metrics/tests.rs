@@ -72,6 +72,38 @@ fn openmetrics_text_has_each_kind_of_metric() {
 }
 
 #[test]
+fn times_are_buckets_of_powers_of_two() {
+    let mut sheet = Sheet::new();
+    let mut counts = vec![0; 19];
+    (counts[0], counts[3], counts[18]) = (5, 2, 1);
+    let times = Histogram {
+        sum_ns: 12_500_000_000,
+        counts,
+    };
+    sheet.put(
+        "bestby_interface_slack_seconds",
+        &["eth0"],
+        Value::Times(times),
+    );
+    assert_eq!(sheet.misfit, None);
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(sheet));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    for line in [
+        "# TYPE bestby_interface_slack_seconds histogram",
+        "bestby_interface_slack_seconds_sum{interface=\"eth0\"} 12.5",
+        "bestby_interface_slack_seconds_count{interface=\"eth0\"} 8",
+        "bestby_interface_slack_seconds_bucket{le=\"0.000065536\",interface=\"eth0\"} 5",
+        "bestby_interface_slack_seconds_bucket{le=\"0.000524288\",interface=\"eth0\"} 7",
+        "bestby_interface_slack_seconds_bucket{le=\"8.589934592\",interface=\"eth0\"} 7",
+        "bestby_interface_slack_seconds_bucket{le=\"+Inf\",interface=\"eth0\"} 8",
+    ] {
+        has(&text, line);
+    }
+}
+
+#[test]
 fn tcp_real_is_absent_while_it_is_off() {
     let mut off = measured();
     off.real = None;

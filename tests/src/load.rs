@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::agent::Agent;
 use crate::netns::Netns;
 use crate::socket::force_buffer;
 
@@ -228,22 +229,25 @@ impl Load {
     }
 }
 
-/// What the queues below mode tc dropped until now, as fq_codel does with what waits for long.
+/// Plain traffic that was dropped until now because it waited for long: by fq_codel below mode tc, or by bestby's own
+/// queue.
 #[track_caller]
-pub fn dropped_below(netns: &Netns, dev: &str) -> u64 {
+pub fn dropped_plain(netns: &Netns, agent: &Agent, dev: &str) -> u64 {
+    let own = agent.stats()["interfaces"][dev]["dropped"]["codel"].as_u64();
     let shown = netns.run(&format!("tc -s -json qdisc show dev {dev}"));
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    // HTB counts what its leaves drop once more; bestby's own queue may drop nothing here.
-    shown
+    // HTB counts what its leaves drop once more; bestby's own queue may drop nothing else here.
+    let below: u64 = shown
         .as_array()
         .unwrap()
         .iter()
         .filter(|q| q["kind"] == "fq_codel" || q["kind"] == "bfifo")
         .map(|q| q["drops"].as_u64().unwrap_or(0))
-        .sum()
+        .sum();
+    own.unwrap() + below
 }
 
-/// Numbers that arrived in order: all of `sent`, but for so many that the queues below mode tc dropped.
+/// Numbers that arrived in order: all of `sent`, but for so many that were dropped.
 ///
 /// # Panics
 /// If others are missing, or came in another order.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bestby_bpf::abi;
 use bestby_tests::agent::*;
 use bestby_tests::in_turn;
-use bestby_tests::load::{Counter, PEER, SuperPackets, assert_nothing_else_lost, dropped_below};
+use bestby_tests::load::{Counter, PEER, SuperPackets, assert_nothing_else_lost, dropped_plain};
 use bestby_tests::netns::{Lab, Netns, lab, linked_lab, tun};
 use bestby_tests::require;
 use serde_json::{Value, json};
@@ -143,7 +143,7 @@ fn detach_restores_what_the_operator_set(lab: &Lab, _: &Netns, agent: Agent) -> 
 }
 
 fn long_packets_are_cut_and_short_ones_stay_whole(lab: &Lab, peer: &Netns, agent: Agent) -> Agent {
-    let before = dropped_below(&lab.netns, "v0");
+    let before = dropped_plain(&lab.netns, &agent, "v0");
     let counter = Counter::new(peer, PEER, PORT);
     let mut long = SuperPackets::new(&lab.netns, PORT, SIZE);
     let packets = counted(&agent, "v0", || {
@@ -155,7 +155,7 @@ fn long_packets_are_cut_and_short_ones_stay_whole(lab: &Lab, peer: &Netns, agent
     // Neighbour discovery and the like may come in between.
     assert!((all..all + 5).contains(&packets), "{packets} packets");
     wait_until_sent(&agent);
-    let dropped = dropped_below(&lab.netns, "v0") - before;
+    let dropped = dropped_plain(&lab.netns, &agent, "v0") - before;
     assert_nothing_else_lost(&counter.finish(), all, dropped);
     // 250 bytes take a millisecond.
     let counter = Counter::new(peer, PEER, PORT);
@@ -179,7 +179,7 @@ fn killed_agent_changes_nothing_and_the_next_adopts(
 ) -> Agent {
     let name = device(lab, "v0");
     let ifindex = link(lab, &name)["ifindex"].clone();
-    let before = dropped_below(&lab.netns, "v0");
+    let before = dropped_plain(&lab.netns, &agent, "v0");
     let counter = Counter::new(peer, PEER, PORT);
     let mut bulk = SuperPackets::new(&lab.netns, PORT, SIZE);
     bulk.send(DATAGRAMS);
@@ -191,7 +191,7 @@ fn killed_agent_changes_nothing_and_the_next_adopts(
     let packets = counted(&agent, "v0", || bulk.send(DATAGRAMS));
     assert!(packets >= DATAGRAMS as u64, "{packets} packets");
     wait_until_sent(&agent);
-    let dropped = dropped_below(&lab.netns, "v0") - before;
+    let dropped = dropped_plain(&lab.netns, &agent, "v0") - before;
     assert_nothing_else_lost(&counter.finish(), bulk.sent(), dropped);
     let total = agent.stats()["interfaces"]["v0"]["packets_in"].clone();
     assert!(total.as_u64().unwrap() >= bulk.sent(), "{total} packets");
@@ -274,13 +274,13 @@ fn lost_filter_below_a_macvlan_is_recreated(lab: &Lab, peer: &Netns, agent: Agen
         lab.netns.run(&filters).contains("bestby")
     };
     wait_for("a new filter", filter);
-    let before = dropped_below(&lab.netns, "v0");
+    let before = dropped_plain(&lab.netns, &agent, "v0");
     let counter = Counter::new(peer, PEER, PORT);
     let mut bulk = SuperPackets::new(&lab.netns, PORT, SIZE);
     let packets = counted(&agent, "v0", || bulk.send(DATAGRAMS));
     assert!(packets >= DATAGRAMS as u64, "{packets} packets");
     wait_until_sent(&agent);
-    let dropped = dropped_below(&lab.netns, "v0") - before;
+    let dropped = dropped_plain(&lab.netns, &agent, "v0") - before;
     assert_nothing_else_lost(&counter.finish(), bulk.sent(), dropped);
     assert_eq!(lost(lab), 0);
     agent

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bestby_tests::agent::*;
 use bestby_tests::clock::{MS, SECOND, now_ns};
-use bestby_tests::load::{Counter, PEER, SuperPackets, assert_nothing_else_lost, dropped_below};
+use bestby_tests::load::{Counter, PEER, SuperPackets, assert_nothing_else_lost, dropped_plain};
 use bestby_tests::netns::{Lab, Netns, ifindex, linked_lab};
 use bestby_tests::require;
 use serde_json::json;
@@ -86,7 +86,7 @@ fn audio_beside_super_packets(mode: &str) {
             seen.len()
         );
         assert_eq!(on_time, sent);
-        assert_nothing_else_lost(&seen, bulk, dropped_below(&lab.netns, "v0"));
+        assert_nothing_else_lost(&seen, bulk, dropped_plain(&lab.netns, &agent, "v0"));
 
         // The same with a device that does not cut, as if there were none.
         agent.signal(libc::SIGSTOP);

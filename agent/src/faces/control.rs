@@ -431,7 +431,7 @@ pub fn check_free(socket: &Path) -> Result<()> {
 /// # Errors
 /// The directory cannot be written.
 pub fn listen(socket: &Path) -> Result<UnixListener> {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     check_free(socket)?;
     if let Some(dir) = socket.parent() {
         std::fs::create_dir_all(dir).tried(|| format!("creating {}", dir.display()))?;
@@ -443,7 +443,10 @@ pub fn listen(socket: &Path) -> Result<UnixListener> {
         let _ = std::fs::remove_file(&fresh); // of an agent that was killed here
     }
     let listener = UnixListener::bind(&fresh).tried(what)?;
+    // An agent that runs as that group may not be allowed to ask for what is so already.
+    let group_of = |path: &Path| std::fs::metadata(path).map(|m| m.gid()).ok();
     if let Ok(Some(group)) = nix::unistd::Group::from_name("bestby")
+        && group_of(&fresh) != Some(group.gid.as_raw())
         && let Err(e) = nix::unistd::chown(&fresh, None, Some(group.gid))
     {
         tracing::warn!("giving the socket to group bestby: {e}");

@@ -1,6 +1,6 @@
 //! `bestbyd`, the agent of bestby.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -12,7 +12,7 @@ use bestby_agent::feeds::{prober, rtt};
 use bestby_agent::kernel::maps;
 use bestby_agent::observed::clock;
 use bestby_api::{Config, DEFAULT_SOCKET, Span};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Loads the BPF programs of bestby and keeps them loaded; serves the control API for `bestby`.
@@ -55,6 +55,12 @@ enum Verb {
     /// interfaces get the kernel's default qdisc then. An agent that runs must be stopped first.
     #[command(after_help = "Example:\n  systemctl stop bestbyd; bestbyd teardown")]
     Teardown,
+    /// Writes the man pages, as `bestby man-pages` does
+    #[command(hide = true)]
+    ManPages {
+        /// Where to
+        dir: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -69,9 +75,10 @@ fn main() -> ExitCode {
         tracing::debug!("libbpf: {}", text.trim_end())
     })));
     let args = Args::parse();
-    let done = match args.verb {
+    let done = match &args.verb {
         None => run(args),
         Some(Verb::Teardown) => give_back(args),
+        Some(Verb::ManPages { dir }) => man_pages(dir),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -94,6 +101,21 @@ fn give_back(args: Args) -> Result<()> {
     let config = ConfigFile::new(args.config).read().unwrap_or_default();
     for line in teardown::teardown(&args.bpffs, &socket(args.socket, &config))? {
         println!("{line}");
+    }
+    Ok(())
+}
+
+/// Writes a page for bestbyd and for each verb.
+fn man_pages(dir: &Path) -> Result<()> {
+    let to = || format!("writing man pages to {}", dir.display());
+    std::fs::create_dir_all(dir).with_context(to)?;
+    // Without `bestbyd help VERB`, which would be a page, too.
+    let mut bestbyd = Args::command().disable_help_subcommand(true);
+    bestbyd.build();
+    let verbs = bestbyd.get_subcommands().filter(|verb| !verb.is_hide_set());
+    for command in verbs.cloned().chain([bestbyd.clone()]) {
+        let page = clap_mangen::Man::new(command).section("8");
+        page.generate_to(dir).with_context(to)?;
     }
     Ok(())
 }
@@ -166,7 +188,7 @@ fn run(args: Args) -> Result<()> {
 }
 
 /// Reads TCP_INFO for ever, on a thread of its own: a dump of many sockets takes its time.
-fn feed_rtts(bpffs: &std::path::Path, period: Span) -> Result<()> {
+fn feed_rtts(bpffs: &Path, period: Span) -> Result<()> {
     let rtts = maps::ByAddress::open(bpffs, "bb_rtts")?;
     std::thread::Builder::new()
         .name("rtt".into())

@@ -11,6 +11,10 @@
 // The host offers three 9p shares: "root" (/, read-only), "clone" (the source
 // tree, writable) and "run" (one directory per VM). "run" holds the script to run
 // (`cmd`) and the path of the source tree (`clone`), and receives `status`.
+//
+// With `bestby.systemd` on the kernel's command line, "root" is the root of another
+// system (tests/vm/image). Then it only mounts the shares and becomes that system's
+// first process, whose unit bestby-vm.service does the rest.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -266,16 +270,45 @@ static int run(const char *script)
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static void enter(const char *root)
+{
+	if (chdir(root) || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
+		die("cannot change to the new root");
+}
+
+// Writes go straight to the host; only executables and mappings are cached.
+static void mount_shares(const char *p9)
+{
+	char options[256], clone[4096];
+
+	snprintf(options, sizeof(options), "%s,cache=mmap", p9);
+	must_mount("9p", "run", "/run/vm", 0, options);
+	read_line("/run/vm/clone", clone, sizeof(clone));
+	must_mount("9p", "clone", clone, 0, options);
+}
+
+static int has_argument(const char *wanted)
+{
+	char line[4096], *rest = line, *word;
+
+	read_line("/proc/cmdline", line, sizeof(line));
+	while ((word = strsep(&rest, " ")))
+		if (!strcmp(word, wanted))
+			return 1;
+	return 0;
+}
+
 int main(void)
 {
 	static const char p9[] = "trans=virtio,version=9p2000.L,access=any,msize=512000";
-	char options[256], clone[4096], text[32];
-	int fd, status;
+	char options[256], text[32];
+	int fd, status, systemd;
 
 	must_mount("proc", "proc", "/proc", 0, NULL);
 	must_mount("sysfs", "sysfs", "/sys", 0, NULL);
 	must_mount("devtmpfs", "devtmpfs", "/dev", 0, NULL);
 	load_modules("/modules");
+	systemd = has_argument("bestby.systemd");
 
 	// The host's root below, memory on top: everything can be written, nothing stays.
 	snprintf(options, sizeof(options), "%s,cache=loose", p9);
@@ -285,14 +318,20 @@ int main(void)
 	mkdirs("/upper/work");
 	must_mount("overlay", "root", "/new", 0,
 		   "lowerdir=/lower,upperdir=/upper/top,workdir=/upper/work");
+	must_mount("tmpfs", "tmpfs", "/new/run", MS_NOSUID | MS_NODEV, "mode=0755");
+	if (systemd) {
+		// It mounts the rest itself.
+		enter("/new");
+		mount_shares(p9);
+		execl("/usr/lib/systemd/systemd", "systemd", (char *)NULL);
+		die("cannot start systemd");
+	}
 	// Here, because the overlay hides what the host has mounted there.
 	must_mount("proc", "proc", "/new/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	must_mount("sysfs", "sysfs", "/new/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	must_mount("devtmpfs", "devtmpfs", "/new/dev", MS_NOSUID, NULL);
-	must_mount("tmpfs", "tmpfs", "/new/run", MS_NOSUID | MS_NODEV, "mode=0755");
 	must_mount("tmpfs", "tmpfs", "/new/tmp", MS_NOSUID | MS_NODEV, "mode=1777");
-	if (chdir("/new") || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
-		die("cannot change to the new root");
+	enter("/new");
 
 	try_mount("devpts", "devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC,
 		  "gid=5,mode=620,ptmxmode=666");
@@ -305,11 +344,7 @@ int main(void)
 	try_mount("debugfs", "debugfs", "/sys/kernel/debug", 0, NULL);
 	try_mount("tracefs", "tracefs", "/sys/kernel/tracing", 0, NULL);
 
-	// Writes go straight to the host; only executables and mappings are cached.
-	snprintf(options, sizeof(options), "%s,cache=mmap", p9);
-	must_mount("9p", "run", "/run/vm", 0, options);
-	read_line("/run/vm/clone", clone, sizeof(clone));
-	must_mount("9p", "clone", clone, 0, options);
+	mount_shares(p9);
 
 	if (sethostname("bestby-vm", 9))
 		die("sethostname");

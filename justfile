@@ -21,6 +21,15 @@ default:
 build:
     cargo build --release --workspace --bins
 
+# a Debian package in target/deb, checked by lintian
+deb:
+    #!/bin/sh
+    set -eu
+    cargo build --release -p bestby-agent -p bestby-cli --bins
+    package=$(agent/packaging/deb target/release target/deb)
+    lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$package"
+    printf '%s\n' "$package"
+
 # regenerates bpf/src/abi.rs from bpf/include/bb_abi.h
 gen: _gen
     mv target/abi.rs bpf/src/abi.rs
@@ -39,12 +48,12 @@ fmt:
 lint:
     cargo fmt --all --check
     "$CLANG_FORMAT" --dry-run -Werror $({{c_files}})
-    shellcheck dev .ci/run bench/two-cpus tests/vm/run tests/vm/kernel tests/vm/suite tests/vm/selftest
+    shellcheck dev .ci/run bench/two-cpus tests/vm/run tests/vm/kernel tests/vm/image tests/vm/suite tests/vm/package tests/vm/selftest agent/packaging/deb
     '{{just_executable()}}' _gen
     diff -u bpf/src/abi.rs target/abi.rs || { echo "bpf/src/abi.rs is not what 'just gen' makes of bb_abi.h" >&2; exit 1; }
     cargo clippy --quiet --workspace --all-targets -- -D warnings
-    '{{python}}' -m ruff check --quiet bench/report
-    '{{python}}' -m ruff format --quiet --check bench/report
+    '{{python}}' -m ruff check --quiet bench/report agent/packaging
+    '{{python}}' -m ruff format --quiet --check bench/report agent/packaging
     '{{python}}' -m report docs --check
 
 # puts the tables into docs/results.md, and draws docs/gain.svg
@@ -62,6 +71,10 @@ test-root *FILTER:
 # tests in VMs: the BPF qdisc on the newest kernel, the agent on 6.12, the verifier on 6.12 and 6.1, too
 test-vm *FILTER:
     tests/vm/suite vm "$@"
+
+# the Debian package under a real systemd: install, upgrade, remove, purge; on three kernels unless some are named
+test-deb *KERNELS:
+    tests/vm/suite package ${*:-newest 6.12 6.1}
 
 # lint and all tests; skipping a test is a failure
 test:

@@ -19,6 +19,8 @@ pub struct Clock {
     pub error_ns: u64,
     /// Whether something disciplines it.
     pub disciplined: bool,
+    /// Whether a sandbox forbids to ask: systemd's ProtectClock= does, and then nothing else is known.
+    pub hidden: bool,
 }
 
 impl Clock {
@@ -31,7 +33,9 @@ impl Clock {
         };
         // SAFETY: a valid pointer; with modes 0 nothing is changed.
         let state = unsafe { libc::adjtimex(&raw mut timex) };
+        let hidden = state < 0 && nix::errno::Errno::last() == nix::errno::Errno::EPERM;
         Self {
+            hidden,
             tai_s: u32::try_from(timex.tai).unwrap_or(0),
             error_ns: u64::try_from(timex.maxerror)
                 .unwrap_or(u64::MAX)
@@ -51,6 +55,9 @@ impl Clock {
 
     /// Why it is not exact enough; `None`: it is.
     pub fn trouble(self) -> Option<String> {
+        if self.hidden {
+            return Some("the unit's sandbox hides the clock (ProtectClock=)".into());
+        }
         if !self.disciplined {
             return Some("nothing disciplines the clock".into());
         }
@@ -93,12 +100,18 @@ mod tests {
             tai_s: 37,
             error_ns: 40_000_000,
             disciplined: true,
+            hidden: false,
         };
         assert_eq!(clock.until(7 * S), 7 * S + 120 * S);
         assert_eq!(clock.trouble(), None);
         for bad in [
             Clock {
                 disciplined: false,
+                ..clock
+            },
+            Clock {
+                disciplined: false,
+                hidden: true,
                 ..clock
             },
             // Status 0 alone says nothing: at boot the error is 16 s.

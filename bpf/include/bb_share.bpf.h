@@ -88,7 +88,8 @@ static __always_inline __u32 bb_session_of(const struct bb_session_key *key, __u
  */
 static __always_inline __u8 bb_part_of(const struct bb_work *w)
 {
-	struct bb_iface *iface = bpf_map_lookup_elem(&bb_ifaces, &w->slot);
+	__u32 slot = w->slot; /* v6.2: before it a key had to be on the stack or in a map */
+	struct bb_iface *iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
 
 	if (!iface || iface->mode != BB_MODE_QDISC)
 		return 0;

@@ -21,7 +21,14 @@ use libbpf_cargo::SkeletonBuilder;
 /// Loaded by libbpf through a generated skeleton.
 const SKELETONS: [&str; 4] = ["maps", "qdisc", "floor", "real"];
 /// Loaded by Aya from the bytes of the object.
-const OBJECTS: [&str; 5] = ["classify", "segment", "sockopt", "rtt", "real_hooks"];
+const OBJECTS: [&str; 6] = [
+    "classify",
+    "segment",
+    "sockopt",
+    "rtt",
+    "answer",
+    "real_hooks",
+];
 
 fn main() -> Result<()> {
     let dir = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").context("CARGO_MANIFEST_DIR")?);

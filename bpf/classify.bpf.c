@@ -30,6 +30,7 @@
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
+#include "bb_asked.bpf.h"
 #include "bb_count.bpf.h"
 #include "bb_flow.bpf.h"
 #include "bb_fragment.bpf.h"
@@ -367,6 +368,8 @@ plain:
 	if (w->packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w->packet, &w->meta);
 out:
+	if (w->packet.flags & BB_P_CONTROL && w->media && w->packet.key.proto == BB_PROTO_UDP)
+		bb_note_asked(skb, w);
 	if (iface->mode == BB_MODE_TC)
 		reason = bb_tc_judge(skb, w, flow, iface);
 	/* Who only observes changes no packet. */

@@ -37,6 +37,8 @@ const volatile union {
 	struct bb_user user;
 	struct bb_addr addr;
 	struct bb_rtt rtt;
+	struct bb_asked_key asked_key;
+	struct bb_asked asked;
 	struct bb_peer peer;
 	struct bb_sock_peer_key sock_peer_key;
 	struct bb_sock sock;

@@ -16,9 +16,8 @@
  *
  * By hand: bpftool cgroup attach CGROUP cgroup_sock_ops pinned /sys/fs/bpf/x multi
  */
-#include "bb_count.bpf.h"
+#include "bb_heard.bpf.h"
 #include "bb_kernel.bpf.h"
-#include "bb_rtt.h"
 #include <bpf/bpf_endian.h>
 
 #define BB_AF_INET6 10
@@ -26,29 +25,18 @@
 /* Set by the agent before load: the cookie of its network namespace. */
 const volatile __u64 bb_netns = 0;
 
-/* Not above the sample: nothing is known of the path then. */
-#define BB_WAIT_UNKNOWN (~0ULL)
-
 /* How long packets of this socket waited in our queue lately. */
 static __always_inline __u64 bb_own_wait(struct bpf_sock *sk, __u64 now)
 {
 	struct bb_tcp_path *path = bpf_sk_storage_get(&bb_tcp_paths, sk, 0, 0);
-	struct bb_session *session;
-	__u32 index;
 
-	if (!path)
-		return 0;
-	index = path->session;
-	session = bpf_map_lookup_elem(&bb_sessions, &index);
-	if (!session || session->way.gen != path->gen)
-		return BB_WAIT_UNKNOWN;
-	return bb_wait_lately(session, now);
+	return path ? bb_wait_in(path->session, path->gen, now) : 0;
 }
 
 static __always_inline void bb_add_sample(struct bpf_sock_ops *ops)
 {
 	struct bb_addr addr __attribute__((aligned(8))) = {};
-	struct bb_rtt fresh, *rtt;
+	struct bb_rtt *rtt;
 	__u32 *words = (__u32 *)addr.addr, sample_us = 0, rttvar_us = 0, ip4;
 	volatile __u32 *remote = ops->remote_ip6;
 	struct tcp_sock *tcp;
@@ -81,17 +69,10 @@ static __always_inline void bb_add_sample(struct bpf_sock_ops *ops)
 	 */
 	bpf_core_read(&rttvar_us, sizeof(rttvar_us), &tcp->rttvar_us);
 
-	rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
-	if (!rtt) {
-		bb_make_known(&addr);
-		__builtin_memset(&fresh, 0, sizeof(fresh));
-		bb_rtt_init(&fresh);
-		bpf_map_update_elem(&bb_rtts, &addr, &fresh, BPF_NOEXIST);
-		rtt = bpf_map_lookup_elem(&bb_rtts, &addr);
-		if (!rtt)
-			return;
-	}
 	now = bpf_ktime_get_ns();
+	rtt = bb_rtt_for(&addr, BB_RTT_TCP, now);
+	if (!rtt)
+		return;
 	bb_rtt_add(rtt, (__u64)sample_us * 1000, bb_own_wait(sk, now), now);
 	rtt->srtt_ns = (__u64)(ops->srtt_us >> 3) * 1000;
 	rtt->rto_ns = rtt->srtt_ns + (__u64)rttvar_us * 1000;

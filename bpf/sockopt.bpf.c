@@ -74,6 +74,7 @@ static __always_inline int bb_set_peer(struct bpf_sockopt *ctx)
 	__builtin_memcpy(&addr, said->addr, sizeof(addr));
 	peer.owd_ns = said->owd_ns;
 	peer.rate = said->rate;
+	peer.said_ns = bpf_ktime_get_ns();
 	if (peer.owd_ns > BB_LIFETIME_MAX_NS)
 		return bb_refuse(BB_EINVAL);
 	known = bpf_map_lookup_elem(&bb_peers, &addr);

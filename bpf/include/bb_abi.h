@@ -142,6 +142,7 @@ struct bb_cb {
 #define BB_MAX_SOCK_PEERS 8192
 #define BB_MAX_TRUST 4096
 #define BB_MAX_PROBED 1024
+#define BB_MAX_ASKED 8192
 #define BB_MAX_PARKED 64 /* power of two: headers whose packets are about to come, per queue */
 
 #define BB_CONFIG_FORWARDED_MARKS 0x01 /* marks count on forwarded packets, too */
@@ -471,16 +472,47 @@ struct bb_addr {
 #define BB_KNOWN (1 << BB_KNOWN_BITS)
 
 #define BB_RTT_WINDOW_SHIFT 32 /* a window is 2^32 ns: two of them and a sample are below 10 s */
+/* Of STUN and RTCP, which have a sample each 5 s or so: 17 s. After as long without, another may speak. */
+#define BB_RTT_SELDOM_SHIFT 34
+
+/* Who measured it: of several that do the least counts (bb_rtt.h). */
+enum bb_rtt_source {
+	BB_RTT_TCP = 0, /* this host's connections */
+	BB_RTT_STUN = 1, /* Binding requests and their answers (RFC 8489) */
+	BB_RTT_RTCP = 2, /* sender reports and the reports on them (RFC 3550, 6.4.1) */
+	BB_RTT_NOBODY = 3,
+};
 
 /* The RTT of a path (bb_rtt.h says how it is estimated), and what TCP itself reckons with. */
 struct bb_rtt {
 	__u64 min_rtt_ns; /* of the path, without our own queue; 0 = not known yet */
 	__u64 least_ns
 		[2]; /* least of (sample - own wait): this window, the one before; ~0 = none */
-	__u64 window; /* number of this window: time >> BB_RTT_WINDOW_SHIFT; 0 = no sample yet */
-	__u64 srtt_ns; /* of the connection that had the last sample; contains our own queue */
-	__u64 rto_ns; /* of the same */
+	__u64 window; /* number of this window: time >> bb_rtt_shift; 0 = no sample yet */
+	/* Of the connection that had the last sample, or that sample; contains our own queue. */
+	__u64 srtt_ns;
+	__u64 rto_ns; /* of the same; 0 = it has none */
 	__u64 updated_ns; /* last sample */
+	__u32 source; /* enum bb_rtt_source */
+	__u32 pad;
+};
+
+/* What left through us and will be answered at once: no answer that is not here counts. */
+struct bb_asked_key {
+	__u8 local[16];
+	__u8 peer[16];
+	/* STUN: the transaction's. RTCP: SSRC, as in the packet, then LSR, host order, then 0. */
+	__u32 id[3];
+	__u16 local_port; /* host order; 0 with RTCP, whose reports may come from elsewhere */
+	__u16 peer_port;
+};
+
+struct bb_asked {
+	__u64 sent_ns; /* when the classifier saw it: what it waited in our queue comes later */
+	__u32 session; /* index into bb_sessions: where it waited */
+	__u32 gen;
+	__u32 source; /* enum bb_rtt_source */
+	__u32 again; /* it was sent more than once: nobody can tell which one is answered */
 };
 
 /* sk storage: which session of ours holds the packets of a TCP socket. */
@@ -496,6 +528,7 @@ struct bb_tcp_path {
 struct bb_peer {
 	__u64 owd_ns;
 	__u64 rate;
+	__u64 said_ns; /* when it was */
 	__u32 flags;
 	__u32 pad;
 };

@@ -94,6 +94,9 @@ enum bb_global_counter {
 	BB_G_DECREMENTED = 31, /* forwarded with less lifetime, or the deadline */
 	BB_G_STAMP_FAILED = 32, /* without: no memory, or a frame that the kernel cannot open */
 	BB_G_STAMP_PROBE = 33, /* ... or a path that no probe has come through */
+	/* Of STUN and RTCP: */
+	BB_G_ANSWER_UNKNOWN = 34, /* to nothing that left here: a stray, a repetition, a forgery */
+	BB_G_ANSWER_REFUSED = 35, /* ... to what was sent twice, or of a delay that cannot be */
 	BB_GLOBALS = 64,
 };
 

@@ -41,6 +41,8 @@ BB_MAP(bb_frags, BPF_MAP_TYPE_LRU_HASH, struct bb_frag_key, struct bb_frag, 1024
  */
 BB_MAP(bb_known, BPF_MAP_TYPE_ARRAY, __u32, __u32, BB_KNOWN);
 BB_MAP(bb_rtts, BPF_MAP_TYPE_LRU_HASH, struct bb_addr, struct bb_rtt, BB_MAX_PEERS);
+/* LRU: who asks much pushes out what was asked before, and the last answer counts for a while. */
+BB_MAP(bb_asked, BPF_MAP_TYPE_LRU_HASH, struct bb_asked_key, struct bb_asked, BB_MAX_ASKED);
 BB_MAP(bb_sock_stats, BPF_MAP_TYPE_LRU_HASH, __u64, struct bb_counters, BB_MAX_PEERS);
 BB_MAP(bb_global, BPF_MAP_TYPE_ARRAY, __u32, __u64, BB_GLOBALS);
 

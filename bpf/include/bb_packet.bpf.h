@@ -63,7 +63,7 @@ struct bb_packet {
 	__u32 ssrc; /* host order, as rtp_time */
 	__u32 rtp_time;
 	__u16 seq;
-	__u16 payload; /* where the datagram's payload starts; with BB_P_RTP */
+	__u16 payload; /* where the datagram's payload starts; with BB_P_RTP, and UDP with BB_P_CONTROL */
 	__u16 payload_bytes;
 	__u8 rtp; /* BB_RTP | payload type; 0 = not RTP */
 	__u8 pad;

@@ -45,6 +45,8 @@ static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8
 {
 	__u32 header;
 
+	packet->payload = offset;
+	packet->payload_bytes = length;
 	if (p[0] >> 6 == 2) {
 		if (p[1] >= 192 && p[1] <= 223) {
 			/* RTCP counts its length in words, less one; a compound packet has more. */
@@ -62,8 +64,6 @@ static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8
 		packet->seq = bb_be16(p + 2);
 		packet->rtp_time = bb_be32(p + 4);
 		packet->ssrc = bb_be32(p + 8);
-		packet->payload = offset;
-		packet->payload_bytes = length;
 		return;
 	}
 	if (length < 12)

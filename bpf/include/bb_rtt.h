@@ -15,6 +15,11 @@
  *    longer is followed within 10 s. One slow connection, or one receiver that
  *    delays its acknowledgements, raises nothing while another one is honest.
  *
+ * 4. STUN and RTCP measure the same where a receiver has no TCP, more seldom, and
+ *    by the receiver's own word. So one source speaks at a time (bb_rtt_takes): a
+ *    lesser one only where the better ones were silent for 17 s. What it says goes
+ *    through the same filter.
+ *
  * Several CPUs may add samples at once. One of them begins a new window; a
  * sample lost in that moment costs one window's precision, which the next
  * sample of that path repairs.
@@ -25,6 +30,9 @@
 #include "bb_core.h"
 
 #define BB_RTT_NONE (~0ULL)
+
+/* No path of today's is longer: whoever says so lies, or its answer lay about. */
+#define BB_RTT_MOST_NS (10 * BB_NSEC_PER_SEC)
 
 /*
  * A wait counts for one to four of these after the packet left, because its
@@ -59,19 +67,66 @@ bb_inline __u64 bb_wait_lately(const struct bb_session *session, __u64 now_ns)
 	return age < (__s64)(2 * BB_WAIT_WINDOW_NS) && before > wait ? before : wait;
 }
 
+/* Samples of another source say nothing of these windows; min_rtt_ns stays until the next one. */
+bb_inline void bb_rtt_begin(struct bb_rtt *rtt, __u32 source)
+{
+	rtt->source = source;
+	rtt->least_ns[0] = rtt->least_ns[1] = BB_RTT_NONE;
+	rtt->window = 0;
+}
+
 /* An estimate that knows nothing. */
 bb_inline void bb_rtt_init(struct bb_rtt *rtt)
 {
 	rtt->min_rtt_ns = 0;
-	rtt->least_ns[0] = rtt->least_ns[1] = BB_RTT_NONE;
-	rtt->window = 0;
+	bb_rtt_begin(rtt, BB_RTT_NOBODY);
+}
+
+bb_inline __u32 bb_rtt_shift(__u32 source)
+{
+	return source == BB_RTT_TCP ? BB_RTT_WINDOW_SHIFT : BB_RTT_SELDOM_SHIFT;
+}
+
+/*
+ * Does a sample of this source count? Not while a better one speaks. Else it is the
+ * one that does from now on.
+ */
+bb_inline int bb_rtt_takes(struct bb_rtt *rtt, __u32 source, __u64 now_ns)
+{
+	__u32 now = rtt->source;
+
+	if (now == source)
+		return 1;
+	/* A signed age: another CPU may have written it just after `now` was read. */
+	if (now < source && (__s64)(now_ns - rtt->updated_ns) < 1LL << BB_RTT_SELDOM_SHIFT)
+		return 0;
+	bb_rtt_begin(rtt, source);
+	return 1;
+}
+
+/*
+ * The RTT in an answer that came age_ns after what it answers was seen, which the
+ * other end says it kept for held_ns; 0: that cannot be. At least a microsecond else,
+ * because 0 says that nothing is known.
+ */
+bb_inline __u64 bb_rtt_of_answer(__u64 age_ns, __u64 held_ns)
+{
+	if (held_ns > age_ns || age_ns - held_ns > BB_RTT_MOST_NS)
+		return 0;
+	return age_ns - held_ns > 1000 ? age_ns - held_ns : 1000;
+}
+
+/* DLSR of a report block, in 1/65536 s. */
+bb_inline __u64 bb_dlsr_ns(__u32 dlsr)
+{
+	return (__u64)dlsr * BB_NSEC_PER_SEC >> 16;
 }
 
 /* A sample of sample_ns, of which at most wait_ns were our own queue. */
 bb_inline void bb_rtt_add(struct bb_rtt *rtt, __u64 sample_ns, __u64 wait_ns, __u64 now_ns)
 {
 	__u64 least = sample_ns > wait_ns ? sample_ns - wait_ns : 0;
-	__u64 window = now_ns >> BB_RTT_WINDOW_SHIFT, last = rtt->window;
+	__u64 window = now_ns >> bb_rtt_shift(rtt->source), last = rtt->window;
 	__u64 floor, estimate = rtt->min_rtt_ns;
 
 	if (window > last && __sync_bool_compare_and_swap(&rtt->window, last, window)) {

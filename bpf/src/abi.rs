@@ -49,6 +49,7 @@ pub const BB_MAX_PEERS: u32 = 16384;
 pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_MAX_TRUST: u32 = 4096;
 pub const BB_MAX_PROBED: u32 = 1024;
+pub const BB_MAX_ASKED: u32 = 8192;
 pub const BB_MAX_PARKED: u32 = 64;
 pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
 pub const BB_CONFIG_RTP_RULES: u32 = 2;
@@ -80,6 +81,7 @@ pub const BB_ADU_WAYS: u32 = 4;
 pub const BB_KNOWN_BITS: u32 = 15;
 pub const BB_KNOWN: u32 = 32768;
 pub const BB_RTT_WINDOW_SHIFT: u32 = 32;
+pub const BB_RTT_SELDOM_SHIFT: u32 = 34;
 pub const BB_PEER_OWD: u32 = 1;
 pub const BB_PEER_RATE: u32 = 2;
 pub const BB_PEER_OPERATOR: u32 = 4;
@@ -229,6 +231,8 @@ pub const BB_G_STAMP_CLOCK: bb_global_counter = 30;
 pub const BB_G_DECREMENTED: bb_global_counter = 31;
 pub const BB_G_STAMP_FAILED: bb_global_counter = 32;
 pub const BB_G_STAMP_PROBE: bb_global_counter = 33;
+pub const BB_G_ANSWER_UNKNOWN: bb_global_counter = 34;
+pub const BB_G_ANSWER_REFUSED: bb_global_counter = 35;
 pub const BB_GLOBALS: bb_global_counter = 64;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]
@@ -1425,6 +1429,11 @@ const _: () = {
     ["Alignment of bb_addr"][::std::mem::align_of::<bb_addr>() - 1usize];
     ["Offset of field: bb_addr::addr"][::std::mem::offset_of!(bb_addr, addr) - 0usize];
 };
+pub const BB_RTT_TCP: bb_rtt_source = 0;
+pub const BB_RTT_STUN: bb_rtt_source = 1;
+pub const BB_RTT_RTCP: bb_rtt_source = 2;
+pub const BB_RTT_NOBODY: bb_rtt_source = 3;
+pub type bb_rtt_source = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(
     Debug,
@@ -1445,10 +1454,12 @@ pub struct bb_rtt {
     pub srtt_ns: __u64,
     pub rto_ns: __u64,
     pub updated_ns: __u64,
+    pub source: __u32,
+    pub pad: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 56usize];
+    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 64usize];
     ["Alignment of bb_rtt"][::std::mem::align_of::<bb_rtt>() - 8usize];
     ["Offset of field: bb_rtt::min_rtt_ns"][::std::mem::offset_of!(bb_rtt, min_rtt_ns) - 0usize];
     ["Offset of field: bb_rtt::least_ns"][::std::mem::offset_of!(bb_rtt, least_ns) - 8usize];
@@ -1456,6 +1467,70 @@ const _: () = {
     ["Offset of field: bb_rtt::srtt_ns"][::std::mem::offset_of!(bb_rtt, srtt_ns) - 32usize];
     ["Offset of field: bb_rtt::rto_ns"][::std::mem::offset_of!(bb_rtt, rto_ns) - 40usize];
     ["Offset of field: bb_rtt::updated_ns"][::std::mem::offset_of!(bb_rtt, updated_ns) - 48usize];
+    ["Offset of field: bb_rtt::source"][::std::mem::offset_of!(bb_rtt, source) - 56usize];
+    ["Offset of field: bb_rtt::pad"][::std::mem::offset_of!(bb_rtt, pad) - 60usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_asked_key {
+    pub local: [__u8; 16usize],
+    pub peer: [__u8; 16usize],
+    pub id: [__u32; 3usize],
+    pub local_port: __u16,
+    pub peer_port: __u16,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_asked_key"][::std::mem::size_of::<bb_asked_key>() - 48usize];
+    ["Alignment of bb_asked_key"][::std::mem::align_of::<bb_asked_key>() - 4usize];
+    ["Offset of field: bb_asked_key::local"][::std::mem::offset_of!(bb_asked_key, local) - 0usize];
+    ["Offset of field: bb_asked_key::peer"][::std::mem::offset_of!(bb_asked_key, peer) - 16usize];
+    ["Offset of field: bb_asked_key::id"][::std::mem::offset_of!(bb_asked_key, id) - 32usize];
+    ["Offset of field: bb_asked_key::local_port"]
+        [::std::mem::offset_of!(bb_asked_key, local_port) - 44usize];
+    ["Offset of field: bb_asked_key::peer_port"]
+        [::std::mem::offset_of!(bb_asked_key, peer_port) - 46usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_asked {
+    pub sent_ns: __u64,
+    pub session: __u32,
+    pub gen_: __u32,
+    pub source: __u32,
+    pub again: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_asked"][::std::mem::size_of::<bb_asked>() - 24usize];
+    ["Alignment of bb_asked"][::std::mem::align_of::<bb_asked>() - 8usize];
+    ["Offset of field: bb_asked::sent_ns"][::std::mem::offset_of!(bb_asked, sent_ns) - 0usize];
+    ["Offset of field: bb_asked::session"][::std::mem::offset_of!(bb_asked, session) - 8usize];
+    ["Offset of field: bb_asked::gen_"][::std::mem::offset_of!(bb_asked, gen_) - 12usize];
+    ["Offset of field: bb_asked::source"][::std::mem::offset_of!(bb_asked, source) - 16usize];
+    ["Offset of field: bb_asked::again"][::std::mem::offset_of!(bb_asked, again) - 20usize];
 };
 #[repr(C)]
 #[derive(
@@ -1498,17 +1573,19 @@ const _: () = {
 pub struct bb_peer {
     pub owd_ns: __u64,
     pub rate: __u64,
+    pub said_ns: __u64,
     pub flags: __u32,
     pub pad: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_peer"][::std::mem::size_of::<bb_peer>() - 24usize];
+    ["Size of bb_peer"][::std::mem::size_of::<bb_peer>() - 32usize];
     ["Alignment of bb_peer"][::std::mem::align_of::<bb_peer>() - 8usize];
     ["Offset of field: bb_peer::owd_ns"][::std::mem::offset_of!(bb_peer, owd_ns) - 0usize];
     ["Offset of field: bb_peer::rate"][::std::mem::offset_of!(bb_peer, rate) - 8usize];
-    ["Offset of field: bb_peer::flags"][::std::mem::offset_of!(bb_peer, flags) - 16usize];
-    ["Offset of field: bb_peer::pad"][::std::mem::offset_of!(bb_peer, pad) - 20usize];
+    ["Offset of field: bb_peer::said_ns"][::std::mem::offset_of!(bb_peer, said_ns) - 16usize];
+    ["Offset of field: bb_peer::flags"][::std::mem::offset_of!(bb_peer, flags) - 24usize];
+    ["Offset of field: bb_peer::pad"][::std::mem::offset_of!(bb_peer, pad) - 28usize];
 };
 #[repr(C)]
 #[derive(

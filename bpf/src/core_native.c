@@ -109,6 +109,21 @@ void bbn_rtt_add(struct bb_rtt *rtt, __u64 sample_ns, __u64 wait_ns, __u64 now_n
 	bb_rtt_add(rtt, sample_ns, wait_ns, now_ns);
 }
 
+int bbn_rtt_takes(struct bb_rtt *rtt, __u32 source, __u64 now_ns)
+{
+	return bb_rtt_takes(rtt, source, now_ns);
+}
+
+__u64 bbn_rtt_of_answer(__u64 age_ns, __u64 held_ns)
+{
+	return bb_rtt_of_answer(age_ns, held_ns);
+}
+
+__u64 bbn_dlsr_ns(__u32 dlsr)
+{
+	return bb_dlsr_ns(dlsr);
+}
+
 void bbn_wait_add(struct bb_session *session, __u64 wait_ns, __u64 now_ns)
 {
 	bb_wait_add(session, wait_ns, now_ns);

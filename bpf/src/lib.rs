@@ -4,7 +4,7 @@
 //! - [`abi`]: generated from `include/bb_abi.h` (`just gen`),
 //! - [`maps`], [`qdisc`], [`real`]: libbpf skeletons,
 //! - [`floor`]: the least a BPF qdisc can do, for the lab,
-//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`RTT`], [`REAL_HOOKS`]: objects for Aya.
+//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`RTT`], [`ANSWER`], [`REAL_HOOKS`]: objects for Aya.
 
 #[allow(clippy::undocumented_unsafe_blocks)]
 pub mod abi;
@@ -74,6 +74,8 @@ pub static SEGMENT: &[u8] = object!("segment");
 pub static SOCKOPT: &[u8] = object!("sockopt");
 /// `rtt.bpf.c`: `sock_ops` RTT callback.
 pub static RTT: &[u8] = object!("rtt");
+/// `answer.bpf.c`: tcx/clsact ingress, answers of STUN and RTCP.
+pub static ANSWER: &[u8] = object!("answer");
 /// `real.bpf.c`, as bytes: the agent tells by them whether an upgrade is due.
 pub static REAL: &[u8] = object!("real");
 /// `real_hooks.bpf.c`: TCP-Real's `sock_ops` and tcx ingress.

@@ -10,6 +10,9 @@ use bestby_bpf as _;
 unsafe extern "C" {
     safe fn bbn_rtt_init(rtt: &mut bb_rtt);
     safe fn bbn_rtt_add(rtt: &mut bb_rtt, sample_ns: u64, wait_ns: u64, now_ns: u64);
+    safe fn bbn_rtt_takes(rtt: &mut bb_rtt, source: u32, now_ns: u64) -> i32;
+    safe fn bbn_rtt_of_answer(age_ns: u64, held_ns: u64) -> u64;
+    safe fn bbn_dlsr_ns(dlsr: u32) -> u64;
     safe fn bbn_wait_add(session: &mut bb_session, wait_ns: u64, now_ns: u64);
     safe fn bbn_wait_lately(session: &bb_session, now_ns: u64) -> u64;
     safe fn bbn_measured_owd(owd_ns: u64, from_ns: u64, deadline_ns: u64) -> u64;
@@ -35,15 +38,108 @@ impl Estimate {
             srtt_ns: 7,
             rto_ns: 7,
             updated_ns: 7,
+            source: 7,
+            pad: 0,
         };
         bbn_rtt_init(&mut rtt);
-        Self(rtt)
+        let mut estimate = Self(rtt);
+        assert!(estimate.takes(BB_RTT_TCP, START));
+        estimate
     }
 
     fn add(&mut self, sample: u64, wait: u64, now: u64) -> u64 {
         bbn_rtt_add(&mut self.0, sample, wait, now);
         self.0.min_rtt_ns
     }
+}
+
+impl Estimate {
+    fn takes(&mut self, source: u32, now: u64) -> bool {
+        bbn_rtt_takes(&mut self.0, source, now) != 0
+    }
+
+    /// A sample of one of the sources, as the hooks add it; whether it counted.
+    fn hear(&mut self, source: u32, sample: u64, now: u64) -> bool {
+        let takes = self.takes(source, now);
+        if takes {
+            self.add(sample, 0, now);
+            self.0.updated_ns = now;
+        }
+        takes
+    }
+}
+
+#[test]
+fn better_source_speaks_until_it_is_silent() {
+    let held = 1 << BB_RTT_SELDOM_SHIFT;
+    let mut e = Estimate::new();
+    let now = START;
+    assert!(e.hear(BB_RTT_RTCP, 90 * MS, now));
+    assert!(e.hear(BB_RTT_STUN, 50 * MS, now + 1));
+    assert!(!e.hear(BB_RTT_RTCP, MS, now + 2));
+    assert!(e.hear(BB_RTT_TCP, 40 * MS, now + 3));
+    for source in [BB_RTT_STUN, BB_RTT_RTCP] {
+        assert!(!e.hear(source, MS, now + 3 + held - 1));
+        assert_eq!((e.0.min_rtt_ns, e.0.source), (40 * MS, BB_RTT_TCP));
+    }
+    // What speaks next is followed at once, whatever the one before said.
+    assert!(e.hear(BB_RTT_RTCP, 80 * MS, now + 3 + held));
+    assert_eq!((e.0.min_rtt_ns, e.0.source), (80 * MS, BB_RTT_RTCP));
+    // Another CPU's sample came just after `now` was read.
+    assert!(
+        !Estimate(bb_rtt {
+            source: BB_RTT_TCP,
+            updated_ns: now + 1,
+            ..e.0
+        })
+        .takes(BB_RTT_STUN, now)
+    );
+}
+
+#[test]
+fn one_late_answer_of_many_raises_nothing() {
+    let mut e = Estimate::new();
+    let mut now = START;
+    for n in 0..20 {
+        // An answer each 5 s, as ICE's consent has it, and each fourth one is late.
+        now += 5 * SECOND;
+        let sample = if n % 4 == 3 {
+            900 * MS
+        } else {
+            (40 + n % 3) * MS
+        };
+        e.hear(BB_RTT_STUN, sample, now + 60 * SECOND);
+        assert!(
+            (40 * MS..=42 * MS).contains(&e.0.min_rtt_ns),
+            "{n}: {:?}",
+            e.0
+        );
+    }
+    // A path that is longer is followed within two windows and an answer.
+    let changed = now;
+    while e.0.min_rtt_ns < 100 * MS {
+        now += 5 * SECOND;
+        e.hear(BB_RTT_STUN, 100 * MS, now + 60 * SECOND);
+    }
+    assert!(now - changed <= (2 << BB_RTT_SELDOM_SHIFT) + 5 * SECOND);
+}
+
+#[test]
+fn answer_of_a_delay_that_cannot_be_is_no_measure() {
+    for (age, held, sample) in [
+        (40 * MS, 0, 40 * MS),
+        (5 * SECOND, 5 * SECOND - 40 * MS, 40 * MS),
+        (40 * MS, 40 * MS, 1000), // 0 says that nothing is known
+        (40 * MS, 40 * MS + 1, 0),
+        (40 * MS, u64::MAX, 0),
+        (10 * SECOND, 0, 10 * SECOND),
+        (10 * SECOND + 1, 0, 0),
+        (u64::MAX, 0, 0),
+    ] {
+        assert_eq!(bbn_rtt_of_answer(age, held), sample, "{age} {held}");
+    }
+    assert_eq!(bbn_dlsr_ns(0x0005_4000), 5_250 * MS); // the example of RFC 3550, 6.4.1
+    assert_eq!(bbn_dlsr_ns(u32::MAX) / SECOND, 65535);
 }
 
 /// What a sample proves of the path.

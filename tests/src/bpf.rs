@@ -286,15 +286,24 @@ impl Lab {
     /// When the kernel refuses it.
     #[must_use]
     pub fn segmenter(&self) -> Classifier {
+        self.program(bestby_bpf::SEGMENT, "bb_segmented")
+    }
+
+    /// The program that reads answers of receivers.
+    ///
+    /// # Panics
+    /// When the kernel refuses it.
+    #[must_use]
+    pub fn answers(&self) -> Classifier {
+        self.program(bestby_bpf::ANSWER, "bb_answers")
+    }
+
+    fn program(&self, object: &[u8], name: &str) -> Classifier {
         let mut object = EbpfLoader::new()
             .default_map_pin_directory(&self.dir)
-            .load(bestby_bpf::SEGMENT)
+            .load(object)
             .unwrap();
-        let program: &mut SchedClassifier = object
-            .program_mut("bb_segmented")
-            .unwrap()
-            .try_into()
-            .unwrap();
+        let program: &mut SchedClassifier = object.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap();
         Classifier::new(program.fd().unwrap().as_fd().try_clone_to_owned().unwrap())
     }

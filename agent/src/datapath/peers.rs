@@ -10,6 +10,7 @@ use crate::datapath::Datapath;
 use crate::desired::file::config_error;
 use crate::error::Result;
 use crate::kernel::address::address_bytes;
+use crate::kernel::sys::monotonic_ns;
 
 impl Datapath {
     /// Sets the peers of the file, and forgets those that an earlier file had.
@@ -37,6 +38,7 @@ impl Datapath {
             };
             let value = abi::bb_peer {
                 owd_ns: peer.owd.map_or(0, |o| o.as_ns()),
+                said_ns: monotonic_ns(),
                 rate: peer.rate.map_or(0, |r| r.bytes_per_s()),
                 flags,
                 pad: 0,

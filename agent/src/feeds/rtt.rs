@@ -63,6 +63,8 @@ pub(crate) fn measured(
             srtt_ns: ns(info.rtt),
             rto_ns: ns(info.rto),
             updated_ns: now_ns - ns(info.last_ack_recv.saturating_mul(1000)).min(now_ns),
+            source: abi::BB_RTT_TCP,
+            pad: 0,
         },
     ))
 }
@@ -135,6 +137,11 @@ fn merged(old: Option<abi::bb_rtt>, new: abi::bb_rtt, now_ns: u64) -> Option<abi
     let Some(old) = old.filter(|old| now_ns.saturating_sub(old.updated_ns) < FORGET_NS) else {
         return Some(new);
     };
+    if old.source != abi::BB_RTT_TCP {
+        // As bb_rtt_takes has it: TCP is believed before others, while it speaks.
+        let speaks = now_ns.saturating_sub(new.updated_ns) < 1 << abi::BB_RTT_SELDOM_SHIFT;
+        return speaks.then_some(new);
+    }
     let window = now_ns >> abi::BB_RTT_WINDOW_SHIFT;
     if old.window > 0 && old.window.saturating_add(1) >= window {
         return None;
@@ -190,6 +197,8 @@ mod tests {
             srtt_ns: 900_000_000,
             rto_ns: SECOND,
             updated_ns: NOW - age_s * SECOND,
+            source: abi::BB_RTT_TCP,
+            pad: 0,
         }
     }
 
@@ -223,6 +232,20 @@ mod tests {
         }
         let merged = merged(Some(sampled(2)), rtt(20, 1), NOW).expect("no samples lately");
         assert_eq!(merged.min_rtt_ns, 20_000_000);
+    }
+
+    #[test]
+    fn connection_that_speaks_outranks_stun_and_rtcp() {
+        for source in [abi::BB_RTT_STUN, abi::BB_RTT_RTCP] {
+            let other = abi::bb_rtt {
+                source,
+                window: NOW >> abi::BB_RTT_SELDOM_SHIFT,
+                ..rtt(20, 2)
+            };
+            assert_eq!(merged(Some(other), rtt(80, 16), NOW), Some(rtt(80, 16)));
+            // One that has been silent for longer does not.
+            assert_eq!(merged(Some(other), rtt(80, 18), NOW), None);
+        }
     }
 
     #[test]

@@ -220,6 +220,7 @@ fn owd_and_rate_come_from_the_best_source() {
         ..Default::default()
     };
     let peer = |flags: u32| bb_peer {
+        said_ns: 0,
         owd_ns: 15 * MS,
         rate: 12_345,
         flags,

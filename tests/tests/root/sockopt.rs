@@ -184,6 +184,7 @@ fn unprivileged_socket_sets_a_lifetime_and_reads_its_counters() {
         assert_eq!(stats(&s).packets_sent, 3);
         // What the operator said cannot be contradicted, and counts for all.
         let operator = bb_peer {
+            said_ns: 0,
             owd_ns: 5 * MS,
             rate: 0,
             flags: BB_PEER_OWD | BB_PEER_OPERATOR,

@@ -67,6 +67,15 @@ fn hook_programs_load_with_aya() {
     program.load().unwrap();
     report("bb_segmented", &program.info().unwrap());
 
+    let mut answer = load(bestby_bpf::ANSWER);
+    let program: &mut SchedClassifier = answer
+        .program_mut("bb_answers")
+        .unwrap()
+        .try_into()
+        .unwrap();
+    program.load().unwrap();
+    report("bb_answers", &program.info().unwrap());
+
     let mut sockopt = load(bestby_bpf::SOCKOPT);
     for name in ["bb_setsockopt", "bb_getsockopt"] {
         let program: &mut CgroupSockopt = sockopt.program_mut(name).unwrap().try_into().unwrap();
@@ -79,7 +88,13 @@ fn hook_programs_load_with_aya() {
     program.load().unwrap();
     report("bb_sockops", &program.info().unwrap());
     // What was loaded is all there is.
-    for (object, count) in [(&classify, 1), (&segment, 1), (&sockopt, 2), (&rtt, 1)] {
+    for (object, count) in [
+        (&classify, 1),
+        (&segment, 1),
+        (&answer, 1),
+        (&sockopt, 2),
+        (&rtt, 1),
+    ] {
         assert_eq!(object.programs().count(), count);
     }
 }

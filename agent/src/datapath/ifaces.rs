@@ -11,7 +11,7 @@ use crate::desired::interfaces::Origin;
 use crate::error::{Error, Result};
 use crate::kernel::qdisc::{self, Queue};
 use crate::kernel::tc::{Link, Qdisc};
-use crate::kernel::{hooks, htb, maps, sys, tc};
+use crate::kernel::{hooks, htb, maps, tc};
 use crate::observed::attached::{Attached, in_place_of_fq, instances, limit};
 
 /// Where classifiers are without tcx.
@@ -300,8 +300,7 @@ impl Datapath {
                 false,
             )?;
         }
-        let pin = self.pins(attached.ifindex).join("classify");
-        attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
+        attached.tcx = self.hook(link)?;
         if !attached.tcx {
             attached.notes.push(NO_TCX.into());
         }
@@ -325,11 +324,8 @@ impl Datapath {
             )));
         };
         // It may have been lost: its pin removed, or clsact.
-        let pins = self.pins(old.ifindex);
-        hooks::directory(&pins)?;
-        let tcx = self
-            .classifier
-            .attach(&mut self.tc, link, &pins.join("classify"))?;
+        hooks::directory(&self.pins(old.ifindex))?;
+        let tcx = self.hook(link)?;
         if !tcx {
             notes.push(NO_TCX.into());
         }
@@ -393,10 +389,7 @@ impl Datapath {
             if ours && let Err(e) = self.tc.restore(link, attached.earlier.as_ref()) {
                 tracing::error!("{e}");
             }
-            let pin = self.pins(attached.ifindex).join("classify");
-            if let Err(e) = hooks::detach(&mut self.tc, link.ifindex, &link.name, &pin) {
-                tracing::error!("{e}");
-            }
+            self.unhook(link);
         }
         let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
         if let Some(old) = &attached.segmenter
@@ -471,39 +464,6 @@ impl Datapath {
             _ => format!("interface {dev} detached; it has no root qdisc now"),
         };
         Ok(Done { message, warnings })
-    }
-
-    /// Whether the classifier is where it was attached. What cannot be found out counts as there.
-    pub(crate) fn classifier_there(&mut self, attached: &Attached) -> bool {
-        if !attached.tcx {
-            return self.tc.has_filter(attached.ifindex).unwrap_or(true);
-        }
-        let pin = self.pins(attached.ifindex).join("classify");
-        libbpf_rs::Link::open(pin).is_ok_and(|link| match link.info().map(|i| i.info) {
-            // Detached by somebody, it has no device.
-            Ok(libbpf_rs::query::LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == attached.ifindex,
-            _ => true,
-        })
-    }
-
-    /// Programs of others that run before the classifier, and can keep packets from it.
-    pub(crate) fn before_classifier(&self, attached: &Attached) -> Vec<String> {
-        let pin = self.pins(attached.ifindex).join("classify");
-        let ours = libbpf_rs::Link::open(pin)
-            .and_then(|link| link.info())
-            .map(|info| info.prog_id);
-        let (true, Ok(ours)) = (attached.tcx, ours) else {
-            return Vec::new();
-        };
-        sys::tcx_egress(attached.ifindex)
-            .unwrap_or_default()
-            .into_iter()
-            .take_while(|id| *id != ours)
-            .map(|id| match sys::program_name(id) {
-                Some(name) => format!("{name} (program {id})"),
-                None => format!("program {id}"),
-            })
-            .collect()
     }
 
     /// Counters of an attached interface and, in mode qdisc, the times of its packets.

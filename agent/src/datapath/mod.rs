@@ -3,6 +3,7 @@
 mod flows;
 mod ifaces;
 mod peers;
+mod programs;
 mod ruleset;
 mod segment;
 mod takeover;
@@ -77,6 +78,8 @@ pub struct Datapath {
     pub(crate) table: IfaceTable,
     pub(crate) tc: Tc,
     pub(crate) classifier: Classifier,
+    /// The program that reads the answers of receivers, at each interface's ingress.
+    pub(crate) answers: OwnedFd,
     pub(crate) segmenters: Segmenters,
     pub(crate) attached: BTreeMap<u32, Attached>,
     pub(crate) kept_ifaces: Store<Attached>,
@@ -219,6 +222,7 @@ impl Datapath {
         rules::compile_list(&list, config.rtp_profile, &names)?;
         let mut loader = hooks::loader(&dir, &netns);
         let classifier = Classifier::open(&mut loader, &dir)?;
+        let answers = hooks::load_answers(&mut loader)?;
         if let Some(cgroup) = &cgroup
             && let Err(e) = hooks::attach_cgroup(&mut loader, &dir, cgroup)
         {
@@ -237,6 +241,7 @@ impl Datapath {
             table,
             tc,
             classifier,
+            answers,
             segmenters: Segmenters::default(),
             attached: BTreeMap::new(),
             kept_ifaces,

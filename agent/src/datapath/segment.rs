@@ -19,7 +19,7 @@ use crate::error::{Error, Result, Tried as _, os_error};
 use crate::kernel::hooks;
 use crate::kernel::netlink::{NetlinkError, Raw, c_string, encode};
 use crate::kernel::sys;
-use crate::kernel::tc::{Link, Tc};
+use crate::kernel::tc::{Link, Side, Tc};
 use crate::observed::attached::{Attached, Segmenter};
 
 /// A packet stays whole if it holds the link for less than this part of a second (`BB_SEGMENT_HOLDS_PER_S`).
@@ -355,7 +355,7 @@ impl Datapath {
         let program = program.as_fd();
         if device.kind != "netkit" {
             // What leaves the macvlan leaves by the device below.
-            self.tc.filter(&peer, program.as_raw_fd())?;
+            self.tc.filter(&peer, Side::Egress, program.as_raw_fd())?;
             return Ok(ifindex);
         }
         if there != 0
@@ -391,7 +391,9 @@ impl Datapath {
             return true;
         };
         // Who cannot ask leaves it alone.
-        self.tc.has_filter(below.ifindex).unwrap_or(true)
+        self.tc
+            .has_filter(below.ifindex, Side::Egress)
+            .unwrap_or(true)
     }
 
     /// Makes devices anew that somebody took down or deleted.

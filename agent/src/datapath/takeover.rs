@@ -76,8 +76,7 @@ impl Datapath {
         let pins = self.pins(attached.ifindex);
         hooks::directory(&pins)?;
         attached.netns = self.netns;
-        let pin = pins.join("classify");
-        attached.tcx = self.classifier.attach(&mut self.tc, link, &pin)?;
+        attached.tcx = self.hook(link)?;
         // Fields that this version reads and the earlier one may not have written.
         self.table.write(slot, &attached.kernel(self.plain_share));
         let mut root = self.tc.root(link.ifindex)?;
@@ -153,9 +152,10 @@ impl Datapath {
         let link = tc::named(&links, dev.as_str())?;
         let pins = self.pins(old.ifindex);
         let (bpffs, netns) = (&self.paths.bpffs, sys::netns_cookie()?);
-        self.classifier = Classifier::load(&mut hooks::loader(bpffs, &netns), bpffs)?;
-        self.classifier
-            .attach(&mut self.tc, &link, &pins.join("classify"))?;
+        let mut loader = hooks::loader(bpffs, &netns);
+        self.classifier = Classifier::load(&mut loader, bpffs)?;
+        self.answers = hooks::load_answers(&mut loader)?;
+        self.hook(&link)?;
         if old.mode == Mode::Qdisc {
             let letter = next_letter(old.letter);
             let new = Attached {

@@ -22,12 +22,12 @@ use crate::datapath::{KEPT_IFACE, missing_capabilities};
 use crate::error::{Error, Result, Tried as _};
 use crate::kernel::store::Store;
 use crate::kernel::sys;
-use crate::kernel::tc::{Link, Tc};
+use crate::kernel::tc::{Link, Side, Tc};
 use crate::kernel::tcp_real::TcpReal;
 use crate::observed::attached::{self, Attached};
 
 /// Programs of ours at a device's tcx.
-const AT_TCX: [&str; 2] = ["bb_classify", "bb_real_ingress"];
+const AT_TCX: [&str; 3] = ["bb_classify", "bb_answers", "bb_real_ingress"];
 
 /// Gives back what is pinned in `bpffs`, and what is left of bestby in this network namespace. Returns what was done,
 /// line by line.
@@ -193,21 +193,23 @@ impl Teardown {
 
     /// Removes programs from an interface that no pin holds any more: a filter, or links pinned in another bpffs.
     fn programs(&mut self, link: &Link) {
-        let what = format!(
-            "interface {}: its packets are not judged any more",
-            link.name
-        );
-        match self.tc.has_filter(link.ifindex) {
-            Ok(false) => {}
-            Ok(true) => {
-                let removed = self.tc.remove_filter(link.ifindex, &link.name);
-                self.done(removed, &what);
+        for side in Side::ALL {
+            match self.tc.has_filter(link.ifindex, side) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let removed = self.tc.remove_filter(link.ifindex, &link.name, side);
+                    let what = format!("interface {}: {} is gone", link.name, side.program());
+                    self.done(removed, &what);
+                }
+                Err(e) => self.failed.push(e),
             }
-            Err(e) => self.failed.push(e),
         }
         match sys::detach_tcx(link.ifindex, &AT_TCX) {
             Ok(0) => {}
-            Ok(_) => self.said.push(what),
+            Ok(_) => self.said.push(format!(
+                "interface {}: its packets are not judged any more",
+                link.name
+            )),
             Err(e) => self.failed.push(crate::error::os_error(
                 &format!("interface {}: detaching what no pin holds", link.name),
                 &e,

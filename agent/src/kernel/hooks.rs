@@ -9,7 +9,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use crate::error::{Error, Result, Tried as _};
 use crate::kernel::sys;
-use crate::kernel::tc::{Link, Tc};
+use crate::kernel::tc::{Link, Side, Tc};
 
 /// An error with all its causes: Aya's verifier logs are in the sources.
 fn chain(e: &dyn std::error::Error) -> String {
@@ -108,36 +108,55 @@ impl Classifier {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
+}
 
-    /// Attaches it to an interface, or puts it in the place of an earlier one. Returns whether tcx was used.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub fn attach(&self, tc: &mut Tc, link: &Link, pin: &Path) -> Result<bool> {
-        if let Ok(old) = sys::open_pin(pin) {
-            if sys::link_update(old.as_fd(), self.fd()).is_ok() {
-                return Ok(true);
-            }
-            // The device it was attached to is gone; this one has only the same name.
-            let _ = std::fs::remove_file(pin);
+/// Attaches a program to one side of an interface, or puts it in the place of an earlier one. Returns whether tcx was
+/// used.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn attach_to(
+    program: BorrowedFd<'_>,
+    tc: &mut Tc,
+    link: &Link,
+    pin: &Path,
+    side: Side,
+) -> Result<bool> {
+    if let Ok(old) = sys::open_pin(pin) {
+        if sys::link_update(old.as_fd(), program).is_ok() {
+            return Ok(true);
         }
-        match sys::link_tcx_egress(self.fd(), link.ifindex) {
-            Ok(new) => {
-                sys::pin(new.as_fd(), pin).tried(|| format!("pinning {}", pin.display()))?;
-                Ok(true)
-            }
-            // Before 6.6 there is no such attach type.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                use std::os::fd::AsRawFd as _;
-                tc.filter(link, self.fd().as_raw_fd())?;
-                Ok(false)
-            }
-            Err(e) => Err(crate::error::os_error(
-                &format!("interface {}: attaching the classifier", link.name),
-                &e,
-            )),
-        }
+        // The device it was attached to is gone; this one has only the same name.
+        let _ = std::fs::remove_file(pin);
     }
+    let attached = match side {
+        Side::Egress => sys::link_tcx_egress(program, link.ifindex),
+        Side::Ingress => sys::link_tcx_ingress(program, link.ifindex),
+    };
+    match attached {
+        Ok(new) => {
+            sys::pin(new.as_fd(), pin).tried(|| format!("pinning {}", pin.display()))?;
+            Ok(true)
+        }
+        // Before 6.6 there is no such attach type.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            use std::os::fd::AsRawFd as _;
+            tc.filter(link, side, program.as_raw_fd())?;
+            Ok(false)
+        }
+        Err(e) => Err(crate::error::os_error(
+            &format!("interface {}: attaching {}", link.name, side.program()),
+            &e,
+        )),
+    }
+}
+
+/// Loads the program that reads the answers of receivers.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn load_answers(loader: &mut EbpfLoader<'_>) -> Result<OwnedFd> {
+    only_program(loader, bestby_bpf::ANSWER, "answer")
 }
 
 /// Loads the program of the devices that cut super-packets.
@@ -145,7 +164,12 @@ impl Classifier {
 /// # Errors
 /// The kernel refuses it.
 pub fn load_segment(loader: &mut EbpfLoader<'_>) -> Result<OwnedFd> {
-    let mut object = load(loader, bestby_bpf::SEGMENT, "segment")?;
+    only_program(loader, bestby_bpf::SEGMENT, "segment")
+}
+
+/// The classifier of an object that has one and nothing else.
+fn only_program(loader: &mut EbpfLoader<'_>, object: &'static [u8], what: &str) -> Result<OwnedFd> {
+    let mut object = load(loader, object, what)?;
     for (name, program) in object.programs_mut() {
         if let Program::SchedClassifier(program) = program {
             program.load().map_err(|e| refused(name, &e))?;
@@ -155,14 +179,14 @@ pub fn load_segment(loader: &mut EbpfLoader<'_>) -> Result<OwnedFd> {
                 .tried(|| "duplicating a program's descriptor".into());
         }
     }
-    Err(Error::failed("the segment object has no program"))
+    Err(Error::failed(format!("the {what} object has no program")))
 }
 
-/// Detaches a classifier from an interface.
+/// Detaches a program from one side of an interface.
 ///
 /// # Errors
 /// The pin cannot be removed, or the kernel's refusal.
-pub fn detach(tc: &mut Tc, ifindex: u32, name: &str, pin: &Path) -> Result<()> {
+pub fn detach(tc: &mut Tc, ifindex: u32, name: &str, pin: &Path, side: Side) -> Result<()> {
     if pin.exists() {
         // At once: the kernel frees a link whose pin goes only later, and refuses the same program until then.
         if let Ok(link) = libbpf_rs::Link::open(pin) {
@@ -170,7 +194,7 @@ pub fn detach(tc: &mut Tc, ifindex: u32, name: &str, pin: &Path) -> Result<()> {
         }
         return std::fs::remove_file(pin).tried(|| format!("removing {}", pin.display()));
     }
-    tc.remove_filter(ifindex, name)
+    tc.remove_filter(ifindex, name, side)
 }
 
 /// Loads `sockopt` and `rtt` and attaches them to the cgroup; links of an earlier agent are updated.

@@ -34,6 +34,35 @@ const IFF_LOOPBACK: u32 = 8;
 const FILTER_PRIORITY: u32 = 0xb;
 const FILTER_HANDLE: u32 = 0xbb;
 
+/// Where at an interface a program of ours runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// What leaves: the classifier.
+    Egress,
+    /// What comes in: the answers of receivers.
+    Ingress,
+}
+
+impl Side {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Egress, Self::Ingress];
+
+    const fn parent(self) -> u32 {
+        match self {
+            Self::Egress => TC_H_CLSACT_EGRESS,
+            Self::Ingress => TC_H_CLSACT_INGRESS,
+        }
+    }
+
+    /// What of ours runs there, in words.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Egress => "the classifier",
+            Self::Ingress => "the program that reads answers",
+        }
+    }
+}
+
 /// What the agent needs to know of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
@@ -383,12 +412,12 @@ impl Tc {
             })
     }
 
-    /// Attaches a program as a direct-action filter at clsact egress, for kernels without tcx; one of an
-    /// earlier agent is replaced.
+    /// Attaches a program as a direct-action filter of clsact, for kernels without tcx; one of an earlier agent is
+    /// replaced.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn filter(&mut self, link: &Link, program: i32) -> Result<()> {
+    pub fn filter(&mut self, link: &Link, side: Side, program: i32) -> Result<()> {
         let clsact = tcmsg(
             libc::RTM_NEWQDISC,
             link.ifindex,
@@ -420,14 +449,16 @@ impl Tc {
                 filter_message(
                     libc::RTM_NEWTFILTER,
                     link.ifindex,
+                    side,
                     &[(TCA_KIND, c_string("bpf")), (TCA_OPTIONS, options)],
                 ),
             )
             .map_err(|e| {
                 refused(
                     format!(
-                        "interface {}: attaching the classifier by clsact",
-                        link.name
+                        "interface {}: attaching {} by clsact",
+                        link.name,
+                        side.program()
                     ),
                     &e,
                 )
@@ -435,8 +466,8 @@ impl Tc {
     }
 
     /// Filters at one side of clsact.
-    fn filters(&mut self, ifindex: u32, side: u32) -> Result<Vec<Raw>> {
-        let ask = tcmsg(libc::RTM_GETTFILTER, ifindex, 0, side, 0, &[]);
+    fn filters(&mut self, ifindex: u32, side: Side) -> Result<Vec<Raw>> {
+        let ask = tcmsg(libc::RTM_GETTFILTER, ifindex, 0, side.parent(), 0, &[]);
         let answers = match self.netlink.dump(ask) {
             // No clsact, no filter.
             Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EINVAL)) => Vec::new(),
@@ -452,8 +483,8 @@ impl Tc {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn has_filter(&mut self, ifindex: u32) -> Result<bool> {
-        let all = self.filters(ifindex, TC_H_CLSACT_EGRESS)?;
+    pub fn has_filter(&mut self, ifindex: u32, side: Side) -> Result<bool> {
+        let all = self.filters(ifindex, side)?;
         Ok(all.iter().any(|raw| {
             word(&raw.body, 2) == FILTER_HANDLE && word(&raw.body, 4) >> 16 == FILTER_PRIORITY
         }))
@@ -463,10 +494,11 @@ impl Tc {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn remove_filter(&mut self, ifindex: u32, name: &str) -> Result<()> {
+    pub fn remove_filter(&mut self, ifindex: u32, name: &str, side: Side) -> Result<()> {
         let message = filter_message(
             libc::RTM_DELTFILTER,
             ifindex,
+            side,
             &[(TCA_KIND, c_string("bpf"))],
         );
         match self.netlink.change(0, message) {
@@ -477,7 +509,7 @@ impl Tc {
                 refused(format!("interface {name}: removing the clsact filter"), &e)
             })?,
         }
-        for side in [TC_H_CLSACT_EGRESS, TC_H_CLSACT_INGRESS] {
+        for side in Side::ALL {
             if !self.filters(ifindex, side)?.is_empty() {
                 return Ok(());
             }
@@ -514,14 +546,14 @@ pub fn named(links: &[Link], name: &str) -> Result<Link> {
         })
 }
 
-fn filter_message(kind: u16, ifindex: u32, attributes: &[(u16, Vec<u8>)]) -> Raw {
+fn filter_message(kind: u16, ifindex: u32, side: Side, attributes: &[(u16, Vec<u8>)]) -> Raw {
     // tcm_info: priority and protocol (ETH_P_ALL, network order).
     let protocol = u32::from((libc::ETH_P_ALL as u16).to_be());
     tcmsg(
         kind,
         ifindex,
         FILTER_HANDLE,
-        TC_H_CLSACT_EGRESS,
+        side.parent(),
         FILTER_PRIORITY << 16 | protocol,
         attributes,
     )

@@ -1,0 +1,78 @@
+//! Our programs at an interface: the classifier where packets leave, the program that reads answers where they come in.
+
+use std::os::fd::AsFd as _;
+
+use crate::datapath::Datapath;
+use crate::error::Result;
+use crate::kernel::tc::{Link, Side};
+use crate::kernel::{hooks, sys};
+use crate::observed::attached::Attached;
+
+/// Where they are, and the names of their pins.
+const HOOKS: [(Side, &str); 2] = [(Side::Ingress, "answers"), (Side::Egress, "classify")];
+
+impl Datapath {
+    /// Puts our programs on both sides of an interface. Returns whether tcx was used.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn hook(&mut self, link: &Link) -> Result<bool> {
+        let pins = self.pins(link.ifindex);
+        let mut tcx = true;
+        for (side, name) in HOOKS {
+            let program = match side {
+                Side::Egress => self.classifier.fd(),
+                Side::Ingress => self.answers.as_fd(),
+            };
+            tcx &= hooks::attach_to(program, &mut self.tc, link, &pins.join(name), side)?;
+        }
+        Ok(tcx)
+    }
+
+    /// Takes our programs from both sides of an interface. What fails is logged: the rest goes all the same.
+    pub(crate) fn unhook(&mut self, link: &Link) {
+        let pins = self.pins(link.ifindex);
+        for (side, name) in HOOKS {
+            let pin = pins.join(name);
+            if let Err(e) = hooks::detach(&mut self.tc, link.ifindex, &link.name, &pin, side) {
+                tracing::error!("{e}");
+            }
+        }
+    }
+
+    /// Whether the classifier is where it was attached. What cannot be found out counts as there.
+    pub(crate) fn classifier_there(&mut self, attached: &Attached) -> bool {
+        if !attached.tcx {
+            return self
+                .tc
+                .has_filter(attached.ifindex, Side::Egress)
+                .unwrap_or(true);
+        }
+        let pin = self.pins(attached.ifindex).join("classify");
+        libbpf_rs::Link::open(pin).is_ok_and(|link| match link.info().map(|i| i.info) {
+            // Detached by somebody, it has no device.
+            Ok(libbpf_rs::query::LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == attached.ifindex,
+            _ => true,
+        })
+    }
+
+    /// Programs of others that run before the classifier, and can keep packets from it.
+    pub(crate) fn before_classifier(&self, attached: &Attached) -> Vec<String> {
+        let pin = self.pins(attached.ifindex).join("classify");
+        let ours = libbpf_rs::Link::open(pin)
+            .and_then(|link| link.info())
+            .map(|info| info.prog_id);
+        let (true, Ok(ours)) = (attached.tcx, ours) else {
+            return Vec::new();
+        };
+        sys::tcx_egress(attached.ifindex)
+            .unwrap_or_default()
+            .into_iter()
+            .take_while(|id| *id != ours)
+            .map(|id| match sys::program_name(id) {
+                Some(name) => format!("{name} (program {id})"),
+                None => format!("program {id}"),
+            })
+            .collect()
+    }
+}

@@ -77,10 +77,10 @@ pub(crate) fn render(e: &Explanation) -> String {
         Some(ns @ 0..) => format!("deadline in {}", time(ns.unsigned_abs())),
         Some(ns) => format!("deadline {} ago", time(ns.unsigned_abs())),
     };
-    let owd = match (e.owd_ns, e.owd_source.as_str()) {
+    let owd = match (e.owd_ns, e.owd_age_ns) {
         (None, _) => "not known, 0 is assumed".to_string(),
-        (Some(ns), "") => time(ns),
-        (Some(ns), source) => format!("{} ({source})", time(ns)),
+        (Some(ns), None) => format!("{} ({})", time(ns), e.owd_source),
+        (Some(ns), Some(age)) => format!("{} ({}, {} ago)", time(ns), e.owd_source, time(age)),
     };
     let mut table = Table::new(&["RESULT", ""]);
     for (name, value) in [

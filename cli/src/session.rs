@@ -88,8 +88,8 @@ pub(crate) fn render(list: &SessionList) -> String {
 
 fn sessions(sessions: &[SessionInfo]) -> String {
     let mut table = Table::new(&[
-        "SESSION", "KIND", "MEDIA", "USER", ">RATE", ">OWD", "OWD FROM", ">IDLE", ">QUEUED", ">IN",
-        ">SENT", ">DROPPED",
+        "SESSION", "KIND", "MEDIA", "USER", ">RATE", ">OWD", "OWD FROM", ">OWD AGE", ">IDLE",
+        ">QUEUED", ">IN", ">SENT", ">DROPPED",
     ]);
     for s in sessions {
         table.row(vec![
@@ -99,7 +99,8 @@ fn sessions(sessions: &[SessionInfo]) -> String {
             or_dash(s.user.as_ref()).into(),
             or_dash(s.rate_bytes_s.map(rate)).into(),
             or_dash(s.owd_ns.map(time)).into(),
-            (&s.owd_source).into(),
+            s.owd_source.into(),
+            or_dash(s.owd_age_ns.map(time)).into(),
             time(s.idle_ns).into(),
             s.counters.queued.into(),
             s.counters.packets_in.into(),
@@ -107,7 +108,9 @@ fn sessions(sessions: &[SessionInfo]) -> String {
             s.counters.dropped.total().into(),
         ]);
     }
-    table.without_empty(&["USER", "OWD FROM"]).render()
+    table
+        .without_empty(&["USER", "OWD FROM", "OWD AGE"])
+        .render()
 }
 
 fn peers(peers: &[PeerInfo]) -> String {
@@ -120,6 +123,7 @@ fn peers(peers: &[PeerInfo]) -> String {
         ">MIN RTT",
         ">RTO",
         ">MEASURED",
+        "BY",
     ]);
     for p in peers {
         let rtt = |f: fn(&bestby_api::RttInfo) -> u64| or_dash(p.rtt.as_ref().map(|r| time(f(r))));
@@ -130,8 +134,16 @@ fn peers(peers: &[PeerInfo]) -> String {
             if p.set_by.is_empty() { "-" } else { &p.set_by }.into(),
             rtt(|r| r.srtt_ns).into(),
             rtt(|r| r.min_rtt_ns).into(),
-            rtt(|r| r.rto_ns).into(),
+            or_dash(
+                p.rtt
+                    .as_ref()
+                    .map(|r| r.rto_ns)
+                    .filter(|ns| *ns > 0)
+                    .map(time),
+            )
+            .into(),
             or_dash(p.rtt.as_ref().map(|r| format!("{} ago", time(r.age_ns)))).into(),
+            or_dash(p.rtt.as_ref().map(|r| r.source)).into(),
         ]);
     }
     table.render()

@@ -281,14 +281,16 @@ fn session_ls_prints_a_table() {
     let list: SessionList = serde_json::from_value(serde_json::json!({
         "sessions": [
             {"name": "eth0/10.0.0.2", "kind": "dst", "dev": "eth0", "addr": "10.0.0.2", "rate_bytes_s": 31_625,
-             "owd_ns": 40_000_000, "owd_source": "set", "idle_ns": 12_345_678, "counters": counters(1)},
+             "owd_ns": 40_000_000, "owd_source": "set", "owd_age_ns": 7_200_000_000u64, "idle_ns": 12_345_678, "counters": counters(1)},
             {"name": "eth0/control", "kind": "control", "dev": "eth0", "idle_ns": 3_000_000_000u64,
              "counters": Counters::default()},
         ],
         "peers": [
             {"addr": "10.0.0.2", "rate": "253kbit", "owd": "40ms", "set_by": "operator"},
             {"addr": "2001:db8::7", "rtt": {"srtt_ns": 81_234_567, "min_rtt_ns": 79_000_000, "rto_ns": 280_000_000,
-             "age_ns": 1_200_000_000}},
+             "age_ns": 1_200_000_000, "source": "tcp"}},
+            {"addr": "2001:db8::8", "rtt": {"srtt_ns": 41_234_567, "min_rtt_ns": 40_000_000, "rto_ns": 0,
+             "age_ns": 4_200_000_000u64, "source": "stun"}},
         ],
     }))
     .unwrap();
@@ -405,7 +407,7 @@ fn explain_prints_sources_rules_and_result() {
             {"source": "rule", "decides": ["deadline", "priority"], "says": "flow \"audio\": lifetime 200ms, priority 0"},
         ],
         "flow": "audio", "session": "eth0/10.0.0.2", "priority": 0, "treatment": "discard",
-        "lifetime_ns": 200_000_000, "owd_ns": 40_000_000, "owd_source": "set",
+        "lifetime_ns": 200_000_000, "owd_ns": 40_000_000, "owd_source": "stun", "owd_age_ns": 3_100_000_000u64,
         "verdict": "it is queued; it is dropped when it could not leave within 160ms",
         "notes": ["STUN is signalling", "DTLS application data is what the rule says"],
     }))

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DevName, PacketDescription};
+use crate::{DevName, OwdSource, PacketDescription};
 
 /// Body of POST /v1/explain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +85,10 @@ pub struct Explanation {
     pub owd_ns: Option<u64>,
     /// Where that delay comes from.
     #[serde(default)]
-    pub owd_source: String,
+    pub owd_source: OwdSource,
+    /// Since it was said or measured last, ns; null: nobody did.
+    #[serde(default)]
+    pub owd_age_ns: Option<u64>,
     /// What happens to the packet, one sentence.
     pub verdict: String,
     /// What a description leaves open and would change the answer, a sentence each.

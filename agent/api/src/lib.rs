@@ -60,8 +60,8 @@ pub use time::{FlowLifetime, Lifetime, Owd, Span};
 pub use times::{Histogram, Times};
 pub use value::ValueError;
 pub use words::{
-    CgroupPath, Decrement, DevName, FlowName, Limit, Method, Mode, Overhead, PlainShare, Priority,
-    SessionKey, Stamp, Treatment,
+    CgroupPath, Decrement, DevName, FlowName, Limit, Method, Mode, Overhead, OwdSource, PlainShare,
+    Priority, SessionKey, Stamp, Treatment,
 };
 
 /// Where `bestbyd` listens and `bestby` connects unless told otherwise.

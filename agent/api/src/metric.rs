@@ -191,14 +191,14 @@ const OTHERS: &[Other] = &[
         Kind::Gauge,
         "seconds",
         &["session", "source"],
-        "one-way delay that the session reckons with, and where it comes from: set, socket or rtt",
+        "one-way delay that the session reckons with, and where it comes from: set, socket, tcp, stun or rtcp",
     ),
     (
         "session_owd_age",
         Kind::Gauge,
         "seconds",
         &["session"],
-        "how long ago the round trip was measured that the one-way delay is half of",
+        "how long ago that delay was said, or the round trip measured that it is half of",
     ),
 ];
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::some_option;
-use crate::{Counters, Owd, Rate};
+use crate::{Counters, Owd, OwdSource, Rate};
 
 /// Body of PUT /v1/sessions/{addr}: absent = as it was, null = forget what was set, value = set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,10 +30,11 @@ pub struct SessionSet {
     pub save: bool,
 }
 
-/// What TCP measured towards one address.
+/// What was measured towards one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RttInfo {
-    /// Smoothed round trip time of the last connection, ns; contains what waited in our own queue.
+    /// Smoothed round trip time of TCP's last connection, else the last round trip, ns; contains what waited in our
+    /// own queue.
     pub srtt_ns: u64,
     /// Of the path: the smallest lately, without our own queue, ns; 0 = not known. Half of it is the owd.
     pub min_rtt_ns: u64,
@@ -41,6 +42,8 @@ pub struct RttInfo {
     pub rto_ns: u64,
     /// Since it was measured, ns.
     pub age_ns: u64,
+    /// Who did: `tcp`, `stun` or `rtcp`.
+    pub source: OwdSource,
 }
 
 /// One session: packets that share a queue.
@@ -68,9 +71,12 @@ pub struct SessionInfo {
     /// One-way delay in use, ns; null = not known.
     #[serde(default)]
     pub owd_ns: Option<u64>,
-    /// Where that delay comes from: `set`, `socket`, `rtt`, or `none`.
+    /// Where that delay comes from.
     #[serde(default)]
-    pub owd_source: String,
+    pub owd_source: OwdSource,
+    /// Since it was said or measured last, ns; null: nobody did.
+    #[serde(default)]
+    pub owd_age_ns: Option<u64>,
     /// Since its last packet, ns.
     pub idle_ns: u64,
     /// What passed.
@@ -91,7 +97,7 @@ pub struct PeerInfo {
     /// `operator` or `socket`; empty if nothing was set.
     #[serde(default)]
     pub set_by: String,
-    /// What TCP measured.
+    /// What was measured.
     #[serde(default)]
     pub rtt: Option<RttInfo>,
 }

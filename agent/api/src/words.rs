@@ -62,6 +62,28 @@ words!(
 );
 
 words!(
+    /// Where a one-way delay comes from. In order of preference: the first that knows one counts.
+    #[derive(Default)]
+    OwdSource, "owd_source", "set, socket, tcp, stun, rtcp, rule or none", {
+        /// The operator said it: `session set`, or the file.
+        Set = "set",
+        /// A socket of the packet's user said it (`BB_SO_PEER`).
+        Socket = "socket",
+        /// Half the round trip time of this host's TCP connections.
+        Tcp = "tcp",
+        /// Half the round trip time of STUN's Binding requests (RFC 8489).
+        Stun = "stun",
+        /// Half the round trip time in RTCP's reports (RFC 3550, 6.4.1).
+        Rtcp = "rtcp",
+        /// The flow rule says it.
+        Rule = "rule",
+        /// Nobody knows one: 0 is assumed.
+        #[default]
+        None = "none",
+    }
+);
+
+words!(
     /// Queue discipline inside a session.
     Method, "method", "fifo, sfdps1, sfdps2, ring, ring-sfdps2, lazy or triage", {
         /// Arrival order, nothing is dropped for being stale.

@@ -86,6 +86,7 @@ impl Datapath {
         }
         if let Some(owd) = request.owd {
             peer.owd_ns = owd.map_or(0, Owd::as_ns);
+            peer.said_ns = monotonic_ns();
             peer.flags =
                 peer.flags & !abi::BB_PEER_OWD | if owd.is_some() { abi::BB_PEER_OWD } else { 0 };
         }

@@ -305,7 +305,7 @@ impl Datapath {
             ..Given::default()
         });
         say(Source::IpOption, &given, &mut all, says);
-        let mut rule_owd = None;
+        let mut rule_owd = 0;
         let flow = match winner.and_then(|w| self.book.entries.get(w)) {
             None => {
                 say(
@@ -322,7 +322,7 @@ impl Datapath {
                     .rules
                     .get(&u32::from(entry.id))?
                     .unwrap_or_default();
-                rule_owd = (kernel.owd_default_ns > 0).then_some(kernel.owd_default_ns);
+                rule_owd = kernel.owd_default_ns;
                 let given = Given {
                     lifetime: (kernel.lifetime_ns > 0)
                         .then(|| i64::try_from(kernel.lifetime_ns).ok()),
@@ -382,10 +382,8 @@ impl Datapath {
             say(Source::None, &quiet, &mut all, says.into());
         }
 
-        let (mut owd_ns, mut owd_source) = self.delay_to(p.dst)?;
-        if owd_ns.is_none() && rule_owd.is_some() {
-            (owd_ns, owd_source) = (rule_owd, "rule");
-        }
+        let delay = self.delay_to(p.dst)?.or_rule(rule_owd);
+        let owd = delay.owd_ns.unwrap_or(0).cast_signed();
         let attached = self.by_name(&request.dev).map(|(_, a)| a.clone());
         let session = match &attached {
             None => String::new(),
@@ -430,14 +428,14 @@ impl Datapath {
         let verdict = match (&attached, lifetime_ns) {
             (None, _) => format!("interface {} is not attached: the packet is sent untouched", request.dev),
             (Some(_), None) => "the packet has no deadline: it is never stale, and dropped only when the queue is full".into(),
-            (Some(_), Some(left)) if left < owd_ns.unwrap_or(0).cast_signed() => format!(
+            (Some(_), Some(left)) if left < owd => format!(
                 "it is stale already: {} left, {} needed to arrive; treatment {treatment}",
                 ms(left),
-                ms(owd_ns.unwrap_or(0).cast_signed())
+                ms(owd)
             ),
             (Some(a), Some(left)) => format!(
                 "it must leave within {}, or it is stale (treatment {treatment}){}",
-                ms(left - owd_ns.unwrap_or(0).cast_signed()),
+                ms(left - owd),
                 if a.mode == Mode::Tc { "; refused at once if the model says it cannot" } else { "" }
             ),
         };
@@ -470,8 +468,9 @@ impl Datapath {
             priority: all.priority.unwrap_or(abi::BB_PRIORITY_DEFAULT as u8),
             treatment: treatment.into(),
             lifetime_ns,
-            owd_ns,
-            owd_source: owd_source.into(),
+            owd_ns: delay.owd_ns,
+            owd_source: delay.source,
+            owd_age_ns: delay.age_ns,
             verdict,
             notes,
         })

@@ -20,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::datapath::Datapath;
 use crate::desired::taken::FileTaken;
 use crate::error::{Error, Result};
+use crate::faces::delay::Delay;
 
 /// Sessions that are shown, unless another number is asked for.
 const SESSIONS_SHOWN: usize = 20;
@@ -98,10 +99,8 @@ pub struct TopSession {
     pub name: String,
     /// What passed.
     pub counters: Counters,
-    /// Its one-way delay, ns, and where that comes from.
-    pub owd: Option<(u64, &'static str)>,
-    /// Since the round trip was measured that the delay comes from, ns.
-    pub owd_age_ns: Option<u64>,
+    /// Its one-way delay.
+    pub delay: Delay,
 }
 
 /// How many sessions are in use, by interface and kind.
@@ -323,14 +322,14 @@ impl Sheet {
         }
         for s in &measured.sessions {
             sheet.object("session", &s.name, &s.counters);
-            if let Some((owd, source)) = s.owd {
+            if let Some(owd) = s.delay.owd_ns {
                 sheet.level(
                     "bestby_session_owd_seconds",
-                    &[&s.name, source],
+                    &[&s.name, s.delay.source.as_str()],
                     seconds(owd),
                 );
             }
-            if let Some(age) = s.owd_age_ns {
+            if let Some(age) = s.delay.age_ns {
                 sheet.level("bestby_session_owd_age_seconds", &[&s.name], seconds(age));
             }
         }

@@ -11,8 +11,9 @@ use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
 use crate::error::Result;
+use crate::faces::delay::measured_by;
 use crate::faces::metrics::{SessionCounts, TopSession};
-use crate::kernel::address::{address, address_bytes};
+use crate::kernel::address::address;
 use crate::kernel::htb;
 use crate::kernel::maps::{self, Map, Shared};
 use crate::kernel::sys::monotonic_ns;
@@ -76,7 +77,7 @@ fn user_name(session: &abi::bb_session, users: &Map<u32, abi::bb_user>) -> Optio
 }
 
 /// Kind of a session. The shared one has no key: whatever found no way of its own is plain there.
-fn kind_of(session: &abi::bb_session) -> u32 {
+pub(super) fn kind_of(session: &abi::bb_session) -> u32 {
     match session.way.tag {
         0 => abi::BB_SESSION_PLAIN,
         _ => u32::from(session.key.kind),
@@ -84,7 +85,7 @@ fn kind_of(session: &abi::bb_session) -> u32 {
 }
 
 /// Where the packets of a session go, if that is one address or network.
-fn address_of(session: &abi::bb_session) -> Option<IpAddr> {
+pub(super) fn address_of(session: &abi::bb_session) -> Option<IpAddr> {
     (session.way.tag != 0 && has_address(&session.key)).then(|| address(session.key.addr))
 }
 
@@ -138,6 +139,8 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         stamp_clock: get(abi::BB_G_STAMP_CLOCK)?,
         stamp_probe: get(abi::BB_G_STAMP_PROBE)?,
         stamp_failed: get(abi::BB_G_STAMP_FAILED)?,
+        answers_unknown: get(abi::BB_G_ANSWER_UNKNOWN)?,
+        answers_refused: get(abi::BB_G_ANSWER_REFUSED)?,
     })
 }
 
@@ -246,58 +249,6 @@ impl Datapath {
         Ok(payload_types)
     }
 
-    /// What is known of one address, and where its delay comes from.
-    pub(crate) fn delay_to(&self, addr: IpAddr) -> Result<(Option<u64>, &'static str)> {
-        let key = abi::bb_addr {
-            addr: address_bytes(addr),
-        };
-        if let Some(peer) = self.shared.peers.get(&key)?
-            && peer.flags & abi::BB_PEER_OWD != 0
-        {
-            return Ok((Some(peer.owd_ns), "set"));
-        }
-        if let Some(rtt) = self.shared.rtts.get(&key)?
-            && rtt.min_rtt_ns > 0
-            && monotonic_ns().saturating_sub(rtt.updated_ns)
-                <= self.config.agent.rtt_max_age.as_ns()
-        {
-            return Ok((Some(rtt.min_rtt_ns / 2), "rtt"));
-        }
-        Ok((None, "none"))
-    }
-
-    /// The owd that the sockets of a session's user gave, ns.
-    fn said_by_sockets(&self, key: &abi::bb_session_key) -> Result<Option<u64>> {
-        let Some(uid) = key.user.checked_sub(1) else {
-            return Ok(None);
-        };
-        let key = abi::bb_sock_peer_key {
-            addr: key.addr,
-            uid,
-        };
-        let said = self.shared.sock_peers.get(&key)?;
-        Ok(said
-            .filter(|p| p.flags & abi::BB_PEER_OWD != 0)
-            .map(|p| p.owd_ns))
-    }
-
-    /// The owd that a session reckons with, ns, and where it comes from.
-    fn delay_of(&self, s: &abi::bb_session) -> Result<(Option<u64>, &'static str)> {
-        let (owd_ns, source) = match address_of(s) {
-            Some(addr) if kind_of(s) != abi::BB_SESSION_PREFIX => self.delay_to(addr)?,
-            _ => (
-                (s.owd_ns > 0).then_some(s.owd_ns),
-                if s.owd_ns > 0 { "set" } else { "none" },
-            ),
-        };
-        if source != "set"
-            && let Some(said) = self.said_by_sockets(&s.key)?
-        {
-            return Ok((Some(said), "socket"));
-        }
-        Ok((owd_ns, source))
-    }
-
     /// The sessions with most trouble (packets dropped or sent stale, then packets), at most `most` of them, and how
     /// many there are in all, by interface and kind. Only those that are returned get a name: that is what takes time.
     pub(crate) fn top_sessions(&self, most: usize) -> Result<(Vec<TopSession>, SessionCounts)> {
@@ -315,7 +266,6 @@ impl Datapath {
         }
         ranked.sort_unstable_by_key(|(rank, index, _)| (*rank, *index));
         ranked.truncate(most);
-        let now = monotonic_ns();
         let mut names = HashSet::new();
         let mut top = Vec::with_capacity(ranked.len());
         for (_, index, s) in ranked {
@@ -323,20 +273,10 @@ impl Datapath {
             if !names.insert(name.clone()) {
                 name = format!("{name}#{index}");
             }
-            let (owd_ns, source) = self.delay_of(&s)?;
-            let owd_age_ns = match address_of(&s).filter(|_| source == "rtt") {
-                Some(addr) => {
-                    let addr = address_bytes(addr);
-                    let rtt = self.shared.rtts.get(&abi::bb_addr { addr })?;
-                    rtt.map(|r| now.saturating_sub(r.updated_ns))
-                }
-                None => None,
-            };
             top.push(TopSession {
                 name,
                 counters: maps::counters(&s.counters),
-                owd: owd_ns.map(|owd| (owd, source)),
-                owd_age_ns,
+                delay: self.delay_of(&s)?,
             });
         }
         let device = |index: u32| match index {
@@ -364,7 +304,7 @@ impl Datapath {
         for (_, name, s) in self.used_sessions()? {
             let kind = kind_of(&s);
             let addr = address_of(&s);
-            let (owd_ns, owd_source) = self.delay_of(&s)?;
+            let delay = self.delay_of(&s)?;
             sessions.push(SessionInfo {
                 dev: devices.get(&s.key.ifindex).cloned().unwrap_or_default(),
                 kind: kind_name(kind).into(),
@@ -372,8 +312,9 @@ impl Datapath {
                 user: user_name(&s, &self.shared.users),
                 addr: addr.map(|a| a.to_string()),
                 rate_bytes_s: (s.rate > 0).then_some(s.rate),
-                owd_ns,
-                owd_source: owd_source.into(),
+                owd_ns: delay.owd_ns,
+                owd_source: delay.source,
+                owd_age_ns: delay.age_ns,
                 idle_ns: if s.way.used_ns == 0 {
                     0
                 } else {
@@ -414,6 +355,7 @@ impl Datapath {
                 min_rtt_ns: r.min_rtt_ns,
                 rto_ns: r.rto_ns,
                 age_ns: now.saturating_sub(r.updated_ns),
+                source: measured_by(&r),
             });
         }
         Ok(SessionList {
@@ -451,6 +393,7 @@ pub fn kernel_release() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::address::address_bytes;
 
     #[test]
     fn session_of_each_kind_has_its_api_name() {

@@ -67,7 +67,10 @@ pub(crate) fn lines(view: &View, width: u16) -> Vec<Line<'static>> {
             say("rate", or_dash(s.rate_bytes_s.map(rate)));
             let owd = match s.owd_ns {
                 None => "not known, 0 is assumed".into(),
-                Some(ns) => format!("{} ({})", time(ns), s.owd_source),
+                Some(ns) => match s.owd_age_ns {
+                    Some(age) => format!("{} ({}, {} ago)", time(ns), s.owd_source, time(age)),
+                    None => format!("{} ({})", time(ns), s.owd_source),
+                },
             };
             say("one-way delay", owd);
             let addr: Option<IpAddr> = s.addr.as_ref().and_then(|a| a.parse().ok());
@@ -122,9 +125,10 @@ fn round_trip(peers: &[PeerInfo], addr: Option<IpAddr>) -> String {
     match peer.and_then(|p| p.rtt.as_ref()) {
         None => "not measured".into(),
         Some(rtt) => format!(
-            "least {}, smoothed {}, measured {} ago",
+            "least {}, smoothed {}, by {} {} ago",
             time(rtt.min_rtt_ns),
             time(rtt.srtt_ns),
+            rtt.source,
             time(rtt.age_ns)
         ),
     }

@@ -148,7 +148,7 @@ fn top_fits_its_terminal_and_obeys_keys_while_the_agent_hangs() {
         lab.agent().signal(libc::SIGCONT);
         wait_for("the answer", || !at.text().contains("no answer"));
         at.press("\r");
-        at.shows("40ms (set)");
+        at.shows("40ms (set, ");
         // When the stream of notices is open cannot be seen: packets go until one is told of.
         wait_for("the histogram", || {
             send(1);

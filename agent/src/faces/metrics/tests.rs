@@ -1,4 +1,4 @@
-use bestby_api::Drops;
+use bestby_api::{Drops, OwdSource};
 
 use super::*;
 
@@ -16,8 +16,11 @@ fn measured() -> Measured {
     let session = TopSession {
         name: "eth0/10.0.0.2".into(),
         counters: counters(7),
-        owd: Some((40_000_000, "rtt")),
-        owd_age_ns: Some(1_500_000_000),
+        delay: Delay {
+            owd_ns: Some(40_000_000),
+            source: OwdSource::Tcp,
+            age_ns: Some(1_500_000_000),
+        },
     };
     Measured {
         flows: [("audio".to_string(), counters(5))].into(),
@@ -55,7 +58,7 @@ fn openmetrics_text_has_each_kind_of_metric() {
         "bestby_flow_truncated_packets_total{flow=\"audio\"} 4",
         "bestby_flow_queued_packets{flow=\"audio\"} 2.0",
         "bestby_payload_type_in_packets_total{payload_type=\"111\"} 6",
-        "bestby_session_owd_seconds{session=\"eth0/10.0.0.2\",source=\"rtt\"} 0.04",
+        "bestby_session_owd_seconds{session=\"eth0/10.0.0.2\",source=\"tcp\"} 0.04",
         "bestby_session_owd_age_seconds{session=\"eth0/10.0.0.2\"} 1.5",
         "bestby_sessions{interface=\"eth0\",kind=\"dst\"} 10000.0",
         "bestby_interface_configured{interface=\"eth0\"} 1.0",

@@ -16,9 +16,11 @@ mod client_active;
 #[path = "../client_lab/mod.rs"]
 mod client_lab;
 mod control;
+mod delay;
 mod demo;
 mod devices;
 mod fuzz;
+mod ice;
 mod lab;
 mod metadata;
 mod metrics;

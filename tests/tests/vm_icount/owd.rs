@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use bestby_tests::agent::Agent;
+use bestby_tests::agent::{Agent, drops};
 use bestby_tests::clock::{MS, now_ns};
 use bestby_tests::load::PEER;
 use bestby_tests::netns::{Lab, Netns, cgroup_root, linked_lab};
@@ -55,15 +55,20 @@ fn min_rtt(agent: &Agent) -> Option<u64> {
     peer["rtt"]["min_rtt_ns"].as_u64()
 }
 
-/// The owd that the audio's session uses, ns.
+/// The owd that the audio's session uses, ns; TCP measured it.
 fn owd(agent: &Agent) -> u64 {
+    known_owd(agent, "tcp")
+}
+
+/// The same, from this source.
+fn known_owd(agent: &Agent, source: &str) -> u64 {
     let known = agent.ok("GET", "/v1/sessions", None);
     let sessions = known["sessions"].as_array().unwrap();
     let audio = sessions
         .iter()
         .find(|s| s["kind"] == "dst" && s["addr"] == PEER.to_string())
         .unwrap_or_else(|| panic!("no session: {known}"));
-    assert_eq!(audio["owd_source"], "rtt", "{audio}");
+    assert_eq!(audio["owd_source"], source, "{audio}");
     audio["owd_ns"].as_u64().unwrap()
 }
 
@@ -209,6 +214,65 @@ fn qdisc_super_packets_do_not_raise_the_owd() {
 #[test]
 fn tc_super_packets_do_not_raise_the_owd() {
     beside_bulk("tc", 1, false);
+}
+
+/// Answers each STUN request that comes, at once, until nothing comes for a second; how many.
+fn answer(far: &UdpSocket) -> u64 {
+    far.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let (mut message, mut count) = ([0; 1500], 0);
+    while let Ok((length, from)) = far.recv_from(&mut message) {
+        if length == 20 {
+            message[0] = 1; // a success response
+            far.send_to(&message[..20], from).unwrap();
+            count += 1;
+        }
+    }
+    count
+}
+
+/// The receiver has no TCP. STUN asks before the first packet, as ICE does; then media fill the link and wait, and the
+/// next requests come among them.
+fn stun_beside_media(mode: &str) {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        netem(peer, "add", RTT_MS);
+        let agent = start(lab, mode);
+        let far = peer.enter(|| UdpSocket::bind((PEER, AUDIO)).unwrap());
+        let responder = thread::spawn(move || answer(&far));
+        let any = IpAddr::from([0; 4]);
+        let own = lab.netns.enter(|| UdpSocket::bind((any, 0)).unwrap());
+        let (mut owds, start) = (Vec::new(), now_ns());
+        // 3 Mbit/s of media on 2 Mbit/s.
+        for number in 0..1000_u64 {
+            if number % 100 == 0 {
+                let id: [u8; 8] = number.to_be_bytes();
+                let request = [&[0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42, 0, 0, 0, 0][..], &id].concat();
+                own.send_to(&request, (PEER, AUDIO)).unwrap();
+            }
+            own.send_to(&[0xff; 1200], (PEER, AUDIO)).unwrap();
+            if number % 100 == 99 {
+                owds.push(known_owd(&agent, "stun"));
+            }
+            let due = start + (number + 1) * 3_200_000;
+            thread::sleep(Duration::from_nanos(due.saturating_sub(now_ns())));
+        }
+        println!("{mode}: owd by STUN {owds:?}");
+        assert_eq!(responder.join().unwrap(), 10);
+        let path = RTT_MS * MS / 2;
+        for owd in owds {
+            assert!((path..path + 2 * MS).contains(&owd), "owd {owd} of {path}");
+        }
+        assert!(drops(&agent.stats()["flows"]["audio"], "dropped") > 0);
+    });
+}
+
+#[test]
+fn qdisc_stun_measures_the_path_beside_media() {
+    stun_beside_media("qdisc");
+}
+
+#[test]
+fn tc_stun_measures_the_path_beside_media() {
+    stun_beside_media("tc");
 }
 
 #[test]

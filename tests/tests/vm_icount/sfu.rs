@@ -14,6 +14,8 @@ const LINK: u64 = 250_000;
 /// The same, as bestby is told.
 const RATE: &str = "2mbit";
 const LENGTH: Duration = Duration::from_secs(4);
+/// Half of what netem makes of the path, ns.
+const OWD: u64 = 20_000_000;
 
 /// [`linked_lab`] with an address for each receiver, and 40 ms for what the receivers say to reach the SFU.
 fn sfu_lab(test: impl FnOnce(&Lab, &Netns) + Send) {
@@ -56,6 +58,20 @@ fn bestby(agent: &Agent, lab: &Lab, peer: &Netns, rules: &[Value], bwe: bool) ->
     }
     assert_eq!((figures.blocked, figures.disconnected), (0, 0));
     figures
+}
+
+/// By ICE's own checks the delay to each receiver is known, whatever waits at the link meanwhile.
+fn delays_are_known(agent: &Agent) {
+    let known = agent.ok("GET", "/v1/sessions", None);
+    let sessions = known["sessions"].as_array().unwrap();
+    for address in RECEIVERS {
+        let media = |s: &&Value| s["kind"] == "dst" && s["addr"] == address;
+        let media = sessions.iter().find(media).unwrap();
+        assert_eq!(media["owd_source"], "stun", "{media}");
+        let owd = media["owd_ns"].as_u64().unwrap();
+        println!("owd of {address}: {owd} ns");
+        assert!((OWD..OWD + OWD / 5).contains(&owd), "{media}");
+    }
 }
 
 /// One rule for the SFU's port. 20 ms of what the receivers wait are left for the link.
@@ -110,6 +126,7 @@ fn sfu_on_a_narrow_link_delivers_more_by_bestby_than_by_a_fifo() {
         let run = bestby(&agent, lab, peer, &one_rule(), false);
         assert!(run.nacks > 0 && run.rtx[0] > 0);
         assert!(in_time(run.frames) > 2 * in_time(fifo.frames));
+        delays_are_known(&agent);
 
         println!("case one rule, follows GCC");
         let run = bestby(&agent, lab, peer, &one_rule(), true);

@@ -62,6 +62,8 @@ mod tcp_real_lab;
 mod tcp_real_operate;
 mod tcp_real_options;
 mod teardown;
+#[path = "../teardown_lab/mod.rs"]
+mod teardown_lab;
 mod truncate;
 mod vanished;
 mod wanted;

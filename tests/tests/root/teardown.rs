@@ -1,96 +1,15 @@
 //! `bestbyd teardown`: everything is given back without an agent, also when the pins are gone; nothing while one runs.
 
 use std::fs;
-use std::process::Command;
 
 use bestby_tests::agent::*;
-use bestby_tests::load::send_numbered;
-use bestby_tests::netns::{Lab, Netns, linked_lab, shell};
-use bestby_tests::program::{binary, said};
+use bestby_tests::netns::{Netns, linked_lab};
+use bestby_tests::program::binary;
 use bestby_tests::require;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::tcp_real_lab::{API, REAL, sender};
-
-fn command(lab: &Lab) -> Command {
-    let mut command = lab.netns.command(binary("bestbyd"));
-    command.arg("teardown").arg("--bpffs").arg(&lab.bpffs);
-    command.arg("--socket").arg(lab.dir.join("s"));
-    command
-}
-
-/// What it says when it works.
-#[track_caller]
-fn teardown(lab: &Lab) -> String {
-    let output = command(lab).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    said(&output)
-}
-
-/// What it says when it refuses.
-#[track_caller]
-fn refused(mut command: Command) -> String {
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    said(&output)
-}
-
-/// What of bestby an interface, a cgroup and the kernel have, as the tools of others see it.
-fn left(lab: &Lab, dev: &str) -> String {
-    let net = lab.netns.enter(|| {
-        shell(&format!(
-            "tc qdisc show dev {dev}; tc filter show dev {dev} egress; ip -br link; bpftool net show"
-        ))
-    });
-    let cgroup = shell(&format!("bpftool cgroup show {}", lab.cgroup.display()));
-    let all = net + &cgroup;
-    let ours = |line: &&str| {
-        ["bb_", "bestby", "bbs", "htb", "clsact"]
-            .iter()
-            .any(|n| line.contains(n))
-    };
-    all.lines().filter(ours).collect::<Vec<_>>().join("\n")
-}
-
-/// An agent that holds as much as this kernel allows, ended: a shaped interface, slow, so that super-packets are cut;
-/// socket programs; TCP-Real where there is one.
-fn left_by_an_agent(lab: &Lab) {
-    let agent = Agent::start(lab, &[]);
-    agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "1mbit", "replace": true}));
-    if agent.call("PUT", API, Some(json!({}))).0 == 200 {
-        assert!(sender(nix::sys::socket::AddressFamily::Inet, REAL).is_ok());
-    }
-    agent.terminate();
-    let left = left(lab, "v0");
-    for part in ["htb bb:", "bb_sockops", "bb_setsockopt"] {
-        assert!(left.contains(part), "{part}: {left}");
-    }
-}
-
-fn segments(lab: &Lab) -> String {
-    let all = lab.netns.run("ip -d link show v0");
-    let mut words = all.split_whitespace().skip_while(|w| *w != "gso_max_segs");
-    words.nth(1).unwrap().to_string()
-}
-
-/// Packets that leave, of 20.
-fn leave(lab: &Lab, peer: &Netns) -> u64 {
-    let count = || {
-        let text = peer.run("ip -j -s link show v1");
-        let link: Value = serde_json::from_str(&text).unwrap();
-        link[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
-    };
-    let before = count();
-    let to = ("10.9.0.2".parse().unwrap(), 9);
-    send_numbered(
-        &lab.netns,
-        to,
-        100,
-        std::time::Duration::from_micros(500),
-        |n| n < 20,
-    );
-    count() - before
-}
+use crate::tcp_real_lab::{REAL, sender};
+use crate::teardown_lab::{command, leave, left, left_by_an_agent, refused, segments, teardown};
 
 #[test]
 fn everything_is_given_back_as_it_was() {
@@ -136,7 +55,7 @@ fn everything_is_given_back_after_the_pins_vanished() {
 }
 
 #[test]
-fn classifier_pinned_where_nobody_finds_it_is_detached() {
+fn programs_pinned_where_nobody_finds_them_are_detached() {
     linked_lab(require::root(), |lab, _| {
         left_by_an_agent(lab);
         // As if another bpffs had been mounted over the first.
@@ -145,7 +64,9 @@ fn classifier_pinned_where_nobody_finds_it_is_detached() {
         teardown(lab);
         let left = left(lab, "v0");
         assert!(
-            !left.contains("bb_classify") && !left.contains("bb_real_ingress"),
+            ["bb_classify", "bb_answers", "bb_real_ingress"]
+                .iter()
+                .all(|program| !left.contains(program)),
             "{left}"
         );
         assert!(!left.contains("htb") && !left.contains("bbs"), "{left}");

@@ -30,6 +30,10 @@ mod tcp_real;
 mod tcp_real_kernels;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;
+mod teardown_kernels;
+#[allow(dead_code)] // it uses a part
+#[path = "../teardown_lab/mod.rs"]
+mod teardown_lab;
 mod truncate;
 mod tunnel;
 mod tunnel_lab;

@@ -93,9 +93,8 @@ impl Command {
         match self {
             Self::Rate(rate) => {
                 let mut body = json!({"dev": "v0", "mode": mode});
-                if let Some(rate) = rate {
-                    body["rate"] = json!(format!("{rate}mbit"));
-                }
+                // null takes it away; what is not said stays.
+                body["rate"] = json!(rate.map(|rate| format!("{rate}mbit")));
                 ("POST", "/v1/interfaces".into(), Some(body))
             }
             Self::Second(true) => {

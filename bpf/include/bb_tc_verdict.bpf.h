@@ -126,7 +126,9 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	r->plain_cap_ns = bb_tx_time(
 		bb_tc_leaf_bytes(BB_TC_LEAF_PLAIN, r->rate, iface->limit_bytes), r->rate);
 	reason = bb_tc_decide(w->slot, r);
-	bb_tc_note_wait(w, r);
+	/* Where nothing is shaped, nothing waits. */
+	if (iface->htb_major)
+		bb_tc_note_wait(w, r);
 	if (media && r->leaf == BB_TC_LEAF_PLAIN)
 		flow->plain_until_ns = w->now + r->wait_ns;
 	w->leaf = r->leaf;

@@ -70,7 +70,7 @@ pub(crate) struct Said {
     /// Bytes the link adds to each packet
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = value::<Overhead>)]
     overhead: Option<Overhead>,
-    /// Count what would be dropped, drop nothing
+    /// Count what would be dropped by a model of the rate; drop, hold and shape nothing
     #[arg(long, conflicts_with = "enforce")]
     observe: bool,
     /// End --observe: drop what is late. Nothing else ends it
@@ -178,11 +178,11 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
     let mut notes = String::new();
     for i in list {
         let mut remarks = Vec::new();
-        if !i.observes {
+        if !i.observes && !i.observe {
             remarks.push("predicts delay, does not observe it");
         }
         if i.observe {
-            remarks.push("drops nothing (--observe)");
+            remarks.push("drops and shapes nothing (--observe)");
         }
         let trusted = format!("trusts options of {}", i.trust);
         if !i.trust.is_empty() {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::kernel::qdisc::{self, Queue};
 use crate::kernel::tc::{Link, Qdisc};
 use crate::kernel::{hooks, htb, maps, tc};
-use crate::observed::attached::{Attached, in_place_of_fq, instances, limit};
+use crate::observed::attached::{Attached, in_place_of_fq, instances, limit, needs_root};
 
 /// Where classifiers are without tcx.
 const NO_TCX: &str = "the classifier is attached by clsact: this kernel has no tcx (6.6)";
@@ -65,9 +65,16 @@ impl Datapath {
         let mut notes = Vec::new();
         let mode = self.mode(request, &mut notes)?;
         if mode == Mode::Tc && request.rate.is_none() {
-            notes.push("no rate is known, so delay cannot be predicted: only what is stale already is dropped".into());
+            let done = if request.observe {
+                "counted"
+            } else {
+                "dropped"
+            };
+            notes.push(format!(
+                "no rate is known, so delay cannot be predicted: only what is stale already is {done}"
+            ));
         }
-        if mode == Mode::Tc {
+        if mode == Mode::Tc && !request.observe {
             if let Some(method) = request.method.filter(|m| *m != Method::Triage) {
                 notes.push(format!(
                     "method {method} has no effect in mode tc, which holds no queue of its own"
@@ -84,6 +91,12 @@ impl Datapath {
             && old.ifindex == link.ifindex
         {
             let old = old.clone();
+            // Who had leave to replace a root qdisc of this interface keeps it.
+            let request = &InterfaceSettings {
+                replace: request.replace || old.request.replace,
+                ..request.clone()
+            };
+            let takes_root = needs_root(mode, request) && !old.needs_root();
             if old.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
                 // Somebody put another qdisc there: that one is now what was there before.
                 self.take_away(slot, &old, Some(&link));
@@ -93,17 +106,22 @@ impl Datapath {
                 || old.mode == mode && mode == Mode::Tc
             {
                 // Its first rate takes the root: what is there may be somebody's.
-                let earlier = if request.rate.is_some() && !old.needs_root() {
+                let earlier = if takes_root {
                     self.take_root(&link, root, request.replace)?
                 } else {
                     old.earlier
                 };
                 return self.change(slot, &link, request, earlier, from_file, notes);
             } else {
+                let earlier = if takes_root {
+                    self.take_root(&link, root, request.replace)?
+                } else {
+                    old.earlier.clone().filter(|_| needs_root(mode, request))
+                };
                 // Another mode or size: the packets queued now cannot be carried over.
                 self.give_back(&request.dev)?;
                 return self
-                    .attach_new(&link, request, mode, old.earlier.clone(), from_file, notes)
+                    .attach_new(&link, request, mode, earlier, from_file, notes)
                     .map_err(|e| self.go_back(&old, e));
             }
         }
@@ -114,7 +132,12 @@ impl Datapath {
         if paced {
             notes.extend(in_place_of_fq(mode, request).map(String::from));
         }
-        let earlier = self.take_root(&link, root, request.replace)?;
+        // Who only observes leaves it alone, unless it is what an agent of ours left.
+        let earlier = if request.observe && !root.as_ref().is_some_and(Qdisc::is_ours) {
+            None
+        } else {
+            self.take_root(&link, root, request.replace)?
+        };
         self.attach_new(&link, request, mode, earlier, from_file, notes)
     }
 
@@ -167,8 +190,14 @@ impl Datapath {
             replace: true,
             ..old.request.clone()
         };
-        match self.put(&request, old.from_file) {
-            Ok(_) => Error {
+        let put = self.put(&request, old.from_file).and_then(|_| {
+            // The leave was for this once.
+            let (slot, mut attached) = self.known(&old.dev)?;
+            attached.request.replace = old.request.replace;
+            self.keep(slot, attached)
+        });
+        match put {
+            Ok(()) => Error {
                 message: format!(
                     "{}; interface {} goes on as it was before, without what was queued",
                     failed.message, old.dev
@@ -185,7 +214,13 @@ impl Datapath {
         }
     }
 
+    /// The mode that will be in force. Who only observes has no queue of ours: the model of mode tc judges.
     fn mode(&self, request: &InterfaceSettings, notes: &mut Vec<String>) -> Result<Mode> {
+        let mode = self.enforcing_mode(request, notes)?;
+        Ok(if request.observe { Mode::Tc } else { mode })
+    }
+
+    fn enforcing_mode(&self, request: &InterfaceSettings, notes: &mut Vec<String>) -> Result<Mode> {
         match request.mode {
             Mode::Tc => Ok(Mode::Tc),
             _ if self.qdisc_supported => Ok(Mode::Qdisc),
@@ -292,7 +327,7 @@ impl Datapath {
             };
             queue.register(link)?;
             queue.graft(&mut self.tc, link)?;
-        } else if attached.request.rate.is_some() {
+        } else if attached.shapes() {
             htb::build(
                 &mut self.tc,
                 link,
@@ -337,11 +372,10 @@ impl Datapath {
             notes,
             ..old.clone()
         };
-        if new.mode == Mode::Tc
-            && htb::differs(&new.kernel(self.plain_share), &old.kernel(self.plain_share))
+        let (there, shaped) = (old.shapes(), new.shapes());
+        if there != shaped
+            || shaped && htb::differs(&new.kernel(self.plain_share), &old.kernel(self.plain_share))
         {
-            let there = old.request.rate.is_some();
-            let shaped = new.request.rate.is_some();
             // Remembered before: an agent that finds this record after a kill goes the rest of the way.
             let begun = Attached {
                 shaping: shaped && !there,
@@ -448,7 +482,7 @@ impl Datapath {
                         return Err(e);
                     }
                 }
-                Some(q) if attached.mode == Mode::Qdisc || attached.request.rate.is_some() => {
+                Some(q) if attached.needs_root() => {
                     warnings.push(format!(
                         "the root qdisc is {}, which bestby did not put there: it is left alone",
                         q.kind
@@ -530,7 +564,11 @@ impl Datapath {
                 decrement: a.request.decrement,
                 cuts: kernel.segment_ifindex != 0,
                 instances: a.instances,
-                restores: a.earlier.as_ref().map(|q| q.kind.clone()),
+                restores: a
+                    .earlier
+                    .as_ref()
+                    .filter(|_| a.needs_root())
+                    .map(|q| q.kind.clone()),
                 memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),
                 counters: maps::counters(&counters),
                 times: times.as_ref().map(maps::times),

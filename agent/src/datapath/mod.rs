@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{CgroupPath, Config, Mode, PlainShare, RtpProfile};
+use bestby_api::{CgroupPath, Config, PlainShare, RtpProfile};
 use bestby_bpf::abi;
 
 use crate::datapath::ruleset::RuleSet;
@@ -359,7 +359,7 @@ impl Datapath {
         for (slot, attached) in &self.attached {
             let (old, new) = (attached.kernel(before), attached.kernel(plain));
             self.table.write(*slot, &new);
-            let shaped = attached.mode == Mode::Tc && attached.request.rate.is_some();
+            let shaped = attached.shapes();
             let link = links.iter().find(|l| l.ifindex == attached.ifindex);
             if let (true, Some(link)) = (shaped && htb::differs(&old, &new), link) {
                 htb::build(&mut self.tc, link, &new, true)?;

@@ -72,7 +72,7 @@ fn names(ifindex: u32) -> [String; 2] {
 /// Segments that fit into the time a packet may hold the link; `None`: all packets stay whole.
 fn segments(attached: &Attached, link: &Link) -> Option<u32> {
     let held = attached.request.rate?.bytes_per_s() / HOLDS_PER_S;
-    if held >= LARGEST || link.loopback {
+    if held >= LARGEST || link.loopback || attached.request.observe {
         return None;
     }
     u32::try_from((held / u64::from(link.mtu.max(1))).max(1)).ok()

@@ -64,7 +64,14 @@ impl Datapath {
                 self.forget_commands(&attached.dev);
                 continue;
             }
-            if let Err(e) = self.readopt(slot, attached, link) {
+            // An agent whose observing interfaces had queues left it.
+            let queues = attached.mode == Mode::Qdisc && attached.request.observe;
+            let adopted = if queues {
+                self.put(&attached.request, attached.from_file).map(drop)
+            } else {
+                self.readopt(slot, attached, link)
+            };
+            if let Err(e) = adopted {
                 tracing::error!("{e}");
                 self.warnings.push(e.to_string());
             }
@@ -83,7 +90,7 @@ impl Datapath {
         let ours = root.as_ref().is_some_and(Qdisc::is_ours);
         // The earlier agent may have ended between its record and the tree.
         if attached.mode == Mode::Tc && (ours || attached.shaping) {
-            let tree = attached.request.rate.is_some();
+            let tree = attached.shapes();
             // Half a tree that has just been begun, or one that should be gone.
             let afresh = attached.shaping || !tree;
             if ours && afresh {

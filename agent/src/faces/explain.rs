@@ -436,7 +436,11 @@ impl Datapath {
             (Some(a), Some(left)) => format!(
                 "it must leave within {}, or it is stale (treatment {treatment}){}",
                 ms(left - owd),
-                if a.mode == Mode::Tc { "; refused at once if the model says it cannot" } else { "" }
+                match (a.request.observe, a.mode) {
+                    (true, _) => "; counted at once if the model says it cannot, and sent all the same",
+                    (_, Mode::Tc) => "; refused at once if the model says it cannot",
+                    _ => "",
+                }
             ),
         };
         let forwarded_marks = config.flags & abi::BB_CONFIG_FORWARDED_MARKS != 0;

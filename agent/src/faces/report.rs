@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use bestby_api::{
-    Counters, GlobalCounters, Mode, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo,
-    SessionList, Stats, Status,
+    Counters, GlobalCounters, NO_RULE, Owd, PeerInfo, Rate, RttInfo, SessionInfo, SessionList,
+    Stats, Status,
 };
 use bestby_bpf::abi;
 
@@ -200,7 +200,7 @@ impl Datapath {
         }
         let mut leaves = BTreeMap::new();
         for attached in self.attached.values() {
-            if attached.mode == Mode::Tc && attached.needs_root() {
+            if attached.shapes() {
                 let of = htb::leaves(&mut self.tc, attached.ifindex)?;
                 leaves.insert(attached.dev.to_string(), of);
             }

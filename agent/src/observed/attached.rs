@@ -34,7 +34,7 @@ pub struct Attached {
     pub dev: DevName,
     /// Its index.
     pub ifindex: u32,
-    /// The mode in force, never `auto`.
+    /// The mode in force, never `auto`; `tc` while it only observes, whatever was asked for.
     pub mode: Mode,
     /// What the operator asked for.
     pub request: InterfaceSettings,
@@ -92,19 +92,24 @@ pub(crate) fn instances(mode: Mode, request: &InterfaceSettings, link: &Link) ->
     }
 }
 
+/// Whether an interface in this mode must have a root qdisc of ours. Who only observes takes no qdisc's place.
+pub(crate) fn needs_root(mode: Mode, request: &InterfaceSettings) -> bool {
+    !request.observe && (mode == Mode::Qdisc || request.rate.is_some())
+}
+
 /// What changes for paced sockets where the queue takes the place of fq.
 pub(crate) fn in_place_of_fq(mode: Mode, request: &InterfaceSettings) -> Option<&'static str> {
     match mode {
+        // Without a rate, mode tc takes no qdisc's place.
+        _ if !needs_root(mode, request) => None,
         Mode::Qdisc => Some(
             "it takes the place of fq: paced sockets (SO_MAX_PACING_RATE, TCP's pacing) now rely on bestby, which sends \
              no packet before its timestamp",
         ),
-        _ if request.rate.is_some() => Some(
+        _ => Some(
             "it takes the place of fq: in mode tc nothing holds the packets of paced sockets (SO_MAX_PACING_RATE, TCP's \
              pacing) until their timestamps",
         ),
-        // Without a rate, mode tc takes no qdisc's place.
-        _ => None,
     }
 }
 
@@ -116,7 +121,12 @@ impl Attached {
 
     /// Whether its root qdisc must be one of ours.
     pub(crate) fn needs_root(&self) -> bool {
-        self.mode == Mode::Qdisc || self.request.rate.is_some()
+        needs_root(self.mode, &self.request)
+    }
+
+    /// Whether it has a tree of HTB below its classifier.
+    pub(crate) fn shapes(&self) -> bool {
+        self.mode == Mode::Tc && self.needs_root()
     }
 
     pub(crate) fn method(&self) -> Method {
@@ -148,11 +158,8 @@ impl Attached {
             }) as u8,
             prefix4: bits.min(32),
             prefix6: bits,
-            htb_major: if self.mode == Mode::Tc && rate > 0 {
-                MAJOR
-            } else {
-                0
-            },
+            // Without a tree the model of the rate judges all the same.
+            htb_major: if self.shapes() { MAJOR } else { 0 },
             overhead: self.request.overhead.map_or(0, |o| u32::from(o.get())),
             rate,
             limit: self.limit(),
@@ -209,5 +216,7 @@ mod tests {
         assert_eq!(said(Mode::Tc, &request), "");
         request.rate = "1mbit".parse().ok();
         assert!(said(Mode::Tc, &request).contains("holds"));
+        request.observe = true;
+        assert_eq!(said(Mode::Tc, &request), "");
     }
 }

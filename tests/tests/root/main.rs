@@ -26,6 +26,7 @@ mod metadata;
 mod metrics;
 mod mishaps;
 mod option;
+mod passive;
 #[path = "../player_lab/mod.rs"]
 mod player_lab;
 mod probe;

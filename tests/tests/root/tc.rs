@@ -442,6 +442,19 @@ fn observed_interface_refuses_no_packet() {
 }
 
 #[test]
+fn observed_interface_notes_no_wait_for_the_rtt() {
+    for (observe, major) in [(0, MAJOR), (BB_IFACE_OBSERVE, 0)] {
+        let lab = lab_with(|i| {
+            i.flags = u8::try_from(observe).unwrap();
+            i.htb_major = major;
+        });
+        let last = (0..3).map(|_| lab.run(&audio(1))).last().unwrap();
+        let waits = lab.session(last.cb.session).wait_ns;
+        assert_eq!(waits != [0; 2], major != 0, "{waits:?}");
+    }
+}
+
+#[test]
 fn leaf_is_chosen_by_lifetime_not_by_priority() {
     let lab = lab_with(|i| i.rate = 12_500_000);
     let of = |ns: u64, priority: u8| {

@@ -108,6 +108,7 @@ fn queue_in_the_place_of_another_qdisc_changes_and_goes() {
         let agent = Agent::start(lab, &[]);
         let agent = in_turn!(lab, peer, agent;
             other_qdisc_is_replaced_only_if_told_so,
+            queue_that_only_observes_is_none,
             flood_of_signalling_drops_none_of_another_user,
             failed_change_of_mode_keeps_the_former_queue,
         );
@@ -137,6 +138,22 @@ fn other_qdisc_is_replaced_only_if_told_so(lab: &Lab, _: &Netns, agent: Agent) -
     attach["replace"] = json!(true);
     agent.attach(attach);
     assert!(root_qdisc(&lab.netns, "v0").contains("bestby0"));
+    agent
+}
+
+fn queue_that_only_observes_is_none(lab: &Lab, _: &Netns, agent: Agent) -> Agent {
+    let is = |agent: &Agent| agent.ok("GET", "/v1/interfaces", None)[0].clone();
+    agent.attach(json!({"dev": "v0", "observe": true}));
+    let qdisc = root_qdisc(&lab.netns, "v0");
+    assert!(qdisc.contains("fq_codel"), "{qdisc}");
+    assert_eq!(
+        (&is(&agent)["mode"], &is(&agent)["rate"]),
+        (&json!("tc"), &json!("1500kbit"))
+    );
+    // The leave to replace that qdisc was given.
+    agent.attach(json!({"dev": "v0", "observe": false}));
+    assert!(root_qdisc(&lab.netns, "v0").contains("bestby0"));
+    assert_eq!(is(&agent)["mode"], "qdisc");
     agent
 }
 

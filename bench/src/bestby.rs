@@ -184,7 +184,7 @@ pub fn at_router<'a>(
     };
     let device = topology::ROUTER_DEVICE;
     agent.bestby(&format!(
-        "iface attach {device} --mode qdisc --rate {rate}bit"
+        "iface attach {device} --enforce --mode qdisc --rate {rate}bit"
     ))?;
     Ok(AtRouter(agent))
 }

@@ -349,7 +349,9 @@ impl<'a> Installed<'a> {
             Some(rate) => format!("--rate {rate}bit"),
             None => "--trust 10.77.0.0/16".into(),
         };
-        agent.bestby(&format!("iface attach {device} --mode {mode} {rate}"))?;
+        agent.bestby(&format!(
+            "iface attach {device} --enforce --mode {mode} {rate}"
+        ))?;
         let installed = Self {
             ns,
             device: device.into(),

@@ -36,7 +36,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "iface attach",
         &[
             "bestby iface attach eth0 --rate 10mbit --observe",
-            "bestby iface attach eth0 --rate 10mbit --session prefix/24",
+            "bestby iface attach eth0 --rate 10mbit --enforce --session prefix/24",
         ],
     ),
     (

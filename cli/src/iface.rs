@@ -71,9 +71,10 @@ pub(crate) struct Said {
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = value::<Overhead>)]
     overhead: Option<Overhead>,
     /// Count what would be dropped by a model of the rate; drop, hold and shape nothing
+    /// [default of a new interface]
     #[arg(long, conflicts_with = "enforce")]
     observe: bool,
-    /// End --observe: drop what is late. Nothing else ends it
+    /// Drop what is late. Nothing else ends --observe
     #[arg(long)]
     enforce: bool,
     /// Sources whose IP options of LPD count on packets forwarded here, or `none`; may be given more than once

@@ -186,9 +186,12 @@ impl Agent {
         (status, format!("{} ({})", part("message"), part("hint")))
     }
 
-    /// Attaches an interface.
+    /// Attaches an interface, to enforce unless the request says otherwise.
     #[track_caller]
-    pub fn attach(&self, request: Value) -> Value {
+    pub fn attach(&self, mut request: Value) -> Value {
+        if request.get("observe").is_none() {
+            request["observe"] = json!(false);
+        }
         self.ok("POST", "/v1/interfaces", Some(request))
     }
 

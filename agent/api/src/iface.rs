@@ -49,7 +49,8 @@ pub struct InterfaceSettings {
     /// Bytes added to each packet for the link's framing; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
-    /// Count what would be dropped, drop and shape nothing.
+    /// Count what would be dropped, drop and shape nothing. True where nobody says anything; a record without it is
+    /// false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub observe: bool,
     /// Sources whose options of LPD count on packets that are forwarded here.
@@ -74,7 +75,7 @@ impl InterfaceSettings {
             session: SessionKey::Dst,
             limit: None,
             overhead: None,
-            observe: false,
+            observe: true,
             trust: Prefixes::NONE,
             decrement: Decrement::Off,
             replace: false,
@@ -132,7 +133,8 @@ pub struct AttachRequest {
     /// Bytes added to each packet for the link's framing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
-    /// True: count what would be dropped, drop and shape nothing. Only an explicit false ends it.
+    /// True: count what would be dropped, drop and shape nothing. The default of a new interface; only an explicit
+    /// false ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observe: Option<bool>,
     /// Sources whose options of LPD count on packets that are forwarded here; empty: none.

@@ -296,8 +296,17 @@ impl Datapath {
         }
         self.cut(slot);
         ruleset::forget_flows(&self.shared)?;
+        let message = if request.observe {
+            format!(
+                "interface {0} attached; it only observes: bestby stats counts what would be dropped, and nothing is\n\
+                 to drop it: bestby iface set {0} --enforce --save",
+                link.name
+            )
+        } else {
+            format!("interface {} attached in mode {mode}", link.name)
+        };
         Ok(Done {
-            message: format!("interface {} attached in mode {mode}", link.name),
+            message,
             warnings: attached.notes,
         })
     }
@@ -527,7 +536,7 @@ impl Datapath {
             if a.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
                 let is = root.as_ref().map_or("none", |q| q.kind.as_str());
                 notes.push(format!(
-                    "somebody replaced the root qdisc, it is {is} now: detach and attach again"
+                    "somebody replaced the root qdisc, it is {is} now: bestby iface attach {} --replace takes its place", a.dev
                 ));
             }
             if !self.classifier_there(&a) {

@@ -109,10 +109,7 @@ impl Datapath {
                 "interface {}: somebody replaced its root qdisc, it is {is} now",
                 link.name
             ))
-            .hint(format!(
-                "bestby iface detach {0}; bestby iface attach {0}",
-                link.name
-            )));
+            .hint(format!("bestby iface attach {} --replace", link.name)));
         }
         if attached.mode == Mode::Qdisc {
             self.finish_upgrade(slot, &mut attached, link)?;

@@ -1,7 +1,7 @@
 //! What is wanted of the interfaces: what the file says, what commands set, and which of the two a value is from. Pure.
 //!
 //! 1. A command's word wins over the file's, field by field, until the file says something new of that field.
-//! 2. What nobody says has its default, except `observe`: an interface that observes goes on to observe.
+//! 2. What nobody says has its default, except `observe`: an attached interface goes on as it is. A new one observes.
 //! 3. An interface that a command detached stays detached until somebody asks for it again.
 
 use std::collections::BTreeMap;

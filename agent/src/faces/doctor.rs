@@ -342,10 +342,7 @@ impl Datapath {
                     "interface",
                     CheckStatus::Fail,
                     format!("{}: somebody replaced its root qdisc", attached.dev),
-                    format!(
-                        "bestby iface detach {0}; bestby iface attach {0}",
-                        attached.dev
-                    ),
+                    format!("bestby iface attach {} --replace", attached.dev),
                 ));
             } else if !self.classifier_there(&attached) {
                 checks.push(check(
@@ -359,11 +356,19 @@ impl Datapath {
                     "interface",
                     CheckStatus::Fail,
                     format!("{}: its pins are gone", attached.dev),
-                    "detach and attach it",
+                    "systemctl restart bestbyd",
                 ));
             }
         }
         for attached in self.attached.values() {
+            if attached.request.observe {
+                checks.push(check(
+                    "observe",
+                    CheckStatus::Warn,
+                    format!("{} only observes: nothing is dropped there", attached.dev),
+                    format!("bestby iface set {} --enforce --save", attached.dev),
+                ));
+            }
             let before = self.before_classifier(attached);
             if !before.is_empty() {
                 checks.push(check(

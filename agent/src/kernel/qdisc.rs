@@ -66,7 +66,7 @@ fn compare(
     ))
     .hint(format!(
         "the earlier queue goes on as it was; `bestby iface detach {0}` and \
-         `bestby iface attach {0}` replace it and lose what waits in it",
+         `bestby iface attach {0} --enforce`, with its settings again, replace it and lose what waits in it",
         link.name
     )))
 }

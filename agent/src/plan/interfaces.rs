@@ -75,7 +75,7 @@ pub struct Plan {
     pub waiting: Vec<DevName>,
 }
 
-/// The settings that will be in force; who observes goes on to observe until somebody says otherwise.
+/// The settings that will be in force; who observes, or does not, goes on with it until somebody says otherwise.
 #[must_use]
 pub fn settled(wanted: &Wanted, in_force: Option<&InterfaceSettings>) -> InterfaceSettings {
     let mut settings = wanted.settings.clone();
@@ -216,6 +216,19 @@ mod tests {
             let then = plan(&wanted, &carried_out(observed, &first));
             prop_assert_eq!(then.steps, vec![]);
             prop_assert_eq!(then.waiting, first.waiting);
+        }
+
+        /// Neither by an attach: a new interface observes.
+        #[test]
+        fn new_interface_drops_only_if_somebody_says_so(said in said(), observed in observed()) {
+            for step in plan(&wanted(&said), &observed).steps {
+                let Step::Attach(settings) = step else { continue };
+                let said = &said[&settings.dev];
+                let layers = said.file.iter().chain(&said.command);
+                let explicit = layers.last().is_some_and(|r| r.observe == Some(false))
+                    || said.file.as_ref().is_some_and(|r| r.observe == Some(false));
+                prop_assert!(settings.observe || explicit);
+            }
         }
 
         /// Whatever the file says and however it is read.

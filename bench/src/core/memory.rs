@@ -47,7 +47,7 @@ pub(super) fn run() -> Result<Target> {
     let before = maps()?;
     let agent = Agent::start(&a, "memory")?;
     let started = maps()?;
-    agent.bestby("iface attach s0 --mode qdisc --rate 10mbit")?;
+    agent.bestby("iface attach s0 --enforce --mode qdisc --rate 10mbit")?;
     let attached = maps()?;
     agent.bestby("iface detach s0")?;
     let mut table = Table::new(&["map", "KiB", ""]);

@@ -100,7 +100,7 @@ impl Queue {
             rule("video", 5005, VIDEO_LIFETIME, 4),
         ];
         let interface = [
-            format!("iface attach {DEVICE} --rate {}kbit", RATE / 1000),
+            format!("iface attach {DEVICE} --enforce --rate {}kbit", RATE / 1000),
             format!("session set {RECEIVER} --owd {}ms", DELAY / MILLI),
         ];
         match self {

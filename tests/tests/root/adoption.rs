@@ -66,7 +66,7 @@ fn counted(pins: &Path) -> u64 {
 fn maps_with_swapped_fields_are_refused_and_left_running() {
     lab("", |lab| {
         let pins = lab.path("bpf");
-        lab.ok("iface attach v0 --mode tc --rate 20mbit");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 20mbit");
         lab.stop();
         assert_eq!(counted(&pins), 5);
 
@@ -109,7 +109,7 @@ fn maps_with_swapped_fields_are_refused_and_left_running() {
 fn maps_of_an_older_abi_are_refused_with_steps_that_work() {
     lab("", |lab| {
         let pins = lab.path("bpf");
-        lab.ok("iface attach v0 --mode tc");
+        lab.ok("iface attach v0 --enforce --mode tc");
         lab.stop();
         // Version 3 had no seed and no flags.
         let size = u32::try_from(size_of::<bestby_bpf::abi::bb_config>()).unwrap() - 16;
@@ -149,7 +149,7 @@ fn maps_of_an_older_abi_are_refused_with_steps_that_work() {
             .unwrap();
         }
         lab.start();
-        lab.ok("iface attach v0 --mode tc");
+        lab.ok("iface attach v0 --enforce --mode tc");
         assert_eq!(counted(&pins), 5);
         lab.ok("iface detach v0");
     });

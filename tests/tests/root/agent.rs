@@ -53,7 +53,7 @@ fn detach_restores_the_former_root_qdisc() {
         lab.netns
             .run("tc qdisc add dev v0 root handle 5: tbf rate 5mbit burst 3000 latency 50ms");
         let before = root_qdisc(&lab.netns, "v0");
-        let attach = json!({"dev": "v0", "mode": "tc", "rate": "10mbit"});
+        let attach = json!({"dev": "v0", "mode": "tc", "rate": "10mbit", "observe": false});
         let (status, message) = agent.refused("POST", "/v1/interfaces", Some(attach));
         assert_eq!(status, 409);
         assert!(

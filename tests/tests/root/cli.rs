@@ -39,7 +39,7 @@ fn each_verb_of_the_command_takes_effect() {
             assert_eq!(lab.json(list), serde_json::json!([]));
         }
 
-        lab.ok("iface attach v0 --mode tc --rate 20mbit --method triage --session dst --limit 500");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 20mbit --method triage --session dst --limit 500");
         let list = lab.json("iface ls");
         assert_eq!(list[0]["dev"], "v0");
         assert_eq!(list[0]["mode"], "tc");
@@ -144,9 +144,9 @@ fn refused_command_names_its_object_or_the_option_to_give() {
         lab.refused("flow add a --lifetime 2s", "flow set a");
         lab.refused("flow set a --lifetime none", "neither");
         assert_eq!(lab.json("flow show a")["flow"]["lifetime"], "1s");
-        lab.ok("iface attach v0 --mode tc --rate 1mbit");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 1mbit");
         // Once more is a change of what is attached.
-        lab.ok("iface attach v0 --mode tc --rate 2mbit");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 2mbit");
         assert_eq!(lab.json("iface ls")[0]["rate"], "2mbit");
         // A rule behind one that matches everything.
         let output = lab.bestby(&["flow", "add", "b", "--dport", "1", "--lifetime", "1s"]);
@@ -160,9 +160,12 @@ fn refused_command_names_its_object_or_the_option_to_give() {
         // A qdisc that somebody configured is left alone.
         shell("ip link add v2 type veth peer name v3");
         shell("tc qdisc add dev v2 root handle 5: tbf rate 1mbit burst 10k latency 1s");
-        lab.refused("iface attach v2 --mode tc --rate 1mbit", "--replace");
+        lab.refused(
+            "iface attach v2 --enforce --mode tc --rate 1mbit",
+            "--replace",
+        );
         assert!(shell("tc qdisc show dev v2").contains("tbf 5:"));
-        lab.ok("iface attach v2 --mode tc --rate 1mbit --replace");
+        lab.ok("iface attach v2 --enforce --mode tc --rate 1mbit --replace");
         assert!(!shell("tc qdisc show dev v2").contains("tbf"));
         lab.ok("iface detach v2");
     });
@@ -338,7 +341,7 @@ fn save_to_a_full_disk_is_refused_and_changes_nothing() {
 #[test]
 fn drop_is_counted_reported_and_explained() {
     lab("", |lab| {
-        lab.ok("iface attach v0 --mode tc --rate 20mbit");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 20mbit");
         lab.ok("session set 10.9.0.2 --owd 40ms");
         // 40 ms away, of use for 10 ms: never in time.
         lab.ok("flow add late --dport 5004 --lifetime 10ms --priority 5");

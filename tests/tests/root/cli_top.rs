@@ -190,7 +190,7 @@ fn top_in_a_pipe_is_text_with_whole_names() {
 #[test]
 fn stats_show_one_flow_the_first_rows_and_what_the_leaves_hold() {
     lab("", |lab| {
-        lab.ok("iface attach v0 --mode tc --rate 1mbit");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 1mbit");
         lab.ok("flow add audio --dport 5004 --lifetime 10s");
         lab.ok("flow add video --dport 5005 --lifetime 10s");
         // 1 Mbit/s: 40 packets of 542 bytes take 170 ms, so some are still in the tree.

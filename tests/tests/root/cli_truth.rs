@@ -64,7 +64,7 @@ fn send() {
 fn program_before_the_classifier_is_named_while_attached() {
     lab("", |lab| {
         let before = ender("v0");
-        lab.ok("iface attach v0 --mode tc");
+        lab.ok("iface attach v0 --enforce --mode tc");
         send();
         assert_eq!(lab.json("stats")["flows"]["-"]["packets_in"], 0);
         let shown = lab.ok("iface ls");
@@ -87,11 +87,11 @@ fn program_before_the_classifier_is_named_while_attached() {
 #[test]
 fn detach_names_the_root_qdisc_that_remains() {
     lab("", |lab| {
-        lab.ok("iface attach v0 --mode tc --rate 1mbit");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 1mbit");
         let said = lab.ok("iface detach v0");
         assert!(said.contains("noqueue"), "{said}");
         // Somebody else's took the place of ours.
-        lab.ok("iface attach v0 --mode tc --rate 1mbit");
+        lab.ok("iface attach v0 --enforce --mode tc --rate 1mbit");
         shell("tc qdisc replace dev v0 root handle 7: pfifo limit 10");
         let said = lab.ok("iface detach v0");
         assert!(said.contains("pfifo"), "{said}");
@@ -101,7 +101,7 @@ fn detach_names_the_root_qdisc_that_remains() {
 #[test]
 fn payload_types_and_host_counters_are_shown_once_not_0() {
     lab("", |lab| {
-        lab.ok("iface attach v0 --mode tc");
+        lab.ok("iface attach v0 --enforce --mode tc");
         let doctor = text(&lab.bestby(&["doctor"]).stdout);
         for name in ["no cb", "refused", "streams full", "users full"] {
             assert!(!doctor.contains(name), "{doctor}");

@@ -95,7 +95,7 @@ fn second_agent_on_same_pins_or_socket_is_refused() {
 #[test]
 fn bad_file_is_refused_whole_at_start_and_reload() {
     linked_lab(require::root(), |lab, _| {
-        let good = "[[flow]]\nname = \"a\"\nlifetime = \"100ms\"\n\n[[interface]]\ndev = \"v0\"\nmode = \"tc\"\nrate = \"10mbit\"\n";
+        let good = "[[flow]]\nname = \"a\"\nlifetime = \"100ms\"\n\n[[interface]]\ndev = \"v0\"\nmode = \"tc\"\nrate = \"10mbit\"\nobserve = false\n";
         let path = file(
             lab,
             "bestby.toml",

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use bestby_tests::netns::shell;
 use serde_json::Value;
 
-use crate::cli_lab::{Lab, lab};
+use crate::cli_lab::{Lab, lab, text};
 
 /// Packets of a burst: far more than 1 Mbit/s carries meanwhile, and fewer than fill a socket's buffer.
 const BURST: u64 = 60;
@@ -80,4 +80,45 @@ fn observed_interface_of_mode_tc_passes_everything_until_enforced() {
 #[test]
 fn observed_interface_of_any_mode_passes_everything_until_enforced() {
     passes_everything_until_enforced("auto");
+}
+
+#[test]
+fn interface_of_a_new_installation_observes_and_says_how_to_go_on() {
+    lab("", |lab| {
+        let before = traces();
+        let said = lab.ok("iface attach v0 --rate 1mbit --save");
+        assert!(said.contains("only observes"), "{said}");
+        let next = "bestby iface set v0 --enforce --save";
+        assert!(said.contains(next), "{said}");
+        assert!(lab.ok("iface ls").contains("--observe"));
+        assert_eq!(traces(), before);
+        let doctor = lab.bestby(&["doctor"]);
+        assert!(
+            text(&doctor.stdout).contains(next),
+            "{}",
+            text(&doctor.stdout)
+        );
+
+        // As it is printed; a later start without memory of it enforces, too.
+        let said = lab.ok(next.strip_prefix("bestby ").unwrap());
+        assert!(said.contains("observe true -> false"), "{said}");
+        assert_ne!(traces(), before);
+        let file = std::fs::read_to_string(lab.path("bestby.toml")).unwrap();
+        assert!(file.contains("observe = false"), "{file}");
+        lab.ok("iface set v0 --rate 2mbit");
+        assert_eq!(lab.json("iface ls")[0]["observe"], false);
+        lab.ok("iface detach v0");
+        // What a command said is gone with it; the file's word is not.
+        lab.ok("iface attach v0");
+        assert_eq!(lab.json("iface ls")[0]["observe"], false);
+    });
+}
+
+#[test]
+fn interface_of_a_file_that_does_not_say_so_observes() {
+    lab("[[interface]]\ndev = \"v0\"\nrate = \"1mbit\"\n", |lab| {
+        assert_eq!(lab.json("iface ls")[0]["observe"], true);
+        assert_eq!(burst(9), BURST);
+        assert!(lab.agent().log().contains("observe is not said"));
+    });
 }

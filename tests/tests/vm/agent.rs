@@ -131,7 +131,7 @@ fn attached_queue_is_reported(lab: &Lab, _: &Netns, agent: Agent) -> Agent {
 }
 
 fn other_qdisc_is_replaced_only_if_told_so(lab: &Lab, _: &Netns, agent: Agent) -> Agent {
-    let mut attach = json!({"dev": "v0", "rate": "1500kbit", "limit": 60});
+    let mut attach = json!({"dev": "v0", "rate": "1500kbit", "limit": 60, "observe": false});
     let (status, message) = agent.refused("POST", "/v1/interfaces", Some(attach.clone()));
     assert!(status == 409 && message.contains("fq_codel"), "{message}");
     assert!(root_qdisc(&lab.netns, "v0").contains("fq_codel"));

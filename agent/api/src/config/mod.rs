@@ -353,11 +353,21 @@ impl Config {
         edit::write(self)
     }
 
-    /// What is allowed but probably not meant: rules that can never get a packet.
+    /// What is allowed but probably not meant: rules that can never get a packet, interfaces that only observe because
+    /// nothing else is said.
     pub fn warnings(&self) -> Vec<String> {
         // Comparing all pairs of a very long list would take seconds.
         const COMPARED: usize = 2000;
-        let mut warnings = Vec::new();
+        let silent = self.interfaces.iter().filter(|i| i.observe.is_none());
+        let mut warnings: Vec<String> = silent
+            .map(|i| {
+                format!(
+                    "interface {}: observe is not said, so it only observes when it is attached anew; \
+                     observe = false makes it drop",
+                    i.dev
+                )
+            })
+            .collect();
         let flows = &self.flows[..self.flows.len().min(COMPARED)];
         for (i, flow) in flows.iter().enumerate() {
             if let Some(first) = flows[..i].iter().find(|earlier| earlier.covers(flow)) {

@@ -160,7 +160,7 @@ impl Bench {
 
     fn agent(&self, rules: &str, attach: &str) -> Result<Agent> {
         let agent = Agent::start_with(&self.ns, "cost", rules)?;
-        agent.bestby(&format!("iface attach {DEVICE} {attach}"))?;
+        agent.bestby(&format!("iface attach {DEVICE} --enforce {attach}"))?;
         Ok(agent)
     }
 

@@ -172,7 +172,12 @@ fn run(args: Args) -> Result<()> {
                 _ = refresh.tick() => drop(api.ask(|_| Ok(())).await),
                 () = clock::stepped() => drop(api.ask(Datapath::keep_time).await),
                 _ = hangup.recv() => match api.ask(Datapath::reload).await {
-                    Ok(()) => tracing::info!("configuration read again"),
+                    Ok(done) => {
+                        for warning in &done.warnings {
+                            tracing::warn!("{warning}");
+                        }
+                        tracing::info!("configuration read again");
+                    }
                     Err(e) => tracing::error!("configuration not read again: {e}"),
                 },
                 _ = terminate.recv() => break,

@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Top(top::What),
     /// What the agent is and does
     Status,
+    /// Read the configuration file again: all of it comes into force, or nothing of it
+    Reload,
     /// Drop notices as they happen, until Ctrl-C
     Events(events::What),
     /// What this host can and cannot do, and what to change

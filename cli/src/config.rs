@@ -60,6 +60,12 @@ pub(crate) async fn run(
     }
 }
 
+/// POST /v1/reload.
+pub(crate) async fn reload(client: &Client, output: &Output) -> Result<ExitCode, Failure> {
+    output.done(&client.send(hyper::Method::POST, path::RELOAD, &()).await?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// One line per change.
 pub(crate) fn differences(diff: &ConfigDiff) -> String {
     if diff.changes.is_empty() {

@@ -195,6 +195,12 @@ pub(crate) fn render(doctor: &Doctor) -> String {
     table.render()
 }
 
+/// In UTC, as the journal's ISO form has it.
+fn time_of_day(unix_s: u64) -> String {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_s);
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
 /// The agent in a few lines.
 pub(crate) fn render_status(s: &Status) -> String {
     let mut table = Table::new(&["AGENT", "bestbyd"]);
@@ -207,6 +213,17 @@ pub(crate) fn render_status(s: &Status) -> String {
     row("kernel", s.kernel.clone());
     row("pinned at", s.bpffs.clone());
     row("configuration", or_dash(s.config.as_ref()));
+    row(
+        "file taken",
+        s.config_taken_s
+            .map_or_else(|| "not since the start".into(), time_of_day),
+    );
+    if let Some(why) = &s.config_error {
+        row(
+            "file refused",
+            format!("{}: {why}", time_of_day(s.config_read_s)),
+        );
+    }
     row(
         "data path",
         if s.adopted {

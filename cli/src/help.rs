@@ -115,6 +115,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &["bestby status"]),
+    ("reload", &["bestby reload"]),
     (
         "events",
         &[

@@ -66,6 +66,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::TcpReal(verb) => tcp_real::run(verb, &client, output).await,
             Command::Stats(what) => stats::run(what, &client, output).await,
             Command::Top(what) => top::run(what, &client, output).await,
+            Command::Reload => config::reload(&client, output).await,
             Command::Status => doctor::status(&client, output).await,
             Command::Events(what) => events::run(what, &client, output).await,
             Command::Doctor => doctor::run(&client, output).await,

@@ -20,6 +20,12 @@ pub struct Status {
     pub bpffs: String,
     /// Configuration file; null = none.
     pub config: Option<String>,
+    /// When that file was read last, seconds since 1970.
+    pub config_read_s: u64,
+    /// When it was taken whole last, seconds since 1970; null = not since the start.
+    pub config_taken_s: Option<u64>,
+    /// Why it was not taken whole when it was read last; null = it was.
+    pub config_error: Option<String>,
     /// Whether the data path of an earlier agent was taken over.
     pub adopted: bool,
     /// Flow rules in force.

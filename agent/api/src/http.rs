@@ -13,6 +13,8 @@ pub mod path {
     /// GET: list of [`crate::FlowInfo`]; POST [`crate::FlowAdd`]; GET, PUT [`crate::FlowSet`], DELETE `/{name}`
     /// (`?save=true` removes it from the file, too).
     pub const FLOWS: &str = "/v1/flows";
+    /// POST: reads the configuration file again, all of it or nothing.
+    pub const RELOAD: &str = "/v1/reload";
     /// GET `/diff`: [`crate::ConfigDiff`].
     pub const CONFIG: &str = "/v1/config";
     /// GET: [`crate::SessionList`]; PUT [`crate::SessionSet`] `/{addr}`.

@@ -2,20 +2,47 @@
 
 use std::path::PathBuf;
 
-use bestby_api::{DevName, Done, InterfaceInfo, InterfaceSettings, Method, Mode};
+use bestby_api::{DevName, Done, InterfaceSettings, Method, Mode};
 use bestby_bpf::abi;
 
 use super::ruleset;
 use crate::datapath::Datapath;
-use crate::desired::interfaces::Origin;
 use crate::error::{Error, Result};
 use crate::kernel::qdisc::{self, Queue};
 use crate::kernel::tc::{Link, Qdisc};
-use crate::kernel::{hooks, htb, maps, tc};
+use crate::kernel::{hooks, htb, tc};
 use crate::observed::attached::{Attached, in_place_of_fq, instances, limit, needs_root};
 
 /// Where classifiers are without tcx.
 const NO_TCX: &str = "the classifier is attached by clsact: this kernel has no tcx (6.6)";
+
+/// Whether the place of a root qdisc may be taken.
+///
+/// # Errors
+/// It is somebody's, and the operator did not say that it may be replaced.
+fn may_replace(link: &Link, q: &Qdisc, replace: bool) -> Result<()> {
+    if replace || q.is_default() {
+        return Ok(());
+    }
+    let (whose, hint) = if q.is_ours() {
+        (
+            ", left by another bestbyd or by one that is gone",
+            "attach with --replace to remove it",
+        )
+    } else {
+        (
+            "",
+            "attach with --replace to take its place; detach restores it (its classes and filters, if it has any, are not)",
+        )
+    };
+    Err(Error::conflict(format!(
+        "interface {}: its root qdisc is {} {:x}: and not the kernel's default one{whose}",
+        link.name,
+        q.kind,
+        q.handle >> 16
+    ))
+    .hint(hint))
+}
 
 impl Datapath {
     /// Directory of an interface's pins: by index, because another device may have its name by now.
@@ -141,6 +168,24 @@ impl Datapath {
         self.attach_new(&link, request, mode, earlier, from_file, notes)
     }
 
+    /// Whether nothing that is known now stands against these settings.
+    ///
+    /// # Errors
+    /// Unknown interface, another root qdisc, a mode the kernel cannot do.
+    pub(crate) fn may_put(&mut self, links: &[Link], request: &InterfaceSettings) -> Result<()> {
+        let link = tc::named(links, request.dev.as_str())?;
+        let mode = self.mode(request, &mut Vec::new())?;
+        let attached = self.by_name(&request.dev).map(|(_, a)| a);
+        let replace = request.replace || attached.is_some_and(|a| a.request.replace);
+        let has_root = attached.is_some_and(Attached::needs_root);
+        match self.tc.root(link.ifindex)? {
+            Some(q) if needs_root(mode, request) && !(has_root && q.is_ours()) => {
+                may_replace(&link, &q, replace)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The root qdisc to restore one day, if its place may be taken.
     ///
     /// # Errors
@@ -151,36 +196,16 @@ impl Datapath {
         root: Option<Qdisc>,
         replace: bool,
     ) -> Result<Option<Qdisc>> {
-        match root {
-            None => Ok(None),
-            Some(q) if q.is_default() => Ok(None),
-            Some(q) if replace && q.is_ours() => {
-                // The kernel would take one of this handle for a change of it, and refuse that.
-                self.tc.remove_root(link.ifindex, &link.name)?;
-                Ok(None)
-            }
-            Some(q) if replace => Ok(Some(q)),
-            Some(q) => {
-                let (whose, hint) = if q.is_ours() {
-                    (
-                        ", left by another bestbyd or by one that is gone",
-                        "attach with --replace to remove it",
-                    )
-                } else {
-                    (
-                        "",
-                        "attach with --replace to take its place; detach restores it (its classes and filters, if it has any, are not)",
-                    )
-                };
-                Err(Error::conflict(format!(
-                    "interface {}: its root qdisc is {} {:x}: and not the kernel's default one{whose}",
-                    link.name,
-                    q.kind,
-                    q.handle >> 16
-                ))
-                .hint(hint))
-            }
+        let Some(q) = root.filter(|q| !q.is_default()) else {
+            return Ok(None);
+        };
+        may_replace(link, &q, replace)?;
+        if q.is_ours() {
+            // The kernel would take one of this handle for a change of it, and refuse that.
+            self.tc.remove_root(link.ifindex, &link.name)?;
+            return Ok(None);
         }
+        Ok(Some(q))
     }
 
     /// Attaches an interface again as it was before a change that failed; says in the error how that went.
@@ -521,79 +546,5 @@ impl Datapath {
         }
         let iface = self.shared.ifaces.get(&slot)?.unwrap_or_default();
         Ok((iface.counters, None))
-    }
-
-    /// Everything attached.
-    ///
-    /// # Errors
-    /// A map cannot be read.
-    pub fn interfaces(&mut self) -> Result<Vec<InterfaceInfo>> {
-        let mut all = Vec::new();
-        let wanted = self.wanted.wanted();
-        for (slot, a) in self.attached.clone() {
-            let mut notes = a.notes.clone();
-            let root = self.tc.root(a.ifindex).unwrap_or(None);
-            if a.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
-                let is = root.as_ref().map_or("none", |q| q.kind.as_str());
-                notes.push(format!(
-                    "somebody replaced the root qdisc, it is {is} now: bestby iface attach {} --replace takes its place", a.dev
-                ));
-            }
-            if !self.classifier_there(&a) {
-                notes.push(
-                    "the classifier is gone, its packets are not judged: attach again".into(),
-                );
-            }
-            let before = self.before_classifier(&a);
-            if !before.is_empty() {
-                notes.push(format!(
-                    "{} at tcx before the classifier: packets for which it ends the chain are not judged",
-                    before.join(", ")
-                ));
-            }
-            if let (false, Some(why)) = (a.request.trust.is_empty(), self.clock.trouble()) {
-                notes.push(format!(
-                    "{why}: deadlines in IP options are ignored, lifetimes count"
-                ));
-            }
-            let kernel = a.kernel(self.plain_share);
-            let (counters, times) = self.iface_counted(slot, &a)?;
-            all.push(InterfaceInfo {
-                dev: a.dev.clone(),
-                ifindex: a.ifindex,
-                mode: a.mode,
-                observes: a.mode == Mode::Qdisc,
-                method: a.method(),
-                session: a.request.session,
-                rate: a.request.rate,
-                limit: kernel.limit,
-                overhead: kernel.overhead,
-                observe: a.request.observe,
-                trust: a.request.trust.clone(),
-                decrement: a.request.decrement,
-                cuts: kernel.segment_ifindex != 0,
-                instances: a.instances,
-                restores: a
-                    .earlier
-                    .as_ref()
-                    .filter(|_| a.needs_root())
-                    .map(|q| q.kind.clone()),
-                memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),
-                counters: maps::counters(&counters),
-                times: times.as_ref().map(maps::times),
-                origin: a
-                    .request
-                    .fields()
-                    .iter()
-                    .map(|(field, _)| {
-                        let said = wanted.get(&a.dev).and_then(|w| w.origin.get(field));
-                        let origin = said.copied().unwrap_or(Origin::Default);
-                        ((*field).to_string(), origin.name().to_string())
-                    })
-                    .collect(),
-                notes,
-            });
-        }
-        Ok(all)
     }
 }

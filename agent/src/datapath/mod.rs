@@ -4,6 +4,7 @@ mod flows;
 mod ifaces;
 mod peers;
 mod programs;
+mod reload;
 mod ruleset;
 mod segment;
 mod takeover;
@@ -277,23 +278,28 @@ impl Datapath {
         datapath.config = config;
         // A device may come later, or not at all: the others must not wait for it.
         let interfaces = datapath.config.interfaces.clone();
-        datapath.read_interfaces(&interfaces, Merge::Adopt);
-        datapath.open_tcp_real(&links);
+        let mut problems = datapath.read_interfaces(&interfaces, Merge::Adopt);
+        problems.extend(datapath.open_tcp_real(&links));
+        if let Err(e) = reload::all(problems) {
+            datapath.file_taken.start_failed(e.to_string());
+        }
         Ok(datapath)
     }
 
     /// Takes TCP-Real over, or switches it on as the file says. The rest must not wait for it.
-    fn open_tcp_real(&mut self, links: &[Link]) {
+    fn open_tcp_real(&mut self, links: &[Link]) -> Option<Error> {
         let asked = self.config.tcp_real.clone();
         let adopted = self.tcp_real.adopt(links);
         let followed = match asked {
             Some(_) => self.follow_file(asked.as_ref()),
             None => Ok(()),
         };
-        for e in [adopted, followed].into_iter().filter_map(Result::err) {
+        let followed = followed.err();
+        for e in adopted.err().iter().chain(&followed) {
             tracing::error!("{e}");
             self.warnings.push(e.to_string());
         }
+        followed
     }
 
     /// Writes `[agent]`'s part of the kernel's configuration.
@@ -366,58 +372,6 @@ impl Datapath {
             }
         }
         Ok(())
-    }
-
-    /// Says what of a new file is not in force, and keeps what is.
-    fn needs_restart(&self, config: &mut Config) {
-        let (now, new) = (&self.config.agent, &mut config.agent);
-        let mut changed = Vec::new();
-        if now.socket != new.socket {
-            changed.push("socket");
-        }
-        if now.metrics != new.metrics {
-            changed.push("metrics");
-        }
-        if !changed.is_empty() {
-            tracing::warn!(
-                "{}: {} in [agent] changed: in force when bestbyd starts the next time (systemctl restart bestbyd)",
-                self.paths.config.path().display(),
-                changed.join(" and ")
-            );
-        }
-        new.socket.clone_from(&now.socket);
-        new.metrics = now.metrics;
-    }
-
-    /// Reads the file again (SIGHUP). A bad file is refused whole.
-    ///
-    /// # Errors
-    /// What is wrong in the file; what runs goes on.
-    pub fn reload(&mut self) -> Result<()> {
-        let result = self.take_file();
-        self.file_taken.again(result.is_ok());
-        result
-    }
-
-    fn take_file(&mut self) -> Result<()> {
-        let mut config = self.paths.config.read()?;
-        let list = self.book.merged(&config.flows, Merge::Reload);
-        let earlier = std::mem::replace(&mut self.rtp_profile, config.rtp_profile);
-        self.put_rules(list)
-            .inspect_err(|_| self.rtp_profile = earlier)?;
-        self.configure(&config)?;
-        self.set_peers(&config.peers)?;
-        self.needs_restart(&mut config);
-        let mut problems = self.read_interfaces(&config.interfaces, Merge::Reload);
-        problems.extend(self.follow_file(config.tcp_real.as_ref()).err());
-        self.config = config;
-        match problems.into_iter().reduce(|a, b| Error {
-            message: format!("{}\n{b}", a.message),
-            ..a
-        }) {
-            None => Ok(()),
-            Some(e) => Err(e.within("the file was read, but not everything in it works")),
-        }
     }
 
     /// Follows the host: devices that went or came, cgroups that rules name.

@@ -107,6 +107,46 @@ impl Datapath {
         problems
     }
 
+    /// Whether nothing that is known now stands against bringing the interfaces to what this file says.
+    ///
+    /// # Errors
+    /// The first thing that does.
+    pub(crate) fn may_read_interfaces(&mut self, file: &[AttachRequest]) -> Result<()> {
+        let links = self.tc.links()?;
+        self.follow(&links);
+        self.claim_attached();
+        let said = interfaces::read(&self.wanted.said, file, Merge::Reload);
+        for step in plan(&wanted(&said), &self.observed(&links)).steps {
+            if let Step::Attach(settings) | Step::Change(settings, _) = step {
+                self.may_put(&links, &settings)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the interfaces back to what was said of them and attached before.
+    pub(crate) fn say_again(
+        &mut self,
+        said: Interfaces,
+        attached: &BTreeMap<DevName, InterfaceSettings>,
+    ) -> Vec<Error> {
+        let mut problems = Vec::new();
+        let there: Vec<DevName> = self.attached.values().map(|a| a.dev.clone()).collect();
+        for dev in there.iter().filter(|dev| !attached.contains_key(dev)) {
+            problems.extend(self.give_back(dev).err());
+        }
+        self.wanted.said = said;
+        self.wanted.missing.clear();
+        problems.extend(self.wanted.keep().err());
+        for (dev, settings) in attached {
+            let now = self.by_name(dev).map(|(_, a)| &a.request);
+            if now != Some(settings) {
+                problems.extend(self.put(settings, self.is_from_file(dev)).err());
+            }
+        }
+        problems
+    }
+
     /// Attaches what is wanted and appeared.
     pub(crate) fn attach_missing(&mut self, links: &[Link]) {
         self.carry_out(links, |step| matches!(step, Step::Attach(_)));

@@ -204,6 +204,7 @@ impl Api {
                 }
                 json(&self.ask(move |d| d.interface_set(asked, true)).await?)
             }
+            (path::RELOAD, None, None, "POST") => json(&self.ask(Datapath::reload).await?),
             (path::CONFIG, Some("diff"), None, "GET") => {
                 json(&self.ask(Datapath::config_diff).await?)
             }
@@ -252,6 +253,7 @@ impl Api {
             (path::EVENTS, None, None, "GET") => Ok(self.events()),
             (
                 path::STATUS
+                | path::RELOAD
                 | path::INTERFACES
                 | path::FLOWS
                 | path::SESSIONS

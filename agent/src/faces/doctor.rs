@@ -289,6 +289,17 @@ impl Datapath {
         for warning in &self.warnings {
             checks.push(check("start", CheckStatus::Warn, warning.clone(), ""));
         }
+        if let Some(why) = &self.file_taken.why_not {
+            checks.push(check(
+                "configuration",
+                CheckStatus::Fail,
+                format!("the file was not taken when it was read last: {why}"),
+                format!(
+                    "bestby config check {}; bestby reload",
+                    self.paths.config.path().display()
+                ),
+            ));
+        }
         for (name, why) in &self.waiting {
             checks.push(check(
                 "flow rule",

@@ -153,7 +153,7 @@ impl Datapath {
                 .collect(),
             real: self.tcp_real.counted()?,
             map_memory: self.shared.memory,
-            file: self.file_taken,
+            file: self.file_taken.clone(),
         })
     }
 }
@@ -299,13 +299,15 @@ impl Sheet {
         sheet.level(
             "bestby_config_last_reload_successful",
             &[],
-            f64::from(u8::from(file.whole)),
+            f64::from(u8::from(file.why_not.is_none())),
         );
-        sheet.level(
-            "bestby_config_last_reload_success_timestamp_seconds",
-            &[],
-            unix_s(file.taken),
-        );
+        if let Some(taken) = file.taken {
+            sheet.level(
+                "bestby_config_last_reload_success_timestamp_seconds",
+                &[],
+                unix_s(taken),
+            );
+        }
         sheet.level("bestby_map_memory_bytes", &[], measured.map_memory as f64);
         for i in &measured.interfaces {
             sheet.interface(i);

@@ -5,5 +5,6 @@ pub mod delay;
 pub mod doctor;
 pub mod events;
 pub mod explain;
+pub mod interfaces;
 pub mod metrics;
 pub mod report;

@@ -376,11 +376,19 @@ impl Datapath {
             config: Some(self.paths.config.path())
                 .filter(|path| path.exists())
                 .map(|path| path.display().to_string()),
+            config_read_s: unix_s(self.file_taken.read),
+            config_taken_s: self.file_taken.taken.map(unix_s),
+            config_error: self.file_taken.why_not.clone(),
             adopted: self.shared.adopted,
             flows: u32::try_from(self.book.entries.len()).unwrap_or(u32::MAX),
             interfaces: u32::try_from(self.attached.len()).unwrap_or(u32::MAX),
         }
     }
+}
+
+fn unix_s(time: std::time::SystemTime) -> u64 {
+    let since = time.duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 /// Release of the running kernel.

@@ -31,6 +31,7 @@ mod passive;
 mod player_lab;
 mod probe;
 mod race;
+mod reload;
 mod ring;
 mod ring_flv;
 mod ring_game;

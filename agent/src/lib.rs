@@ -13,6 +13,7 @@ pub mod feeds;
 pub mod fuzzed;
 pub mod kernel;
 pub mod observed;
+pub mod parts;
 pub mod plan;
 
 /// Fingerprint (FNV-1a) of an object: tells an upgrade from a restart.

@@ -2,18 +2,26 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bestby_agent::datapath::{Datapath, Handle, Paths, teardown};
 use bestby_agent::desired::file::ConfigFile;
-use bestby_agent::faces::control::{self, Api};
+use bestby_agent::faces::control::{self, Api, MOST_CLIENTS};
 use bestby_agent::faces::events::Hub;
 use bestby_agent::feeds::{prober, rtt};
 use bestby_agent::kernel::maps;
 use bestby_agent::observed::clock;
+use bestby_agent::parts::Parts;
 use bestby_api::{Config, DEFAULT_SOCKET, Span};
 use clap::{CommandFactory as _, Parser, Subcommand};
+use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+
+/// At the end, those who have asked something are answered within this time; systemd kills after 90 s.
+const LAST_ANSWERS: Duration = Duration::from_secs(60);
 
 /// Loads the BPF programs of bestby and keeps them loaded; serves the control API for `bestby`.
 ///
@@ -134,9 +142,10 @@ fn run(args: Args) -> Result<()> {
         config: file,
         cgroup: args.cgroup,
     };
-    let datapath = Handle::start(move || Datapath::open(paths, config))?;
-    let hub = Hub::start(&args.bpffs)?;
-    feed_rtts(&args.bpffs, args.rtt_period)?;
+    let (parts, mut ended) = Parts::new();
+    let datapath = Handle::start(&parts, move || Datapath::open(paths, config))?;
+    let hub = Hub::start(&parts, &args.bpffs)?;
+    feed_rtts(&parts, &args.bpffs, args.rtt_period)?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -156,21 +165,28 @@ fn run(args: Args) -> Result<()> {
         let mut hangup = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let (end, ending) = watch::channel(false);
         let api = Api {
             datapath,
             hub,
             scrape: Default::default(),
+            clients: Arc::new(Semaphore::new(MOST_CLIENTS)),
+            ending,
         };
-        // Devices that come and go get their names without a request, too.
-        let mut refresh = tokio::time::interval(std::time::Duration::from_secs(1));
-        tokio::spawn(control::run(api.clone(), listener, metrics));
-        tokio::spawn(prober::run(api.datapath.clone()));
+        parts.task("control", api.clone().serve(listener));
+        if let Some(metrics) = metrics {
+            parts.task("metrics", api.clone().serve_metrics(metrics));
+        }
+        parts.task("prober", prober::run(api.datapath.clone()));
+        parts.task("refresh", refresh(api.clone()));
+        if let Some(within) = sd_notify::watchdog_enabled() {
+            parts.task("watchdog", feed_watchdog(api.clone(), within));
+        }
         tracing::info!("ready on {}", socket.display());
-        notify("READY=1");
-        loop {
+        notify(NotifyState::Ready);
+        let died = loop {
             tokio::select! {
-                _ = refresh.tick() => drop(api.ask(|_| Ok(())).await),
-                () = clock::stepped() => drop(api.ask(Datapath::keep_time).await),
+                part = ended.first() => break Some(part),
                 _ = hangup.recv() => match api.ask(Datapath::reload).await {
                     Ok(done) => {
                         for warning in &done.warnings {
@@ -180,51 +196,86 @@ fn run(args: Args) -> Result<()> {
                     }
                     Err(e) => tracing::error!("configuration not read again: {e}"),
                 },
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break None,
+                _ = interrupt.recv() => break None,
             }
-        }
-        notify("STOPPING=1");
+        };
+        notify(NotifyState::Stopping);
         // The data path stays; only the way to talk to it goes.
         let _ = std::fs::remove_file(&socket);
-        tracing::info!("stopped; what is attached stays attached");
+        // Who has asked something gets the answer. What hangs is not waited for.
+        let _ = end.send(true);
+        if tokio::time::timeout(LAST_ANSWERS, api.answered())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "not everybody was answered within {} s",
+                LAST_ANSWERS.as_secs()
+            );
+        }
+        match died {
+            None => tracing::info!("stopped; what is attached stays attached"),
+            Some(part) => anyhow::bail!(
+                "its part \"{part}\" ended, so bestbyd ends; what is attached stays attached"
+            ),
+        }
         Ok(())
     })
 }
 
+/// Asks for what changed without a request: names of devices that come and go, and the time of day when it was set.
+async fn refresh(api: Api) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            _ = second.tick() => drop(api.ask(|_| Ok(())).await),
+            () = clock::stepped() => drop(api.ask(Datapath::keep_time).await),
+        }
+    }
+}
+
+/// Feeds systemd's watchdog as long as commands come through the data path's thread and the kernel side and back.
+async fn feed_watchdog(api: Api, within: Duration) {
+    // Two may be late.
+    let mut clock = tokio::time::interval(within / 3);
+    let mut ending = api.ending.clone();
+    loop {
+        tokio::select! {
+            _ = clock.tick() => {}
+            _ = ending.wait_for(|end| *end) => return,
+        }
+        match api.ask(Datapath::round_trip).await {
+            Ok(()) => notify(NotifyState::Watchdog),
+            Err(e) => tracing::error!("the watchdog is not fed: {e}"),
+        }
+    }
+}
+
 /// Reads TCP_INFO for ever, on a thread of its own: a dump of many sockets takes its time.
-fn feed_rtts(bpffs: &Path, period: Span) -> Result<()> {
+fn feed_rtts(parts: &Parts, bpffs: &Path, period: Span) -> Result<()> {
     let rtts = maps::ByAddress::open(bpffs, "bb_rtts")?;
-    std::thread::Builder::new()
-        .name("rtt".into())
-        .spawn(move || {
-            let mut complained = false;
-            loop {
-                match rtt::feed(&rtts) {
-                    Ok(_) => complained = false,
-                    // Once is enough: a kernel without inet_diag will not get it.
-                    Err(e) if !complained => {
-                        tracing::warn!("{e}");
-                        complained = true;
-                    }
-                    Err(_) => {}
+    parts.thread("rtt", move || {
+        let mut complained = false;
+        loop {
+            match rtt::feed(&rtts) {
+                Ok(_) => complained = false,
+                // Once is enough: a kernel without inet_diag will not get it.
+                Err(e) if !complained => {
+                    tracing::warn!("{e}");
+                    complained = true;
                 }
-                std::thread::sleep(period.as_duration());
+                Err(_) => {}
             }
-        })
-        .context("starting the thread of the RTT feed")?;
+            std::thread::sleep(period.as_duration());
+        }
+    })?;
     Ok(())
 }
 
 /// Tells systemd how far we are, if it asked to be told.
-fn notify(state: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let socket = std::os::unix::net::UnixDatagram::unbound();
-    if let Ok(socket) = socket
-        && let Err(e) = socket.send_to(state.as_bytes(), &path)
-    {
-        tracing::warn!("telling systemd {state}: {e}");
+fn notify(state: NotifyState<'_>) {
+    if let Err(e) = sd_notify::notify(&[state]) {
+        tracing::warn!("telling systemd: {e}");
     }
 }

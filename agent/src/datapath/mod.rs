@@ -39,6 +39,7 @@ use crate::observed::attached::Attached;
 use crate::observed::clock::Clock;
 use crate::observed::names::{self, Names};
 use crate::observed::probes::Probes;
+use crate::parts::Parts;
 use crate::plan::rules;
 
 /// How often the agent looks whether devices, cgroups and interfaces are still what they were.
@@ -374,6 +375,22 @@ impl Datapath {
         Ok(())
     }
 
+    /// Whether the way to the kernel side is there and back: systemd's watchdog waits for that.
+    ///
+    /// # Errors
+    /// The map of settings cannot be read, or is not what this agent wrote.
+    pub fn round_trip(&mut self) -> Result<()> {
+        let kernel = self.shared.config.get(&0)?.unwrap_or_default();
+        if kernel.abi_version == abi::BB_ABI_VERSION {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "the kernel side has layout {}, and not {}",
+            kernel.abi_version,
+            abi::BB_ABI_VERSION
+        )))
+    }
+
     /// Follows the host: devices that went or came, cgroups that rules name.
     pub(crate) fn housekeeping(&mut self) {
         if let Err(e) = self.keep_time() {
@@ -414,30 +431,30 @@ impl Handle {
     ///
     /// # Errors
     /// What `open` says, or no thread can be made.
-    pub fn start(open: impl FnOnce() -> Result<Datapath> + Send + 'static) -> Result<Self> {
+    pub fn start(
+        parts: &Parts,
+        open: impl FnOnce() -> Result<Datapath> + Send + 'static,
+    ) -> Result<Self> {
         let (commands, inbox) = std::sync::mpsc::channel::<Command>();
         let (ready, opened) = std::sync::mpsc::channel();
-        std::thread::Builder::new()
-            .name("datapath".into())
-            .spawn(move || {
-                let mut datapath = match open() {
-                    Ok(datapath) => datapath,
-                    Err(e) => return drop(ready.send(Err(e))),
-                };
-                let _ = ready.send(Ok(()));
-                let mut due = Instant::now() + HOUSEKEEPING;
-                loop {
-                    match inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
-                        Ok(command) => command(&mut datapath),
-                        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                            datapath.housekeeping();
-                            due = Instant::now() + HOUSEKEEPING;
-                        }
-                        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+        parts.thread("datapath", move || {
+            let mut datapath = match open() {
+                Ok(datapath) => datapath,
+                Err(e) => return drop(ready.send(Err(e))),
+            };
+            let _ = ready.send(Ok(()));
+            let mut due = Instant::now() + HOUSEKEEPING;
+            loop {
+                match inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                    Ok(command) => command(&mut datapath),
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                        datapath.housekeeping();
+                        due = Instant::now() + HOUSEKEEPING;
                     }
+                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
                 }
-            })
-            .tried(|| "starting the data path's thread".into())?;
+            }
+        })?;
         opened
             .recv()
             .map_err(|_| Error::failed("the data path's thread died"))??;

@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Mutex, Semaphore, broadcast, mpsc};
+use tokio::sync::{Mutex, Semaphore, broadcast, mpsc, watch};
 
 use crate::datapath::{Datapath, Handle};
 use crate::error::{Error, Result, Tried as _};
@@ -35,7 +35,7 @@ const STILL_HERE: Duration = Duration::from_secs(10);
 /// A client must have sent its headers by then, and within as long again the body.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections served at once; further ones wait in the listener's queue. Far below the usual 1024 descriptors.
-const MOST_CLIENTS: usize = 128;
+pub const MOST_CLIENTS: usize = 128;
 /// Of the metrics port: Prometheus needs one.
 const MOST_SCRAPERS: usize = 16;
 
@@ -48,6 +48,10 @@ pub struct Api {
     pub hub: Hub,
     /// Whoever makes the metrics' text holds it: one text may take megabytes and a second of a CPU.
     pub scrape: Arc<Mutex<()>>,
+    /// Places of those who are served on the control socket.
+    pub clients: Arc<Semaphore>,
+    /// True once the agent ends: who has asked is answered, and nobody else is.
+    pub ending: watch::Receiver<bool>,
 }
 
 type Answer = Response<Either<Full<Bytes>, Lines>>;
@@ -294,11 +298,17 @@ impl Api {
     /// Drop notices from now on, one line each.
     fn events(&self) -> Answer {
         let mut notices = self.hub.subscribe();
+        let mut ending = self.ending.clone();
         let (lines, body) = mpsc::channel(64);
         tokio::spawn(async move {
             let mut missed = 0_u64;
             loop {
-                let line = match tokio::time::timeout(STILL_HERE, notices.recv()).await {
+                let next = tokio::time::timeout(STILL_HERE, notices.recv());
+                let next = tokio::select! {
+                    next = next => next,
+                    _ = ending.wait_for(|end| *end) => return,
+                };
+                let line = match next {
                     Err(_) => Bytes::from_static(b"\n"),
                     Ok(Err(broadcast::error::RecvError::Closed)) => return,
                     Ok(Err(broadcast::error::RecvError::Lagged(count))) => {
@@ -330,6 +340,7 @@ impl Api {
     }
 
     async fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin, only_metrics: bool) {
+        let mut ending = self.ending.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let api = self.clone();
             async move {
@@ -349,18 +360,22 @@ impl Api {
                 }))
             }
         });
-        // A client that goes away is nobody's error.
-        let _ = hyper::server::conn::http1::Builder::new()
+        let served = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(PATIENCE)
-            .serve_connection(TokioIo::new(stream), service)
-            .await;
+            .serve_connection(TokioIo::new(stream), service);
+        let mut served = std::pin::pin!(served);
+        // A client that goes away is nobody's error.
+        tokio::select! {
+            _ = served.as_mut() => return,
+            _ = ending.wait_for(|end| *end) => served.as_mut().graceful_shutdown(),
+        }
+        let _ = served.await;
     }
 
     /// Serves a unix socket, for ever.
     pub async fn serve(self, listener: UnixListener) {
-        let places = Arc::new(Semaphore::new(MOST_CLIENTS));
-        while let Ok(place) = places.clone().acquire_owned().await {
+        while let Ok(place) = self.clients.clone().acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let connection = self.clone().connection(stream, false);
@@ -376,6 +391,12 @@ impl Api {
                 }
             }
         }
+    }
+
+    /// Waits until everybody on the control socket has got an answer; nobody is let in any more.
+    pub async fn answered(&self) {
+        // Never closed: an error is not to be had.
+        let _ = self.clients.acquire_many(MOST_CLIENTS as u32).await;
     }
 
     /// Serves Prometheus text on TCP, for ever.
@@ -456,15 +477,6 @@ pub fn listen(socket: &Path) -> Result<UnixListener> {
     std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o660)).tried(what)?;
     std::fs::rename(&fresh, socket).tried(what)?;
     Ok(listener)
-}
-
-/// Serves everything; returns only when a task dies.
-pub async fn run(api: Api, listener: UnixListener, metrics: Option<TcpListener>) {
-    let api = Arc::new(api);
-    if let Some(metrics) = metrics {
-        tokio::spawn(Api::clone(&api).serve_metrics(metrics));
-    }
-    Api::clone(&api).serve(listener).await;
 }
 
 #[cfg(test)]

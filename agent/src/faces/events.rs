@@ -16,6 +16,7 @@ use crate::error::{Result, Tried as _};
 use crate::faces::report::session_name;
 use crate::kernel::maps::Map;
 use crate::kernel::sys::monotonic_ns;
+use crate::parts::Parts;
 
 /// Notices that wait for a slow listener; what goes beyond is counted in its next one's `suppressed`.
 const WAITING: usize = 4096;
@@ -60,7 +61,7 @@ impl Hub {
     ///
     /// # Errors
     /// The ring buffer cannot be opened.
-    pub fn start(dir: &Path) -> Result<Self> {
+    pub fn start(parts: &Parts, dir: &Path) -> Result<Self> {
         let (sender, _) = broadcast::channel(WAITING);
         let hub = Self {
             sender,
@@ -70,10 +71,7 @@ impl Hub {
             .tried(|| "opening bb_events".into())?;
         let sessions: Map<u32, abi::bb_session> = Map::open(&dir.join("bb_sessions"))?;
         let own = hub.clone();
-        std::thread::Builder::new()
-            .name("events".into())
-            .spawn(move || own.drain(&ring, &sessions))
-            .tried(|| "starting the thread of drop notices".into())?;
+        parts.thread("events", move || own.drain(&ring, &sessions))?;
         Ok(hub)
     }
 

@@ -159,9 +159,7 @@ fn changes_of_an_interface_under_load_lose_no_packet() {
         agent.add(audio());
         let sent = under_load(lab, peer, 5004, || {
             for rate in ["90mbit", "80mbit", "70mbit"] {
-                agent.attach(
-                    json!({"dev": "v0", "mode": "tc", "rate": rate, "observe": rate == "80mbit"}),
-                );
+                agent.attach(json!({"dev": "v0", "mode": "tc", "rate": rate}));
                 assert_eq!(agent.ok("GET", "/v1/interfaces", None)[0]["rate"], rate);
             }
         });

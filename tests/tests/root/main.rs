@@ -4,6 +4,7 @@
 
 mod adoption;
 mod agent;
+mod alive;
 mod cgroup;
 mod classify;
 mod cli;

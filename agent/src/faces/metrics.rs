@@ -20,7 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::datapath::Datapath;
 use crate::desired::taken::FileTaken;
 use crate::error::{Error, Result};
-use crate::faces::delay::Delay;
+use crate::faces::report::{SessionCounts, TopSession};
 
 /// Sessions that are shown, unless another number is asked for.
 const SESSIONS_SHOWN: usize = 20;
@@ -91,20 +91,6 @@ impl Format {
         }
     }
 }
-
-/// One session that is shown.
-#[derive(Debug, Clone, Default)]
-pub struct TopSession {
-    /// Its name, as in `bestby session ls`.
-    pub name: String,
-    /// What passed.
-    pub counters: Counters,
-    /// Its one-way delay.
-    pub delay: Delay,
-}
-
-/// How many sessions are in use, by interface and kind.
-pub type SessionCounts = BTreeMap<(String, &'static str), u64>;
 
 /// What the metrics are made of.
 #[derive(Debug, Clone)]

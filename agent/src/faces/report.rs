@@ -11,8 +11,7 @@ use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
 use crate::error::Result;
-use crate::faces::delay::measured_by;
-use crate::faces::metrics::{SessionCounts, TopSession};
+use crate::faces::delay::{Delay, measured_by};
 use crate::kernel::address::address;
 use crate::kernel::htb;
 use crate::kernel::maps::{self, Map, Shared};
@@ -143,6 +142,20 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         answers_refused: get(abi::BB_G_ANSWER_REFUSED)?,
     })
 }
+
+/// One session that is shown.
+#[derive(Debug, Clone, Default)]
+pub struct TopSession {
+    /// Its name, as in `bestby session ls`.
+    pub name: String,
+    /// What passed.
+    pub counters: Counters,
+    /// Its one-way delay.
+    pub delay: Delay,
+}
+
+/// How many sessions are in use, by interface and kind.
+pub type SessionCounts = BTreeMap<(String, &'static str), u64>;
 
 impl Datapath {
     /// Names of the attached devices by index.

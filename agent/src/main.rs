@@ -8,8 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use bestby_agent::datapath::{Datapath, Handle, Paths, teardown};
 use bestby_agent::desired::file::ConfigFile;
+use bestby_agent::faces::audit::Who;
 use bestby_agent::faces::control::{self, Api, MOST_CLIENTS};
 use bestby_agent::faces::events::Hub;
+use bestby_agent::faces::journal;
 use bestby_agent::feeds::{prober, rtt};
 use bestby_agent::kernel::maps;
 use bestby_agent::observed::clock;
@@ -19,6 +21,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
+use tracing::level_filters::LevelFilter;
 
 /// At the end, those who have asked something are answered within this time; systemd kills after 90 s.
 const LAST_ANSWERS: Duration = Duration::from_secs(60);
@@ -50,6 +53,9 @@ struct Args {
     /// How often TCP_INFO of all TCP sockets is read: more often costs CPU, less often makes RTTs older
     #[arg(long, value_name = "TIME", default_value = "1s")]
     rtt_period: Span,
+    /// What is said at most: error, warn, info, debug (libbpf, too) or trace
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
+    log_level: LevelFilter,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -72,17 +78,12 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .without_time() // the journal has the time
-        .init();
+    let args = Args::parse();
+    journal::start(args.log_level);
     // What libbpf says belongs to errors that are reported anyway; its warnings alone alarm for nothing.
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end())
     })));
-    let args = Args::parse();
     let done = match &args.verb {
         None => run(args),
         Some(Verb::Teardown) => give_back(args),
@@ -187,7 +188,7 @@ fn run(args: Args) -> Result<()> {
         let died = loop {
             tokio::select! {
                 part = ended.first() => break Some(part),
-                _ = hangup.recv() => match api.ask(Datapath::reload).await {
+                _ = hangup.recv() => match api.change(Who::Signal, Datapath::reload).await {
                     Ok(done) => {
                         for warning in &done.warnings {
                             tracing::warn!("{warning}");

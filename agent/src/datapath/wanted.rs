@@ -285,7 +285,6 @@ impl Datapath {
                 );
             }
         }
-        tracing::info!("{}", done.message);
         Ok(done)
     }
 
@@ -306,7 +305,6 @@ impl Datapath {
             _ => drop(self.wanted.said.remove(dev)),
         }
         self.wanted.keep()?;
-        tracing::info!("{}", done.message);
         Ok(done)
     }
 

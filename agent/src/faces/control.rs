@@ -25,6 +25,7 @@ use tokio::sync::{Mutex, Semaphore, broadcast, mpsc, watch};
 
 use crate::datapath::{Datapath, Handle};
 use crate::error::{Error, Result, Tried as _};
+use crate::faces::audit::{Who, audited};
 use crate::faces::events::Hub;
 use crate::faces::metrics::{self, Format};
 
@@ -169,7 +170,19 @@ impl Api {
         result
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Answer> {
+    /// As [`Api::ask`], of a command that changes something: what it changed is written down.
+    ///
+    /// # Errors
+    /// The command's.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        who: Who,
+        command: impl FnOnce(&mut Datapath) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.ask(move |d| audited(d, who, command)).await
+    }
+
+    async fn route(&self, request: Request<Incoming>, who: Who) -> Result<Answer> {
         let uri = request.uri().clone();
         let full = uri.path();
         if full == path::STATUS && request.method() == Method::GET {
@@ -191,11 +204,15 @@ impl Api {
             (path::INTERFACES, None, None, "GET") => json(&self.ask(Datapath::interfaces).await?),
             (path::INTERFACES, None, None, "POST") => {
                 let asked: AttachRequest = body(request).await?;
-                json(&self.ask(move |d| d.interface_set(asked, false)).await?)
+                json(
+                    &self
+                        .change(who, move |d| d.interface_set(asked, false))
+                        .await?,
+                )
             }
             (path::INTERFACES, Some(dev), None, "DELETE") => {
                 let dev: DevName = parsed(dev)?;
-                json(&self.ask(move |d| d.interface_detach(&dev)).await?)
+                json(&self.change(who, move |d| d.interface_detach(&dev)).await?)
             }
             (path::INTERFACES, Some(dev), None, "PUT" | "PATCH") => {
                 let dev: DevName = parsed(dev)?;
@@ -206,20 +223,24 @@ impl Api {
                         asked.dev
                     )));
                 }
-                json(&self.ask(move |d| d.interface_set(asked, true)).await?)
+                json(
+                    &self
+                        .change(who, move |d| d.interface_set(asked, true))
+                        .await?,
+                )
             }
-            (path::RELOAD, None, None, "POST") => json(&self.ask(Datapath::reload).await?),
+            (path::RELOAD, None, None, "POST") => json(&self.change(who, Datapath::reload).await?),
             (path::CONFIG, Some("diff"), None, "GET") => {
                 json(&self.ask(Datapath::config_diff).await?)
             }
             (path::INTERFACES, Some(dev), Some("upgrade"), "POST") => {
                 let dev: DevName = parsed(dev)?;
-                json(&self.ask(move |d| d.upgrade(&dev)).await?)
+                json(&self.change(who, move |d| d.upgrade(&dev)).await?)
             }
             (path::FLOWS, None, None, "GET") => json(&self.ask(|d| d.flows()).await?),
             (path::FLOWS, None, None, "POST") => {
                 let asked: FlowAdd = body(request).await?;
-                json(&self.ask(move |d| d.flow_add(asked)).await?)
+                json(&self.change(who, move |d| d.flow_add(asked)).await?)
             }
             (path::FLOWS, Some(name), None, "GET") => {
                 let name: FlowName = parsed(name)?;
@@ -228,25 +249,37 @@ impl Api {
             (path::FLOWS, Some(name), None, "PUT" | "PATCH") => {
                 let name: FlowName = parsed(name)?;
                 let asked: FlowSet = body(request).await?;
-                json(&self.ask(move |d| d.flow_set(&name, &asked)).await?)
+                json(&self.change(who, move |d| d.flow_set(&name, &asked)).await?)
             }
             (path::FLOWS, Some(name), None, "DELETE") => {
                 let name: FlowName = parsed(name)?;
-                json(&self.ask(move |d| d.flow_remove(&name, save)).await?)
+                json(
+                    &self
+                        .change(who, move |d| d.flow_remove(&name, save))
+                        .await?,
+                )
             }
             (path::SESSIONS, None, None, "GET") => json(&self.ask(|d| d.sessions()).await?),
             (path::SESSIONS, Some(addr), None, "PUT") => {
                 let addr: std::net::IpAddr = parsed(addr)?;
                 let asked: SessionSet = body(request).await?;
-                json(&self.ask(move |d| d.session_set(addr, &asked)).await?)
+                json(
+                    &self
+                        .change(who, move |d| d.session_set(addr, &asked))
+                        .await?,
+                )
             }
             (path::TCP_REAL, None, None, "GET") => json(&self.ask(|d| d.tcp_real()).await?),
             (path::TCP_REAL, None, None, "PUT") => {
                 let asked: RealRequest = body(request).await?;
-                json(&self.ask(move |d| d.tcp_real_on(asked, false)).await?)
+                json(
+                    &self
+                        .change(who, move |d| d.tcp_real_on(asked, false))
+                        .await?,
+                )
             }
             (path::TCP_REAL, None, None, "DELETE") => {
-                json(&self.ask(Datapath::tcp_real_off).await?)
+                json(&self.change(who, Datapath::tcp_real_off).await?)
             }
             (path::STATS, None, None, "GET") => json(&self.ask(|d| d.stats()).await?),
             (path::DOCTOR, None, None, "GET") => json(&self.ask(|d| Ok(d.doctor())).await?),
@@ -339,22 +372,24 @@ impl Api {
         response
     }
 
-    async fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin, only_metrics: bool) {
+    /// Serves one connection; `who` is `None` on the port of metrics, where nothing else is.
+    async fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin, who: Option<Who>) {
         let mut ending = self.ending.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let api = self.clone();
             async move {
-                let result = match request.uri().path() {
-                    "/metrics" if request.method() == Method::GET => api.metrics(&request).await,
-                    _ if only_metrics => Err(Error::missing("only /metrics is here")),
-                    _ => api.route(request).await,
+                let result = match (request.uri().path(), who) {
+                    ("/metrics", _) if request.method() == Method::GET => {
+                        api.metrics(&request).await
+                    }
+                    (_, Some(who)) => api.route(request, who).await,
+                    (_, None) => Err(Error::missing("only /metrics is here")),
                 };
                 Ok::<Answer, Infallible>(result.unwrap_or_else(|e| {
-                    if only_metrics {
+                    match who {
+                        Some(Who::Peer { uid, pid }) => tracing::info!(uid, pid, "refused: {e}"),
                         // Anybody who reaches the port could fill the journal.
-                        tracing::debug!("metrics: refused: {e}");
-                    } else {
-                        tracing::info!("refused: {e}");
+                        _ => tracing::debug!("metrics: refused: {e}"),
                     }
                     refusal(&e)
                 }))
@@ -378,7 +413,17 @@ impl Api {
         while let Ok(place) = self.clients.clone().acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = self.clone().connection(stream, false);
+                    let who = match stream.peer_cred() {
+                        Ok(peer) => Who::Peer {
+                            uid: peer.uid(),
+                            pid: peer.pid().unwrap_or(0),
+                        },
+                        Err(e) => {
+                            tracing::warn!("control socket: who asks cannot be found out: {e}");
+                            continue;
+                        }
+                    };
+                    let connection = self.clone().connection(stream, Some(who));
                     tokio::spawn(async move {
                         connection.await;
                         drop(place);
@@ -405,7 +450,7 @@ impl Api {
         while let Ok(place) = places.clone().acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = self.clone().connection(stream, true);
+                    let connection = self.clone().connection(stream, None);
                     tokio::spawn(async move {
                         connection.await;
                         drop(place);

@@ -1,10 +1,12 @@
 //! What others see of the agent: API, metrics, drop notices, doctor, explain, statistics.
 
+pub mod audit;
 pub mod control;
 pub mod delay;
 pub mod doctor;
 pub mod events;
 pub mod explain;
 pub mod interfaces;
+pub mod journal;
 pub mod metrics;
 pub mod report;

@@ -5,6 +5,7 @@
 mod adoption;
 mod agent;
 mod alive;
+mod audit;
 mod cgroup;
 mod classify;
 mod cli;

@@ -98,7 +98,7 @@ impl Command {
                 ("POST", "/v1/interfaces".into(), Some(body))
             }
             Self::Second(true) => {
-                let body = json!({"dev": "w0", "mode": "tc", "rate": "30mbit"});
+                let body = json!({"dev": "w0", "mode": "tc", "rate": "30mbit", "observe": false});
                 ("POST", "/v1/interfaces".into(), Some(body))
             }
             Self::Second(false) => ("DELETE", "/v1/interfaces/w0".into(), None),

@@ -33,8 +33,9 @@ use crate::faces::metrics::{self, Format};
 const LONGEST_REQUEST: usize = 1 << 20;
 /// How often a silent event stream says that it is alive.
 const STILL_HERE: Duration = Duration::from_secs(10);
-/// A client must have sent its headers by then, and within as long again the body.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A client must have sent its headers by then, and within as long again the body. `bestby` waits 10 s for an answer:
+/// strangers who never end their requests must be gone by then.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// Connections served at once; further ones wait in the listener's queue. Far below the usual 1024 descriptors.
 pub const MOST_CLIENTS: usize = 128;
 /// Of the metrics port: Prometheus needs one.

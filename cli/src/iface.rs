@@ -179,7 +179,7 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
     let mut notes = String::new();
     for i in list {
         let mut remarks = Vec::new();
-        if !i.observes && !i.observe {
+        if i.predicts_delay && !i.observe {
             remarks.push("predicts delay, does not observe it");
         }
         if i.observe {

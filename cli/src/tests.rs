@@ -230,7 +230,7 @@ fn counters(scale: u64) -> Counters {
 fn interfaces() -> Vec<InterfaceInfo> {
     let one = |dev: &str, mode: &str, more: serde_json::Value| {
         let mut json = serde_json::json!({
-            "dev": dev, "ifindex": 2, "mode": mode, "observes": mode == "qdisc", "method": "triage",
+            "dev": dev, "ifindex": 2, "mode": mode, "predicts_delay": mode == "tc", "method": "triage",
             "session": "dst", "limit": 1000, "observe": false, "instances": 1, "counters": counters(1),
         });
         for (k, v) in more.as_object().unwrap() {

@@ -267,8 +267,8 @@ pub struct InterfaceInfo {
     pub ifindex: u32,
     /// The mode in force, never `auto`.
     pub mode: Mode,
-    /// False in mode tc, where delay is predicted from a model and not observed.
-    pub observes: bool,
+    /// True in mode tc: delay is predicted from a model, and not measured in a queue of bestby's own.
+    pub predicts_delay: bool,
     /// Queue discipline.
     pub method: Method,
     /// Which packets share one queue.

@@ -48,7 +48,7 @@ impl Datapath {
                 dev: a.dev.clone(),
                 ifindex: a.ifindex,
                 mode: a.mode,
-                observes: a.mode == Mode::Qdisc,
+                predicts_delay: a.mode == Mode::Tc,
                 method: a.method(),
                 session: a.request.session,
                 rate: a.request.rate,

@@ -43,7 +43,7 @@ fn each_verb_of_the_command_takes_effect() {
         let list = lab.json("iface ls");
         assert_eq!(list[0]["dev"], "v0");
         assert_eq!(list[0]["mode"], "tc");
-        assert_eq!(list[0]["observes"], false);
+        assert_eq!(list[0]["predicts_delay"], true);
         assert_eq!(list[0]["rate"], "20mbit");
         let shown = lab.ok("iface ls");
         assert!(

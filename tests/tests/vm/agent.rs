@@ -122,8 +122,8 @@ fn attached_queue_is_reported(lab: &Lab, _: &Netns, agent: Agent) -> Agent {
     assert!(qdisc.contains("bestby0a"), "{qdisc}");
     let info = agent.ok("GET", "/v1/interfaces", None)[0].clone();
     assert_eq!(
-        (&info["mode"], &info["observes"]),
-        (&json!("qdisc"), &json!(true))
+        (&info["mode"], &info["predicts_delay"]),
+        (&json!("qdisc"), &json!(false))
     );
     let memory = info["memory_bytes"].as_u64().unwrap();
     assert!((1..32 << 20).contains(&memory), "{memory} bytes");

@@ -210,6 +210,7 @@ mod tests {
     #[test]
     fn attach_in_place_of_fq_warns_about_pacing() {
         let mut request = InterfaceSettings::new("eth0".parse().unwrap());
+        request.observe = false;
         let said =
             |mode, request: &InterfaceSettings| in_place_of_fq(mode, request).unwrap_or_default();
         assert!(said(Mode::Qdisc, &request).contains("rely"));

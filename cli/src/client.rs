@@ -20,8 +20,8 @@ use crate::failure::Failure;
 /// With a change: attaching loads programs through the verifier, which takes seconds on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// With a question: an agent that needs longer hangs.
-const PATIENCE_TO_READ: Duration = Duration::from_secs(10);
+/// With a question: an agent that needs longer hangs. It ends idle connections, which may hold all places, after 10 s.
+const PATIENCE_TO_READ: Duration = Duration::from_secs(20);
 
 /// An answer of 16384 sessions has a few megabytes; more than this is not an answer of bestbyd.
 const LARGEST_ANSWER: usize = 256 << 20;

@@ -1,6 +1,7 @@
 use bestby_api::{Drops, OwdSource};
 
 use super::*;
+use crate::faces::delay::Delay;
 
 fn counters(n: u64) -> Counters {
     Counters {

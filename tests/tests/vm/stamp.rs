@@ -86,9 +86,8 @@ fn lifetime_of_a_forwarded_packet_is_less_by_what_waits_in_its_session() {
         for (decrement, trust) in [("off", true), ("predict", false), ("predict", true)] {
             let mut request = json!({"dev": "v0", "mode": "qdisc", "rate": "40kbit"});
             request["decrement"] = decrement.into();
-            if trust {
-                request["trust"] = "10.7.0.0/24".into();
-            }
+            // What is not said stays.
+            request["trust"] = if trust { "10.7.0.0/24" } else { "" }.into();
             agent.attach(request);
             let first = now_ns();
             for _ in 0..5 {

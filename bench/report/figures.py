@@ -132,6 +132,7 @@ FIGURES = {
         Figure("silent ms", 0, col(f"{FLOW}.silent_ms.mean"), "from the end of a phase of loss until its next segment arrives: mean of the phases"),
         Figure("back RTTs", 1, col(f"{FLOW}.back_rtts.mean"), "from then until as much arrives in a round trip as before the phase, in round trips: mean of the phases"),
         Figure("never back", 1, col(f"{FLOW}.lost_again").cast(pl.Float64), "phases of loss after which it did not get there before the next one"),
+        Figure("share", 2, col("transfer.share"), "goodput of the flow under test, of the mean of all bulk flows: 1 = a fair share"),
         Figure("Jain of flows", 3, col("transfer.jain"), "Jain's index of the goodputs of all bulk flows; 1 = all alike"),
         Figure("cancelled", 1, col("transfer.real.cancelled").cast(pl.Float64), "reductions of a window that TCP-Real cancelled"),
         Figure("left to Reno", 1, col("transfer.real.reduced").cast(pl.Float64), "reductions that its guards left to Reno"),

@@ -25,7 +25,7 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, sets
 
 use crate::{
     fading::{Fading, Switching},
-    measure::{Flow, Spread, Transfer, jain},
+    measure::{Flow, Spread, Transfer, jain, share},
     netns::Netns,
     program::Congestion,
     sys::{self, MILLI, SECOND},
@@ -112,6 +112,7 @@ pub fn run(path: &Path, task: &Task<'_>) -> Result<Transfer> {
     let goodputs: Vec<f64> = flows.iter().map(|flow| flow.goodput_kb).collect();
     Ok(Transfer {
         jain: (flows.len() > 1).then(|| jain(&goodputs)),
+        share: (flows.len() > 1).then(|| share(&goodputs)),
         flows: (1..).map(|n: u32| n.to_string()).zip(flows).collect(),
         real: None,
     })

@@ -8,7 +8,7 @@ pub use bestby_api::Counters as QueueCounters;
 pub use carried::{Carried, Layer, Spread};
 pub use judge::judge;
 use serde::{Deserialize, Serialize};
-pub use transfer::{Flow, Real, Transfer, jain};
+pub use transfer::{Flow, Real, Transfer, jain, share};
 
 use crate::{srt, tfrc::sender::Rests, traffic::media::Picture};
 

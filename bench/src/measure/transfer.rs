@@ -45,6 +45,8 @@ pub struct Transfer {
     pub flows: BTreeMap<String, Flow>,
     /// Jain's index of their goodputs; absent of one flow.
     pub jain: Option<f64>,
+    /// Goodput of the flow under test, of the mean of all: 1 is a fair share. Absent of one flow.
+    pub share: Option<f64>,
     /// What TCP-Real counted in the run; absent where it was off.
     pub real: Option<Real>,
 }
@@ -94,9 +96,25 @@ pub fn jain(shares: &[f64]) -> f64 {
     }
 }
 
+/// The first one's part of the mean of all; of nothing 1.
+pub fn share(goodputs: &[f64]) -> f64 {
+    let sum: f64 = goodputs.iter().sum();
+    match sum > 0.0 {
+        true => goodputs[0] * goodputs.len() as f64 / sum,
+        false => 1.0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn share_of_an_even_flow_is_1_and_of_one_taker_n() {
+        assert_eq!(share(&[3.0, 4.0, 2.0]), 1.0);
+        assert_eq!(share(&[3.0, 0.0, 0.0]), 3.0);
+        assert_eq!(share(&[0.0, 0.0]), 1.0);
+    }
 
     #[test]
     fn jain_of_equal_shares_is_1_and_of_one_taker_1_in_n() {

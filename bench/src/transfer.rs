@@ -95,11 +95,15 @@ pub fn run(path: &Path, task: &Task<'_>) -> Result<Transfer> {
         Switching::start(path.middle(), fading, delay, seed, start)
     });
     let fading = fading.transpose()?;
+    let begins = task.model.starts(task.seed);
     let flows: Result<Vec<Flow>> = thread::scope(|scope| {
-        let flows: Vec<_> = (0..)
+        let flows: Vec<_> = begins
+            .iter()
             .zip(kinds.iter().zip(&listeners))
-            .map(|(number, (&kind, listener))| {
-                scope.spawn(move || flow(path.sender(), task, number, kind, listener, start))
+            .map(|(&begin, (&kind, listener))| {
+                scope.spawn(move || {
+                    flow(path.sender(), task, kind, listener, [start, start + begin])
+                })
             })
             .collect();
         let panicked = |_| anyhow!("a thread of a transfer panicked");
@@ -118,16 +122,15 @@ pub fn run(path: &Path, task: &Task<'_>) -> Result<Transfer> {
     })
 }
 
-/// One flow, from its SYN to its end.
+/// One flow, from its SYN at `begin` to its end, in a run that starts at `start`.
 fn flow(
     ns: &Netns,
     task: &Task<'_>,
-    number: usize,
     kind: Congestion,
     listener: &TcpListener,
-    start: u64,
+    [start, begin]: [u64; 2],
 ) -> Result<Flow> {
-    let (begin, end) = (start + task.model.starts(number), start + task.duration);
+    let end = start + task.duration;
     sys::sleep_until(begin);
     let near = ns.enter(|| connect(listener, task.model.segment, kind))?;
     let (far, _) = listener.accept().context("accepting a transfer")?;

@@ -500,7 +500,7 @@ fn scenario_transfer_that_cannot_be_is_refused() {
             "\"transfer\"",
             "\"transfer\"\nbeside = [\"reno\"]\nstagger_ms = 20000",
             9,
-            "20 s",
+            "30 s",
         ),
     ] {
         refused(&changed(TRANSFER, from, to), line, says);

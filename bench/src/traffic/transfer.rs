@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng as _};
+use rand_distr::{Distribution as _, StandardUniform};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -30,7 +32,8 @@ pub struct Parameters {
     pub read_every_ms: u64,
     /// Congestion controls of the flows beside it.
     pub beside: Vec<Congestion>,
-    /// From the start of one flow to that of the next, ms.
+    /// From the start of one flow to that of the next, ms: the mean. The run's seed draws it, from half to three
+    /// halves of that, because the shares of a short queue depend on the start.
     pub stagger_ms: u64,
 }
 
@@ -55,18 +58,29 @@ impl Parameters {
 
     /// Whether the last flow starts within `seconds`.
     pub fn check_starts(&self, seconds: u64) -> Result<()> {
-        let last = self.starts(self.beside.len());
+        let last = self.stagger_ms * 3 / 2 * MILLI * self.beside.len() as u64;
         ensure!(
             last < seconds * SECOND,
-            "the last flow would start {} s after the first, when the run is over",
+            "the last flow might start {} s after the first, when the run is over",
             last / SECOND
         );
         Ok(())
     }
 
-    /// When flow `number`, from 0, starts, ns.
-    pub fn starts(&self, number: usize) -> u64 {
-        self.stagger_ms * MILLI * number as u64
+    /// When each flow starts, ns.
+    pub fn starts(&self, seed: u64) -> Vec<u64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let stagger = (self.stagger_ms * MILLI) as f64;
+        let gaps = self.beside.iter().map(|_| {
+            let drawn: f64 = StandardUniform.sample(&mut rng);
+            (stagger * (0.5 + drawn)) as u64
+        });
+        let mut at = 0;
+        let rest = gaps.map(|gap| {
+            at += gap;
+            at
+        });
+        [0].into_iter().chain(rest).collect()
     }
 }
 
@@ -100,5 +114,34 @@ impl Traffic for Parameters {
 
     fn classes(&self) -> Option<BTreeSet<Class>> {
         Some(BTreeSet::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_drawn_by_the_seed_and_without_a_stagger_at_once() {
+        let of = |stagger_ms, seed| {
+            let beside = vec![Congestion::default(); 200];
+            let parameters = Parameters {
+                stagger_ms,
+                beside,
+                ..Parameters::default()
+            };
+            parameters.starts(seed)
+        };
+        let starts = of(500, 7);
+        assert_eq!((starts[0], &starts), (0, &of(500, 7)));
+        assert_ne!(starts, of(500, 8));
+        let gaps: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(
+            gaps.iter()
+                .all(|gap| (250 * MILLI..750 * MILLI).contains(gap))
+        );
+        let mean = gaps.iter().sum::<u64>() / 200;
+        assert!((450 * MILLI..550 * MILLI).contains(&mean), "{mean}");
+        assert!(of(0, 7).iter().all(|start| *start == 0));
     }
 }

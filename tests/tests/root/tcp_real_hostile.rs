@@ -121,6 +121,57 @@ fn segments_that_acknowledge_nothing_say_nothing() {
     });
 }
 
+#[test]
+fn option_of_length_0_is_none_and_a_whole_one_is_spoken() {
+    with_agent(|lab, _, agent| {
+        switch_on(&agent);
+        let mut stranger = Stranger::new(&lab.netns);
+        let size = [2, 4, 3, 232];
+        let empty = [253, 0, 0x52, 0x54];
+        let silent = "the other end does not speak it";
+        for (answer, state, why) in [
+            (speaks(), "waiting", ""),
+            ([&size[..], &empty, &[0; 4]].concat(), "plain", silent),
+            ([&size[..], &[253, 1, 0x52, 0x54]].concat(), "plain", silent),
+            // Nobody can tell where the next one begins.
+            (
+                [&size[..], &empty, &option(0, 0, 0, 0)].concat(),
+                "plain",
+                silent,
+            ),
+        ] {
+            stranger.ports.0 += 1;
+            let (sender, _) = meet(lab, &mut stranger, REAL, &answer);
+            let said = connection(&agent, &sender);
+            assert_eq!(
+                (&said["state"], &said["why"]),
+                (&json!(state), &json!(why)),
+                "{answer:?}"
+            );
+            exchange(
+                &mut stranger,
+                &sender,
+                5,
+                &[253, 0, 0x52, 0x54, 0, 0, 100, 7],
+            );
+            let said = connection(&agent, &sender);
+            assert_eq!(
+                (&said["state"], &said["level"]),
+                (&json!(state), &Value::Null)
+            );
+            // A whole one later on: only who spoke at the handshake is heard.
+            exchange(&mut stranger, &sender, 1, &option(0, 0, 100, 7));
+            let mut wait = Wait::new(PATIENCE);
+            while state == "waiting" && told(&agent, &sender).0 != 7 {
+                assert!(wait.pause(), "{:?}", told(&agent, &sender));
+            }
+            let heard = connection(&agent, &sender)["state"].clone();
+            assert_eq!(heard, if state == "waiting" { "real" } else { "plain" });
+            reset(&mut stranger);
+        }
+    });
+}
+
 /// Options of any content, half of them with our kind and identifier somewhere.
 fn any_options(random: &mut StdRng, room: usize) -> Vec<u8> {
     let mut options = vec![0; random.random_range(0..=room / 4) * 4];

@@ -282,6 +282,27 @@ pub(crate) fn grown(
     sender
 }
 
+/// Sends so many segments, one after the other; each is acknowledged with these options.
+pub(crate) fn exchange(
+    stranger: &mut Stranger,
+    mut sender: &TcpStream,
+    segments: usize,
+    options: &[u8],
+) {
+    for number in 0..segments {
+        sender.write_all(&[0x44; 500]).unwrap();
+        let mut wait = Wait::new(Duration::from_secs(60));
+        let until = stranger.next.wrapping_add(500);
+        while stranger.next != until {
+            match stranger.read(Duration::from_millis(20)) {
+                Some(segment) if segment.end() == until => stranger.next = until,
+                _ => assert!(wait.pause(), "segment {number}"),
+            }
+        }
+        stranger.ack(options);
+    }
+}
+
 /// Ends the connection for both.
 pub(crate) fn reset(stranger: &mut Stranger) {
     stranger.send_as(stranger.seq, stranger.next, RST | ACK, &[], &[]);

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use bestby_netns::wait::Wait;
+use bestby_tests::agent::Agent;
 
 use serde_json::json;
 
@@ -41,6 +42,102 @@ fn congestion_marks_reduce_as_renos_do() {
             (count(&agent, "reduced"), count(&agent, "cancelled")),
             (1, 0)
         );
+    });
+}
+
+#[test]
+fn timeout_in_a_recovery_asks_the_guards_again() {
+    with_agent(|lab, _, agent| {
+        agent.ok("PUT", API, Some(json!({ "max_level": 127 })));
+        let mut stranger = Stranger::new(&lab.netns);
+        let counted = || ["restored", "collapsed"].map(|what| count(&agent, what));
+        // What became of the window, of one that was out when nothing came any more.
+        let mut after = |words: &[[u8; 8]]| {
+            let before = counted();
+            stranger.ports.0 += 1;
+            let (mut sender, _) = meet(lab, &mut stranger, REAL, &speaks());
+            let mut send = |stranger: &mut Stranger, segments: u32| {
+                sender
+                    .write_all(&vec![0x55; 992 * segments as usize])
+                    .unwrap();
+                let read = (0..segments).map(|_| stranger.read(Duration::from_secs(20)).unwrap());
+                let end = read.last().unwrap().end();
+                std::thread::sleep(RTT);
+                end
+            };
+            // Segments of 1000 bytes with the option. It has measured the RTT, and an initial window is out.
+            stranger.next = send(&mut stranger, 2);
+            stranger.ack(&MOST);
+            send(&mut stranger, 10);
+            for word in words {
+                stranger.ack(word);
+            }
+            let mut wait = Wait::new(Duration::from_secs(60));
+            while counted() == before {
+                assert!(wait.pause(), "no timeout: {:?}", window(&sender));
+            }
+            let (left, now) = (window(&sender), counted());
+            println!("{left:?}, {}", connection(&agent, &sender));
+            reset(&mut stranger);
+            (left, [now[0] - before[0], now[1] - before[1]])
+        };
+        // The loss is spared. At the timeout the guards say the same.
+        let (left, became) = after(&[MOST; 6]);
+        assert_eq!(became, [1, 0]);
+        assert!(left.cwnd >= 10 && left.cwnd == left.ssthresh, "{left:?}");
+        // The receiver has told of a rate that the window exceeds since then.
+        let (left, became) = after(&[&[MOST; 5][..], &[option(0, 0, 40, 127)]].concat());
+        assert_eq!(became, [0, 1]);
+        assert!(left.cwnd < 5 && left.ssthresh >= 10, "{left:?}");
+        // Nothing came at all: the path may be dead.
+        let (left, became) = after(&[]);
+        assert_eq!(became, [0, 1]);
+        assert!(left.cwnd < 5, "{left:?}");
+    });
+}
+
+#[test]
+fn other_end_that_stops_is_reno_and_is_heard_again_only_if_it_comes_back_soon() {
+    with_agent(|lab, _, agent| {
+        switch_on(&agent);
+        let mut stranger = Stranger::new(&lab.netns);
+        let word = option(0, 0, 100, 7);
+        let (sender, _) = meet(lab, &mut stranger, REAL, &speaks());
+        let cwnd = window(&sender).cwnd as usize;
+        let until = |state: &str, why: &str| {
+            let mut wait = Wait::new(Duration::from_secs(60));
+            loop {
+                let said = connection(&agent, &sender);
+                if said["state"] == state && said["why"] == why {
+                    return;
+                }
+                assert!(wait.pause(), "{state} {why}: {said}");
+            }
+        };
+        exchange(&mut stranger, &sender, 1, &word);
+        until("real", "");
+        // As where a middlebox takes the options away: at first that may be acknowledgements without room.
+        exchange(&mut stranger, &sender, 2 * cwnd + 7, &[]);
+        until("real", "");
+        exchange(&mut stranger, &sender, 1, &[]);
+        until("plain", "the other end has told nothing lately");
+        exchange(&mut stranger, &sender, 1, &word);
+        until("real", "");
+        // For good: it writes no more options, and no longer listens.
+        exchange(&mut stranger, &sender, 2 * cwnd + 70, &[]);
+        until("plain", "the other end stopped speaking it");
+        exchange(&mut stranger, &sender, 20, &word);
+        until("plain", "the other end stopped speaking it");
+        assert_eq!(count(&agent, "silent"), 1);
+        // A loss is Reno's now.
+        let plain = |agent: &Agent| count(agent, "plain");
+        let before = plain(&agent);
+        (&sender).write_all(&[0x44; 8000]).unwrap();
+        for _ in 0..5 {
+            stranger.ack(&word);
+        }
+        assert_eq!(reduced(&sender).ssthresh as usize, (cwnd / 2).max(2));
+        assert_eq!((plain(&agent), count(&agent, "cancelled")), (before + 1, 0));
     });
 }
 

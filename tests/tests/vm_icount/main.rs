@@ -24,6 +24,7 @@ mod sfu_lab;
 mod srt;
 mod survive;
 mod tcp_real;
+mod tcp_real_cost;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;
 mod tcp_real_safety;

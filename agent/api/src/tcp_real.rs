@@ -97,7 +97,8 @@ pub struct RealConnection {
     pub receiving_rate_bytes_s: Option<u64>,
     /// Congestion window, segments.
     pub cwnd: u32,
-    /// Largest segment, bytes.
+    /// Most data in a segment, bytes, with timestamps and without TCP-Real's option: a segment that has that, too,
+    /// carries 8 bytes less.
     pub mss: u32,
     /// Smoothed round trip time, ns.
     pub srtt_ns: u64,

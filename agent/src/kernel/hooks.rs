@@ -42,8 +42,9 @@ pub(crate) fn load(loader: &mut EbpfLoader<'_>, object: &'static [u8], name: &st
 }
 
 pub(crate) fn refused(name: &str, e: &ProgramError) -> Error {
-    Error::failed(format!("the kernel refuses program {name}: {}", chain(e)))
-        .hint("bestby supports kernels from 6.1 on; `bestby doctor` shows what this one has")
+    Error::failed(format!("the kernel refuses program {name}: {}", chain(e))).hint(
+        "if `bestby doctor` finds that this kernel has all it needs, this is a bug of bestby's",
+    )
 }
 
 /// Makes a directory below the bpffs.

@@ -155,3 +155,37 @@ fn programs_of_bestby_have_the_base_layer_on_time_and_the_others_do_not() {
         );
     }
 }
+
+/// The demonstration of TCP-Real, as it is kept.
+const DEMO: &str = include_str!("../../../bench/scenarios/tcp-real-demo.toml");
+
+#[test]
+fn tcp_real_demo_shows_more_goodput_than_reno_over_the_same_phases_of_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let scenario = directory.join("demo.toml");
+    fs::write(&scenario, DEMO).unwrap();
+    let out = directory.join("out");
+    succeed(program::lab(&scenario, &out).args(["--runs", "2"]));
+    // Goodput of both runs together, and reductions cancelled.
+    let both = |kind: &str| {
+        let cell = out.join(format!("demo/congestion={kind}_tcp-transfer"));
+        let runs = [0, 1].map(|number| {
+            let text = fs::read(cell.join(format!("run-{number}.json"))).unwrap();
+            let run: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            let flow = &run["transfer"]["flows"]["1"];
+            assert_eq!(flow["kind"], kind, "{run}");
+            assert_eq!(flow["finished"], true, "{run}");
+            assert!(flow["retransmitted"].as_u64() > Some(0), "{run}");
+            let cancelled = run["transfer"]["real"]["cancelled"].as_u64();
+            (flow["goodput_kb"].as_f64().unwrap(), cancelled)
+        });
+        (runs[0].0 + runs[1].0, runs.map(|run| run.1))
+    };
+    let ((reno, off), (real, cancelled)) = (both("reno"), both("real"));
+    assert!(
+        off == [None; 2] && cancelled.iter().all(|n| *n > Some(0)),
+        "{cancelled:?}"
+    );
+    assert!(real > reno, "{real} {reno}");
+}

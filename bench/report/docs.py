@@ -9,6 +9,7 @@ from report.series import Refused, Series
 
 ROOT = Path(__file__).parent.parent.parent
 RUNS = ROOT / "bench" / "runs"
+PAGES = ("results.md", "lpd-figures.md", "client-figures.md", "tcp-real-figures.md")
 COG = [
     "cog",
     "-p",
@@ -32,7 +33,7 @@ def write(check):
         raise Refused(f"{file} is not the picture of its runs: ./dev docs draws it")
     if not check:
         file.write_text(picture)
-    pages = [str(ROOT / "docs" / page) for page in ("results.md", "lpd-figures.md", "client-figures.md")]
+    pages = [str(ROOT / "docs" / page) for page in PAGES]
     if Cog().main([*COG, "--check" if check else "-r", *pages]):
         raise Refused(f"a table of {' or '.join(pages)} is not what its runs say")
 

@@ -174,7 +174,7 @@ def test_wrong_names_are_refused_with_those_there_are(tmp_path):
 
 def test_docs_picture_that_is_not_of_its_runs_is_refused(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
-    for name in ("results.md", "lpd-figures.md", "client-figures.md"):
+    for name in docs.PAGES:
         (tmp_path / "docs" / name).write_text("no table\n")
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     docs.write(check=False)
@@ -194,7 +194,7 @@ def test_kept_runs_none_with_all_of_its_audio_is_above_the_bound(file):
     assert tables.by_place(kept, "audio %")
     # Beside TCP, or with a congestion control, there is no bound; of frames of several priorities it is no sum.
     if "bound.video.adus" not in kept.runs.columns or file.stem == "media":
-        assert file.stem.startswith(("sfdps-", "lpd-", "ldc", "dsr")) or file.stem == "media"
+        assert file.stem.startswith(("sfdps-", "lpd-", "ldc", "dsr", "tcp-real")) or file.stem == "media"
         return
     audio, most = pl.col("audio.on_time"), pl.col("bound.audio.adus")
     runs = kept.runs.filter(most.is_not_null())

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use bestby_api::OwdSource;
 use bestby_bpf::abi;
 
-use super::report::{address_of, kind_of};
 use crate::datapath::Datapath;
 use crate::error::Result;
+use crate::faces::session::{address_of, kind_of};
 use crate::kernel::address::address_bytes;
 use crate::kernel::sys::monotonic_ns;
 

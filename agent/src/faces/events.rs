@@ -13,7 +13,7 @@ use zerocopy::FromBytes as _;
 
 use crate::datapath::Datapath;
 use crate::error::{Result, Tried as _};
-use crate::faces::report::session_name;
+use crate::faces::session::session_name;
 use crate::kernel::maps::Map;
 use crate::kernel::sys::monotonic_ns;
 use crate::parts::Parts;

@@ -10,3 +10,4 @@ pub mod interfaces;
 pub mod journal;
 pub mod metrics;
 pub mod report;
+pub mod session;

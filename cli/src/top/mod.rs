@@ -7,6 +7,7 @@
 mod detail;
 mod draw;
 mod plain;
+mod slack;
 mod view;
 
 use std::io::IsTerminal as _;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bestby_api::{Counters, Drops, Event, InterfaceInfo, SessionInfo, SessionList, Stats};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::detail::Slack;
+use super::slack::Slack;
 use crate::rank::Sort;
 
 /// The agent's answers of one moment.

@@ -95,10 +95,12 @@ impl Agent {
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM; the agent must end well.
+    /// SIGTERM; the agent must end well, and have waited for nobody in vain.
     pub fn terminate(mut self) {
         self.signal(libc::SIGTERM);
         assert!(self.child.wait().unwrap().success());
+        let log = self.log();
+        assert!(!log.contains("not everybody was answered"), "{log}");
     }
 
     /// One request with further headers, each ended by `\r\n`: head and body of the answer as they came.

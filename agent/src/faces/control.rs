@@ -409,10 +409,16 @@ impl Api {
         let _ = served.await;
     }
 
-    /// Serves a unix socket, for ever.
+    /// Serves a unix socket until the agent ends.
     pub async fn serve(self, listener: UnixListener) {
+        let mut ending = self.ending.clone();
         while let Ok(place) = self.clients.clone().acquire_owned().await {
-            match listener.accept().await {
+            // The place that waits for the next client is nobody's, and must not be waited for (`answered`).
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = ending.wait_for(|end| *end) => return,
+            };
+            match accepted {
                 Ok((stream, _)) => {
                     let who = match stream.peer_cred() {
                         Ok(peer) => Who::Peer {

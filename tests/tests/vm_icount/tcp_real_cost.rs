@@ -50,12 +50,11 @@ fn segment_costs_a_bounded_number_of_instructions() {
             println!("{control}: {sent} segments, {}", pair.sends(agent));
             took / sent / NS_PER_INSTRUCTION
         };
-        // The agent has still something to do at first.
-        cost("reno");
-        let plain = cost("reno");
+        // The least of three: whatever else the kernel and the agent do meanwhile comes on top.
+        let least = |control: &str| (0..3).map(|_| cost(control)).min().unwrap();
+        let plain = least("reno");
         switch_on(agent);
-        cost(REAL);
-        let (option, real) = (cost("reno"), cost(REAL));
+        let (option, real) = (least("reno"), least(REAL));
         println!("instructions a segment: Reno {plain}, with the option {option}, TCP-Real {real}");
         assert!(real > plain && real - plain < MOST, "{plain} {real}");
     });

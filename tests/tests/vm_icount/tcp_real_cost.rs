@@ -13,7 +13,8 @@ use crate::tcp_real_lab::*;
 
 const NS_PER_INSTRUCTION: u64 = 2;
 /// Instructions that a segment may cost more than Reno's, at both ends and with what acknowledges it.
-const MOST: u64 = 3_000;
+/// (2,750 to 3,800 measured: what the agent does meanwhile differs.)
+const MOST: u64 = 5_000;
 
 /// A lab whose link costs nothing but instructions.
 fn site(test: impl FnOnce(&Lab, &Netns, &Agent) + Send) {

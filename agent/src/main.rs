@@ -134,9 +134,6 @@ fn run(args: Args) -> Result<()> {
     let config = file.read()?;
     let socket = socket(args.socket, &config);
     control::check_free(&socket)?;
-    for warning in config.warnings() {
-        tracing::warn!("{warning}");
-    }
     let metrics = config.agent.metrics;
     let paths = Paths {
         bpffs: args.bpffs.clone(),
@@ -189,12 +186,7 @@ fn run(args: Args) -> Result<()> {
             tokio::select! {
                 part = ended.first() => break Some(part),
                 _ = hangup.recv() => match api.change(Who::Signal, Datapath::reload).await {
-                    Ok(done) => {
-                        for warning in &done.warnings {
-                            tracing::warn!("{warning}");
-                        }
-                        tracing::info!("configuration read again");
-                    }
+                    Ok(_) => tracing::info!("configuration read again"),
                     Err(e) => tracing::error!("configuration not read again: {e}"),
                 },
                 _ = terminate.recv() => break None,

@@ -286,6 +286,20 @@ impl FlowRule {
         )
     }
 
+    /// Whether the rule compares nothing, so that every packet matches it.
+    pub const fn matches_all(&self) -> bool {
+        self.proto.is_none()
+            && self.src.is_none()
+            && self.dst.is_none()
+            && self.sport.is_none()
+            && self.dport.is_none()
+            && self.dscp.is_none()
+            && self.mark.is_none()
+            && self.cgroup.is_none()
+            && self.dev.is_none()
+            && !self.compares_rtp()
+    }
+
     /// Whether every packet that `other` matches is matched by this rule, too; so that, if this one comes first
     /// in the list, `other` never gets a packet.
     pub fn covers(&self, other: &Self) -> bool {

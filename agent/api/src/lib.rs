@@ -33,6 +33,7 @@ mod stats;
 mod tcp_real;
 mod time;
 mod times;
+mod warning;
 mod words;
 
 pub use config::{
@@ -59,6 +60,7 @@ pub use tcp_real::{
 pub use time::{FlowLifetime, Lifetime, Owd, Span};
 pub use times::{Histogram, Times};
 pub use value::ValueError;
+pub use warning::{Controlled, Setup, Warning, shortened};
 pub use words::{
     CgroupPath, Decrement, DevName, FlowName, Limit, Method, Mode, Overhead, OwdSource, PlainShare,
     Priority, SessionKey, Stamp, Treatment,

@@ -127,7 +127,7 @@ words!(
     }
 );
 
-const SESSION_ALLOWED: &str = "dst, flow, interface or prefix/N with N from 1 to 128 (at most 32 counts for IPv4), for example prefix/24";
+const SESSION_ALLOWED: &str = "dst, flow, interface or prefix/N with N from 1 to 128 (of more than 32, IPv4 counts 32), for example prefix/24";
 
 /// Which packets share one bottleneck, and so one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -159,7 +159,7 @@ impl FromStr for SessionKey {
                 }
                 match bits.parse::<u8>() {
                     Ok(bits @ 1..=128) => Ok(Self::Prefix(bits)),
-                    _ => Err(refuse("out of range")),
+                    _ => Err(refuse("out of range: an IPv6 address has 128 bits")),
                 }
             }
         }

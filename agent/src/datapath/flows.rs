@@ -116,16 +116,7 @@ impl Datapath {
         if let Some((_, why)) = self.waiting.iter().find(|(n, _)| n == name) {
             warnings.push(format!("flow rule \"{name}\" matches nothing yet: {why}"));
         }
-        if let Ok(at) = self.book.position(name)
-            && let Some(hides) = self.book.entries[..at]
-                .iter()
-                .find(|e| e.rule.covers(&self.book.entries[at].rule))
-        {
-            warnings.push(format!(
-                "flow rule \"{name}\" never gets a packet: \"{}\" comes first and matches everything it does",
-                hides.rule.name
-            ));
-        }
+        warnings.extend(self.mistakes_of_rule(name));
         warnings
     }
 

@@ -2,6 +2,7 @@
 
 mod flows;
 mod ifaces;
+pub(crate) mod mistakes;
 mod peers;
 mod programs;
 mod reload;
@@ -283,6 +284,11 @@ impl Datapath {
         problems.extend(datapath.open_tcp_real(&links));
         if let Err(e) = reload::all(problems) {
             datapath.file_taken.start_failed(e.to_string());
+        }
+        let unsaid = datapath.config.unsaid().into_iter();
+        let mistakes = datapath.mistakes();
+        for warning in unsaid.chain(mistakes.iter().map(ToString::to_string)) {
+            tracing::warn!("{warning}");
         }
         Ok(datapath)
     }

@@ -7,6 +7,7 @@ use bestby_api::{Done, Owd, PeerConfig, Rate, SessionSet};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
+use crate::datapath::mistakes::receiver;
 use crate::desired::file::config_error;
 use crate::error::Result;
 use crate::kernel::address::address_bytes;
@@ -92,16 +93,9 @@ impl Datapath {
         }
         let document = if request.save {
             let mut document = self.paths.config.document()?;
-            let saved = PeerConfig {
-                addr,
-                rate: (peer.flags & abi::BB_PEER_RATE != 0)
-                    .then(|| Rate::from_bytes_per_s(peer.rate))
-                    .flatten(),
-                owd: (peer.flags & abi::BB_PEER_OWD != 0)
-                    .then(|| Owd::from_ns(peer.owd_ns))
-                    .flatten(),
-            };
-            document.put_peer(&saved).map_err(|e| config_error(&e))?;
+            document
+                .put_peer(&receiver(&key, &peer))
+                .map_err(|e| config_error(&e))?;
             Some(document)
         } else {
             None
@@ -135,7 +129,7 @@ impl Datapath {
         };
         Ok(Done {
             message,
-            warnings: Vec::new(),
+            warnings: self.mistakes_of_receiver(&receiver(&key, &peer)),
         })
     }
 }

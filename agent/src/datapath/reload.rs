@@ -39,7 +39,7 @@ impl Datapath {
 
     fn take_file(&mut self) -> Result<Done> {
         let mut config = self.paths.config.read()?;
-        let mut warnings = config.warnings();
+        let mut warnings = config.unsaid();
         warnings.extend(self.needs_restart(&mut config));
         let path = self.paths.config.path().display().to_string();
         let nothing = format!("nothing of {path} is in force");
@@ -61,6 +61,10 @@ impl Datapath {
             });
         }
         self.config = config;
+        warnings.extend(self.mistakes().iter().map(ToString::to_string));
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
         Ok(Done {
             message: format!("{path} is in force"),
             warnings,

@@ -149,7 +149,14 @@ impl Datapath {
 
     /// Attaches what is wanted and appeared.
     pub(crate) fn attach_missing(&mut self, links: &[Link]) {
+        let before: Vec<DevName> = self.attached.values().map(|a| a.dev.clone()).collect();
         self.carry_out(links, |step| matches!(step, Step::Attach(_)));
+        let now = self.attached.values().map(|a| &a.dev);
+        for dev in now.filter(|dev| !before.contains(dev)) {
+            for warning in self.mistakes_of_interface(dev) {
+                tracing::warn!("{warning}");
+            }
+        }
     }
 
     /// Carries the plan out as far as it goes. What failed for a device is not tried again for the same device until
@@ -270,6 +277,7 @@ impl Datapath {
         self.wanted.said.insert(dev.clone(), said);
         self.wanted.missing.remove(&dev);
         self.wanted.keep()?;
+        done.warnings.extend(self.mistakes_of_interface(&dev));
         if let Some(before) = &in_force {
             let changes = changes(before, &settings);
             let list: Vec<String> = changes.iter().map(ToString::to_string).collect();

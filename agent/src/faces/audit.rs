@@ -6,13 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use bestby_api::{Owd, Rate};
-use bestby_bpf::abi;
 use serde::Serialize;
 
 use crate::datapath::Datapath;
 use crate::error::Result;
-use crate::kernel::address::address;
 
 /// Who asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,23 +60,10 @@ impl Datapath {
             fields.remove("name");
             all.insert(format!("flow rule \"{}\"", entry.rule.name), fields);
         }
-        for (key, peer) in self.shared.peers.entries().unwrap_or_default() {
-            // What applications say is no setting.
-            if peer.flags & abi::BB_PEER_OPERATOR == 0 {
-                continue;
-            }
-            let mut fields = Fields::new();
-            if peer.flags & abi::BB_PEER_RATE != 0
-                && let Some(rate) = Rate::from_bytes_per_s(peer.rate)
-            {
-                fields.insert("rate".into(), rate.to_string());
-            }
-            if peer.flags & abi::BB_PEER_OWD != 0
-                && let Some(owd) = Owd::from_ns(peer.owd_ns)
-            {
-                fields.insert("owd".into(), owd.to_string());
-            }
-            all.insert(format!("session {}", address(key.addr)), fields);
+        for receiver in self.receivers() {
+            let mut fields = fields(&receiver);
+            fields.remove("addr");
+            all.insert(format!("session {}", receiver.addr), fields);
         }
         if let Some(real) = &self.tcp_real.running {
             all.insert("TCP-Real".into(), fields(&real.kept.request));

@@ -308,6 +308,19 @@ impl Datapath {
                 "",
             ));
         }
+        for mistake in self.mistakes() {
+            let status = if mistake.harmless {
+                CheckStatus::Ok
+            } else {
+                CheckStatus::Warn
+            };
+            checks.push(check(
+                &mistake.id.replace('-', " "),
+                status,
+                mistake.what,
+                mistake.todo,
+            ));
+        }
         if !sys::is_bpffs(&self.paths.bpffs) {
             checks.push(check(
                 "pins",

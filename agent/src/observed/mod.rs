@@ -4,3 +4,4 @@ pub mod attached;
 pub mod clock;
 pub mod names;
 pub mod probes;
+pub(crate) mod speed;

@@ -353,13 +353,19 @@ impl Config {
         edit::write(self)
     }
 
-    /// What is allowed but probably not meant: rules that can never get a packet, interfaces that only observe because
-    /// nothing else is said.
+    /// What is allowed but probably not meant, as far as the file alone tells: interfaces that only observe because
+    /// nothing else is said, and what [`Setup`](crate::Setup) finds.
     pub fn warnings(&self) -> Vec<String> {
-        // Comparing all pairs of a very long list would take seconds.
-        const COMPARED: usize = 2000;
+        let mut warnings = self.unsaid();
+        let all = crate::Setup::of_file(self).all();
+        warnings.extend(all.iter().map(ToString::to_string));
+        warnings
+    }
+
+    /// Interfaces that only observe because nothing else is said.
+    pub fn unsaid(&self) -> Vec<String> {
         let silent = self.interfaces.iter().filter(|i| i.observe.is_none());
-        let mut warnings: Vec<String> = silent
+        silent
             .map(|i| {
                 format!(
                     "interface {}: observe is not said, so it only observes when it is attached anew; \
@@ -367,16 +373,6 @@ impl Config {
                     i.dev
                 )
             })
-            .collect();
-        let flows = &self.flows[..self.flows.len().min(COMPARED)];
-        for (i, flow) in flows.iter().enumerate() {
-            if let Some(first) = flows[..i].iter().find(|earlier| earlier.covers(flow)) {
-                warnings.push(format!(
-                    "flow \"{}\" never gets a packet: \"{}\" before it matches all of them",
-                    flow.name, first.name
-                ));
-            }
-        }
-        warnings
+            .collect()
     }
 }

@@ -240,7 +240,8 @@ fn file_with_five_errors_reports_all_five() {
 #[test]
 fn rule_hidden_by_an_earlier_one_is_warned_of() {
     let c = Config::parse(
-        "[[flow]]\nname = \"all\"\nlifetime = \"1s\"\n[[flow]]\nname = \"b\"\ndport = 1\nlifetime = \"1s\"",
+        "[[flow]]\nname = \"all\"\nproto = \"udp\"\nlifetime = \"1s\"\n\
+         [[flow]]\nname = \"b\"\nproto = \"udp\"\ndport = 1\nlifetime = \"1s\"",
         "f",
     )
     .unwrap();

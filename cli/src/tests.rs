@@ -433,7 +433,7 @@ fn config_check_prints_errors_and_warnings() {
     let text = report(
         "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\n[[flow]]\nname = \"b\"\nlifetime = \"1s\"\n",
     );
-    for (line, says) in [(0, "warning"), (1, "2 flows")] {
+    for (line, says) in [(0, "every packet"), (1, "never"), (2, "2 flows")] {
         assert!(text.lines().nth(line).unwrap().contains(says), "{text}");
     }
 }

@@ -42,13 +42,22 @@ impl Datapath {
 
     /// Whether the classifier is where it was attached. What cannot be found out counts as there.
     pub(crate) fn classifier_there(&mut self, attached: &Attached) -> bool {
+        self.is_there(attached, Side::Egress)
+    }
+
+    /// Whether the program that reads answers is where it was attached, as of the classifier.
+    pub(crate) fn answers_there(&mut self, attached: &Attached) -> bool {
+        self.is_there(attached, Side::Ingress)
+    }
+
+    fn is_there(&mut self, attached: &Attached, at: Side) -> bool {
         if !attached.tcx {
-            return self
-                .tc
-                .has_filter(attached.ifindex, Side::Egress)
-                .unwrap_or(true);
+            return self.tc.has_filter(attached.ifindex, at).unwrap_or(true);
         }
-        let pin = self.pins(attached.ifindex).join("classify");
+        let Some((_, name)) = HOOKS.iter().find(|(side, _)| *side == at) else {
+            return true;
+        };
+        let pin = self.pins(attached.ifindex).join(name);
         libbpf_rs::Link::open(pin).is_ok_and(|link| match link.info().map(|i| i.info) {
             // Detached by somebody, it has no device.
             Ok(libbpf_rs::query::LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == attached.ifindex,

@@ -383,6 +383,14 @@ impl Datapath {
                     "systemctl restart bestbyd",
                 ));
             }
+            if !self.answers_there(&attached) {
+                checks.push(check(
+                    "answers",
+                    CheckStatus::Warn,
+                    format!("{}: the program that reads answers is gone: STUN and RTCP measure no delay there", attached.dev),
+                    "systemctl restart bestbyd puts it back and costs no packet; or attach again with the same settings",
+                ));
+            }
         }
         for attached in self.attached.values() {
             if attached.request.observe {

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use bestby_api::{Counters, Drops, GlobalCounters, Leaf, Stats, path};
 use clap::Args;
+use serde::Serialize;
 
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::format::bytes;
+use crate::format::{bytes, count};
 use crate::output::Output;
 use crate::rank::{Sort, nearest};
 use crate::table::Table;
@@ -31,13 +32,32 @@ pub(crate) async fn run(what: What, client: &Client, output: &Output) -> Result<
     if let Some(flow) = &what.flow {
         stats = only(stats, flow)?;
     }
-    let most = what.top.map_or(usize::MAX, |n| n as usize);
-    keep(&mut stats.flows, what.sort, most);
-    keep(&mut stats.sessions, what.sort, most);
-    keep(&mut stats.interfaces, what.sort, most);
-    keep(&mut stats.payload_types, what.sort, most);
-    output.answer(&stats, |stats| render(stats, what.sort))?;
+    let shown = first(stats, what.sort, what.top);
+    output.answer(&shown, |shown| render(shown, what.sort))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is printed of the counters.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Shown {
+    #[serde(flatten)]
+    stats: Stats,
+    /// Rows that `--top` left out, by table.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    left_out: BTreeMap<&'static str, usize>,
+}
+
+/// The first rows of each table; all of them without a limit.
+pub(crate) fn first(mut stats: Stats, sort: Sort, top: Option<u32>) -> Shown {
+    let most = top.map_or(usize::MAX, |n| n as usize);
+    let left_out = BTreeMap::from([
+        ("flows", keep(&mut stats.flows, sort, most)),
+        ("sessions", keep(&mut stats.sessions, sort, most)),
+        ("interfaces", keep(&mut stats.interfaces, sort, most)),
+        ("payload_types", keep(&mut stats.payload_types, sort, most)),
+    ]);
+    let left_out = left_out.into_iter().filter(|(_, rows)| *rows > 0).collect();
+    Shown { stats, left_out }
 }
 
 /// The counters of one flow rule.
@@ -55,9 +75,10 @@ pub(crate) fn only(stats: Stats, flow: &str) -> Result<Stats, Failure> {
     })
 }
 
-/// Keeps the first rows of a table.
-fn keep<K: Ord + Clone>(all: &mut BTreeMap<K, Counters>, sort: Sort, most: usize) {
-    if all.len() > most {
+/// Keeps the first rows of a table; how many it leaves out.
+fn keep<K: Ord + Clone>(all: &mut BTreeMap<K, Counters>, sort: Sort, most: usize) -> usize {
+    let left_out = all.len().saturating_sub(most);
+    if left_out > 0 {
         let first: BTreeMap<K, Counters> = sorted(all, sort)
             .into_iter()
             .take(most)
@@ -65,6 +86,7 @@ fn keep<K: Ord + Clone>(all: &mut BTreeMap<K, Counters>, sort: Sort, most: usize
             .collect();
         *all = first;
     }
+    left_out
 }
 
 fn sorted<K: Ord>(all: &BTreeMap<K, Counters>, sort: Sort) -> Vec<(&K, &Counters)> {
@@ -89,15 +111,22 @@ pub(crate) fn drop_reasons(drops: &Drops) -> String {
 }
 
 /// A table for each kind of object and, if anything is unusual, one of the host.
-pub(crate) fn render(stats: &Stats, sort: Sort) -> String {
+pub(crate) fn render(shown: &Shown, sort: Sort) -> String {
+    let stats = &shown.stats;
+    let rest = |table, row| {
+        let rows = shown.left_out.get(table);
+        rows.map_or_else(String::new, |rows| {
+            format!("and {} that --top leaves out\n", count(*rows, row))
+        })
+    };
     let mut parts = Vec::new();
-    for (heading, counters) in [
-        ("FLOW", &stats.flows),
-        ("SESSION", &stats.sessions),
-        ("INTERFACE", &stats.interfaces),
+    for (heading, counters, name, row) in [
+        ("FLOW", &stats.flows, "flows", "flow"),
+        ("SESSION", &stats.sessions, "sessions", "session"),
+        ("INTERFACE", &stats.interfaces, "interfaces", "interface"),
     ] {
         if !counters.is_empty() {
-            parts.push(table(heading, counters, sort));
+            parts.push(table(heading, counters, sort) + &rest(name, row));
         }
     }
     if parts.is_empty() {
@@ -108,7 +137,8 @@ pub(crate) fn render(stats: &Stats, sort: Sort) -> String {
         parts.push(leaves.render());
     }
     if !stats.payload_types.is_empty() {
-        parts.push(table("RTP PAYLOAD TYPE", &stats.payload_types, sort));
+        let rest = rest("payload_types", "payload type");
+        parts.push(table("RTP PAYLOAD TYPE", &stats.payload_types, sort) + &rest);
     }
     let global = global(&stats.global);
     if !global.is_empty() {

@@ -9,6 +9,7 @@ use insta::assert_snapshot;
 
 use crate::args::{Args, Command};
 use crate::rank::Sort;
+use crate::stats::Shown;
 use crate::{config, doctor, events, explain, flow, help, iface, probe, session, stats, tcp_real};
 
 fn parse(line: &str) -> Result<Args, clap::Error> {
@@ -303,7 +304,7 @@ fn empty_list_is_said_to_be_empty() {
         (iface::render(&[]), "bestby iface attach"),
         (flow::render(&[]), "bestby flow add"),
         (session::render(&SessionList::default()), "no session"),
-        (stats::render(&Stats::default(), Sort::Name), "nothing"),
+        (stats::render(&Shown::default(), Sort::Name), "nothing"),
     ] {
         assert!(plain(&text).contains(says), "{text}");
     }
@@ -324,8 +325,14 @@ fn stats_are_printed_as_tables_and_as_json() {
     s.sessions.insert("eth0/10.0.0.2".into(), counters(1));
     s.interfaces.insert("eth0".into(), counters(1));
     s.global.no_rtt = 12;
-    assert_snapshot!(plain(&stats::render(&s, Sort::Name)));
-    assert_snapshot!(serde_json::to_string_pretty(&s.flows).unwrap());
+    let flows = s.flows.clone();
+    let shown = stats::first(s.clone(), Sort::Name, None);
+    assert_eq!(
+        serde_json::to_value(&shown).unwrap(),
+        serde_json::to_value(&s).unwrap()
+    );
+    assert_snapshot!(plain(&stats::render(&shown, Sort::Name)));
+    assert_snapshot!(serde_json::to_string_pretty(&flows).unwrap());
 }
 
 #[test]
@@ -436,6 +443,30 @@ fn config_check_prints_errors_and_warnings() {
     for (line, says) in [(0, "every packet"), (1, "never"), (2, "2 flows")] {
         assert!(text.lines().nth(line).unwrap().contains(says), "{text}");
     }
+}
+
+#[test]
+fn rows_that_top_leaves_out_are_counted() {
+    let mut s = Stats::default();
+    for n in 1..=3 {
+        s.flows.insert(format!("f{n}"), counters(n));
+        s.payload_types.insert(96, counters(n));
+    }
+    s.sessions.insert("eth0/10.0.0.2".into(), counters(1));
+    let shown = stats::first(s.clone(), Sort::Name, Some(1));
+    let text = plain(&stats::render(&shown, Sort::Name));
+    assert_eq!(text.matches("--top leaves out").count(), 1, "{text}");
+    assert!(text.contains("\nand 2 flows that"), "{text}");
+    let json = serde_json::to_value(&shown).unwrap();
+    assert_eq!(json["left_out"], serde_json::json!({ "flows": 2 }));
+    assert_eq!(
+        json["payload_types"]["96"]["packets_in"],
+        counters(3).packets_in
+    );
+    // Nothing is left out of a table that is short enough.
+    let all = stats::first(s, Sort::Name, Some(3));
+    assert!(!plain(&stats::render(&all, Sort::Name)).contains("--top"));
+    assert_eq!(serde_json::to_value(&all).unwrap().get("left_out"), None);
 }
 
 fn probed(destination: &str, answered: [u32; 4]) -> probe::Probe {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bestby_api::{DevName, Event, Reason, path};
+use bestby_api::{DevName, Event, FlowInfo, NO_RULE, Reason, path};
 use clap::Args;
 use http_body_util::BodyExt as _;
 use hyper::Method;
@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::format::{clock, time};
 use crate::output::Output;
+use crate::rank::nearest;
 use crate::setting::value;
 
 /// Longest line that can be an event; more without a line's end is not from bestbyd.
@@ -56,6 +57,13 @@ impl What {
 }
 
 pub(crate) async fn run(what: What, client: &Client, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(flow) = &what.flow {
+        let rules: Vec<FlowInfo> = client.get(path::FLOWS).await?;
+        let names: Vec<String> = rules.iter().map(|r| r.flow.name.to_string()).collect();
+        if let Some(warning) = unknown(flow, &names) {
+            output.warn(&warning);
+        }
+    }
     output.note("drop notices follow; end with Ctrl-C");
     let mut left = what.count.unwrap_or(u64::MAX);
     let ended = follow(client, |event| {
@@ -71,6 +79,20 @@ pub(crate) async fn run(what: What, client: &Client, output: &Output) -> Result<
         }
     });
     Err(ended.await)
+}
+
+/// What to say of a rule that is not there: it may come later, so that waiting for it is no failure.
+fn unknown(flow: &str, rules: &[String]) -> Option<String> {
+    if flow == NO_RULE || rules.iter().any(|name| name == flow) {
+        return None;
+    }
+    let hint = match nearest(flow, rules) {
+        Some(name) => format!("did you mean {name}?"),
+        None => "bestby flow ls shows those that are there".into(),
+    };
+    Some(format!(
+        "there is no flow rule {flow} now: no notice comes until one of this name is added ({hint})"
+    ))
 }
 
 /// Gives each notice to `each` until it, the stream or the agent fails; says which.
@@ -209,6 +231,16 @@ mod tests {
         ] {
             assert!(!wants(line), "{line}");
         }
+    }
+
+    #[test]
+    fn rule_that_is_not_there_is_warned_of_and_a_known_one_is_not() {
+        let rules = ["audio".to_string(), "video".to_string()];
+        for there in ["audio", "video", "-"] {
+            assert_eq!(unknown(there, &rules), None);
+        }
+        assert!(unknown("audoi", &rules).unwrap().contains("mean audio?"));
+        assert!(unknown("screen", &[]).unwrap().contains("flow ls"));
     }
 
     #[test]

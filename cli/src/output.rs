@@ -70,6 +70,17 @@ impl Output {
         self.answer(done, |done| format!("{}\n", done.message))
     }
 
+    /// Prints what is probably a mistake where no answer says it: standard output is for what was asked.
+    pub(crate) fn warn(self, warning: &str) {
+        let mut stderr = anstream::stderr();
+        // With standard error gone, there is nobody to tell.
+        let _ = if self.json {
+            writeln!(stderr, "{}", serde_json::json!({ "warnings": [warning] }))
+        } else {
+            writeln!(stderr, "{WARNING}warning:{WARNING:#} {warning}")
+        };
+    }
+
     /// A word to the person at the terminal; machines do not get it.
     pub(crate) fn note(self, text: &str) {
         if !self.json {

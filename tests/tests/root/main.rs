@@ -27,6 +27,7 @@ mod lab;
 mod metadata;
 mod metrics;
 mod mishaps;
+mod mistakes;
 mod option;
 mod passive;
 #[path = "../player_lab/mod.rs"]

@@ -247,6 +247,26 @@ fn lost_classifier_is_reported_and_restored_by_attach() {
 }
 
 #[test]
+fn lost_program_that_reads_answers_is_reported_and_restored_by_attach() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        let attach = json!({"dev": "v0", "mode": "tc", "rate": "10mbit"});
+        agent.attach(attach.clone());
+        let doctor = || agent.complaints("answers").join(" ");
+        assert_eq!(doctor(), "");
+        let mut pins = std::fs::read_dir(lab.bpffs.join("iface")).unwrap();
+        let pin = pins.next().unwrap().unwrap().path().join("answers");
+        std::fs::remove_file(&pin).unwrap();
+        assert!(doctor().contains("v0: the program"), "{}", doctor());
+        // The classifier is another program.
+        assert_eq!(agent.complaints("interface"), Vec::<String>::new());
+        agent.attach(attach);
+        assert_eq!(doctor(), "");
+        assert!(pin.exists());
+    });
+}
+
+#[test]
 fn idle_connections_do_not_block_other_clients() {
     linked_lab(require::root(), |lab, _| {
         let inner = command(lab, &[]);

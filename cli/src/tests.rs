@@ -80,7 +80,7 @@ fn command_of_each_form_is_parsed() {
 fn command_in_the_docs_is_parsed() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let mut seen = 0;
-    for guide in ["operating.md", "metadata.md", "../README.md"] {
+    for guide in ["operating.md", "commands.md", "metadata.md", "../README.md"] {
         let text = std::fs::read_to_string(docs.join(guide)).unwrap();
         // Every second part between fences is code.
         for line in text.split("```").skip(1).step_by(2).flat_map(str::lines) {

@@ -123,7 +123,7 @@ pub struct Feature {
     pub without: &'static str,
 }
 
-/// The kernel table of README, docs/operating.md and `bestby doctor`.
+/// The kernel table of README, docs/commands.md and `bestby doctor`.
 pub const FEATURES: &[Feature] = &[
     Feature {
         id: "mode-tc",

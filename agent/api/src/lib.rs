@@ -78,5 +78,5 @@ pub const NO_RULE: &str = "-";
 /// The guides' Rust examples compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/metadata.md")]
-#[doc = include_str!("../../../docs/operating.md")]
+#[doc = include_str!("../../../docs/commands.md")]
 pub struct Guides;

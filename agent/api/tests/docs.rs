@@ -62,14 +62,14 @@ fn c_of_metadata_md_compiles_without_a_warning() {
 }
 
 #[test]
-fn configuration_of_operating_md_is_accepted() {
-    for block in blocks(&doc("operating.md"), "toml") {
-        let config = Config::parse(block, "operating.md").unwrap();
+fn configuration_of_commands_md_is_accepted() {
+    for block in blocks(&doc("commands.md"), "toml") {
+        let config = Config::parse(block, "commands.md").unwrap();
         assert!(!config.flows.is_empty() && config.warnings().is_empty());
         // What is commented out is valid, too.
         let all = block.replace("\n#", "\n");
         assert!(
-            Config::parse(&all, "operating.md")
+            Config::parse(&all, "commands.md")
                 .unwrap()
                 .agent
                 .metrics
@@ -79,7 +79,7 @@ fn configuration_of_operating_md_is_accepted() {
 }
 
 #[test]
-fn kernel_table_of_operating_md_equals_the_code_s() {
+fn kernel_table_of_commands_md_equals_the_code_s() {
     let mut table = String::new();
     for f in FEATURES {
         let (major, minor) = f.since;
@@ -93,7 +93,7 @@ fn kernel_table_of_operating_md_equals_the_code_s() {
             f.name, f.without
         );
     }
-    let text = doc("operating.md");
+    let text = doc("commands.md");
     let shown = text
         .split("without it |\n|---|---|---|---|\n")
         .nth(1)
@@ -102,7 +102,7 @@ fn kernel_table_of_operating_md_equals_the_code_s() {
         .split("<!-- end of the kernel table -->")
         .next()
         .unwrap();
-    assert_eq!(shown, table, "put this into docs/operating.md:\n{table}");
+    assert_eq!(shown, table, "put this into docs/commands.md:\n{table}");
 }
 
 /// What is between a table's head and its end mark.

@@ -54,6 +54,8 @@ lint:
     cargo clippy --quiet --workspace --all-targets -- -D warnings
     '{{python}}' -m ruff check --quiet bench/report agent/packaging
     '{{python}}' -m ruff format --quiet --check bench/report agent/packaging
+    '{{python}}' -m ruff check --quiet --config bench/report/ruff.toml tests/vm/walk
+    '{{python}}' -m ruff format --quiet --check --config bench/report/ruff.toml tests/vm/walk
     '{{python}}' -m report docs --check
 
 # puts the tables into docs/results.md, and draws docs/gain.svg
@@ -72,7 +74,7 @@ test-root *FILTER:
 test-vm *FILTER:
     tests/vm/suite vm "$@"
 
-# the Debian package under a real systemd: install, upgrade, remove, purge; on three kernels unless some are named
+# the Debian package under a real systemd: install, upgrade, remove, purge; on three kernels unless some are named; then docs/operating.md, walked
 test-deb *KERNELS:
     tests/vm/suite package ${*:-newest 6.12 6.1}
 

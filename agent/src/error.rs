@@ -1,14 +1,32 @@
-//! One error type for everything an operator may see: what was tried and why it failed, what to do, and
-//! the HTTP status that says whose fault it is.
+//! One error type for everything an operator may see: what kind it is, what was tried and why it failed, and what to do.
 
-use bestby_api::{ErrorBody, ErrorDetail};
+/// What went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The request makes no sense.
+    Invalid,
+    /// The request did not come whole in time.
+    Late,
+    /// The agent lacks a capability.
+    Forbidden,
+    /// No such object.
+    Missing,
+    /// There is such an object, but this cannot be asked of it.
+    NotOffered,
+    /// The state of the host or of the agent stands against it.
+    Conflict,
+    /// This kernel cannot.
+    Unsupported,
+    /// The kernel, a file or the agent failed.
+    Failed,
+}
 
 /// A refused or failed operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}", if hint.is_empty() { String::new() } else { format!(" ({hint})") })]
 pub struct Error {
-    /// HTTP status of the answer, 400..=599.
-    pub status: u16,
+    /// What went wrong.
+    pub kind: Kind,
     /// What was tried, on which object, and why it failed.
     pub message: String,
     /// What the operator can do; may be empty.
@@ -19,42 +37,43 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    fn new(status: u16, message: impl Into<String>) -> Self {
+    /// Without a hint.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self {
-            status,
+            kind,
             message: message.into(),
             hint: String::new(),
         }
     }
 
-    /// The request makes no sense (400).
+    /// [`Kind::Invalid`].
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self::new(400, message)
+        Self::new(Kind::Invalid, message)
     }
 
-    /// The agent lacks a capability (403).
+    /// [`Kind::Forbidden`].
     pub fn forbidden(message: impl Into<String>) -> Self {
-        Self::new(403, message)
+        Self::new(Kind::Forbidden, message)
     }
 
-    /// No such object (404).
+    /// [`Kind::Missing`].
     pub fn missing(message: impl Into<String>) -> Self {
-        Self::new(404, message)
+        Self::new(Kind::Missing, message)
     }
 
-    /// The state of the host or of the agent stands against it (409).
+    /// [`Kind::Conflict`].
     pub fn conflict(message: impl Into<String>) -> Self {
-        Self::new(409, message)
+        Self::new(Kind::Conflict, message)
     }
 
-    /// This kernel cannot (501).
+    /// [`Kind::Unsupported`].
     pub fn unsupported(message: impl Into<String>) -> Self {
-        Self::new(501, message)
+        Self::new(Kind::Unsupported, message)
     }
 
-    /// The kernel, a file or the agent failed (500).
+    /// [`Kind::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
-        Self::new(500, message)
+        Self::new(Kind::Failed, message)
     }
 
     /// Adds what to do.
@@ -70,20 +89,10 @@ impl Error {
         self.message = format!("{context}: {}", self.message);
         self
     }
-
-    /// Body of the HTTP answer.
-    pub fn body(&self) -> ErrorBody {
-        ErrorBody {
-            error: ErrorDetail {
-                message: self.message.clone(),
-                hint: self.hint.clone(),
-            },
-        }
-    }
 }
 
-/// Says what was tried when something outside failed; "permission denied" becomes 403 and names the
-/// capabilities that are missing.
+/// Says what was tried when something outside failed; "permission denied" is [`Kind::Forbidden`] and
+/// names the capabilities that are missing.
 pub trait Tried<T> {
     /// `what` was tried.
     ///

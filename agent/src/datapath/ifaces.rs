@@ -60,7 +60,7 @@ impl Datapath {
     /// Slot and record of an attached interface.
     ///
     /// # Errors
-    /// It is not attached (404, with those that are).
+    /// It is not attached (missing, with those that are).
     pub(crate) fn known(&self, dev: &DevName) -> Result<(u32, Attached)> {
         let known = self.by_name(dev).map(|(slot, a)| (slot, a.clone()));
         known.ok_or_else(|| {

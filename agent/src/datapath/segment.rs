@@ -15,7 +15,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 
 use crate::datapath::Datapath;
-use crate::error::{Error, Result, Tried as _, os_error};
+use crate::error::{Error, Kind, Result, Tried as _, os_error};
 use crate::kernel::hooks;
 use crate::kernel::netlink::{NetlinkError, Raw, c_string, encode};
 use crate::kernel::sys;
@@ -381,7 +381,7 @@ impl Datapath {
     /// Whether trying once more is of no use.
     fn never_cut(&self, slot: u32) -> bool {
         let problem = self.segmenters.problems.get(&slot);
-        problem.is_some_and(|e| e.status == Error::unsupported("").status)
+        problem.is_some_and(|e| e.kind == Kind::Unsupported)
     }
 
     /// Whether the way back from the device that cuts is there. A netkit's program goes with its link alone; the

@@ -143,7 +143,7 @@ impl Book {
     /// Place of a rule.
     ///
     /// # Errors
-    /// There is none of that name (404, with those that exist).
+    /// There is none of that name (missing, with those that exist).
     pub fn position(&self, name: &FlowName) -> Result<usize> {
         self.entries
             .iter()

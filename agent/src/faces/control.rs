@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bestby_api::{
-    AttachRequest, DevName, ExplainRequest, FlowAdd, FlowName, FlowSet, RealRequest, SessionSet,
-    path,
+    AttachRequest, DevName, ErrorBody, ErrorDetail, ExplainRequest, FlowAdd, FlowName, FlowSet,
+    RealRequest, SessionSet, path,
 };
 use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Mutex, Semaphore, broadcast, mpsc, watch};
 
 use crate::datapath::{Datapath, Handle};
-use crate::error::{Error, Result, Tried as _};
+use crate::error::{Error, Kind, Result, Tried as _};
 use crate::faces::audit::{Who, audited};
 use crate::faces::events::Hub;
 use crate::faces::metrics::{self, Format};
@@ -90,12 +90,22 @@ fn json<T: Serialize>(value: &T) -> Result<Answer> {
 }
 
 fn refusal(e: &Error) -> Answer {
-    let status = StatusCode::from_u16(e.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    answer(
-        status,
-        "application/json",
-        serde_json::to_vec(&e.body()).unwrap_or_default(),
-    )
+    let status = match e.kind {
+        Kind::Invalid => StatusCode::BAD_REQUEST,
+        Kind::Late => StatusCode::REQUEST_TIMEOUT,
+        Kind::Forbidden => StatusCode::FORBIDDEN,
+        Kind::Missing => StatusCode::NOT_FOUND,
+        Kind::NotOffered => StatusCode::METHOD_NOT_ALLOWED,
+        Kind::Conflict => StatusCode::CONFLICT,
+        Kind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let error = ErrorDetail {
+        message: e.message.clone(),
+        hint: e.hint.clone(),
+    };
+    let body = serde_json::to_vec(&ErrorBody { error });
+    answer(status, "application/json", body.unwrap_or_default())
 }
 
 /// Undoes percent-encoding of one part of a path.
@@ -135,12 +145,11 @@ async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T> {
     let bytes = tokio::time::timeout(PATIENCE, whole)
         .await
         .map_err(|_| {
-            let mut e = Error::invalid(format!(
+            let late = format!(
                 "reading the request: its end did not come within {} s",
                 PATIENCE.as_secs()
-            ));
-            e.status = StatusCode::REQUEST_TIMEOUT.as_u16();
-            e
+            );
+            Error::new(Kind::Late, late)
         })?
         .map_err(|e| Error::invalid(format!("reading the request: {e}")))?
         .to_bytes();
@@ -301,11 +310,10 @@ impl Api {
                 | path::EXPLAIN
                 | path::EVENTS,
                 ..,
-            ) => {
-                let mut e = Error::invalid(format!("{method} {full} is not offered"));
-                e.status = StatusCode::METHOD_NOT_ALLOWED.as_u16();
-                Err(e)
-            }
+            ) => Err(Error::new(
+                Kind::NotOffered,
+                format!("{method} {full} is not offered"),
+            )),
             _ => Err(Error::missing(format!("there is no {full} here"))
                 .hint("bestby and bestbyd should be of the same version")),
         }

@@ -258,7 +258,7 @@ impl Tc {
     /// A device by name.
     ///
     /// # Errors
-    /// There is none (404, with the names that exist).
+    /// There is none (missing, with the names that exist).
     pub fn link(&mut self, name: &str) -> Result<Link> {
         named(&self.links()?, name)
     }
@@ -531,7 +531,7 @@ impl Tc {
 /// The device of this name.
 ///
 /// # Errors
-/// There is none (404, with the names that exist).
+/// There is none (missing, with the names that exist).
 pub fn named(links: &[Link], name: &str) -> Result<Link> {
     let names: Vec<&str> = links.iter().map(|l| l.name.as_str()).take(12).collect();
     links

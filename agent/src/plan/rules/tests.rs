@@ -6,6 +6,7 @@ use bestby_api::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Kind;
 
 struct Host;
 
@@ -223,7 +224,7 @@ fn rule_of_too_many_shapes_is_refused() {
     rule.sport = PortRange::new(1, 65534);
     rule.dport = PortRange::new(1, 65534);
     let error = compile(&[(1, &rule)], profile(), &Host).unwrap_err();
-    assert_eq!(error.status, 400);
+    assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("\"wide\""), "{error}");
 }
 

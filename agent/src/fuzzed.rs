@@ -2,15 +2,12 @@
 //! function takes any bytes and panics if the agent does what it must not. The fuzzers in `tests/fuzz/` are guided by
 //! coverage; the tests here change real inputs.
 
-use std::net::IpAddr;
-
 use bestby_api::{
     AttachRequest, CgroupPath, Config, DevName, Document, ExplainRequest, FlowAdd, FlowName,
     FlowRule, FlowSet, RealRequest, RtpProfile, SessionSet,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::faces::control;
 use crate::feeds::rtt;
 use crate::kernel::netlink::{Answers, Raw, attributes, encode};
 use crate::kernel::tc::{Link, Qdisc};
@@ -53,7 +50,7 @@ fn compiled(rule: &FlowRule) {
     }
 }
 
-/// A request to the control API. The first byte says which: its body, or the last part of its path.
+/// A request to the control API. The first byte says which: its body, or the name in its path.
 pub fn request(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else {
         return;
@@ -77,10 +74,8 @@ pub fn request(bytes: &[u8]) {
         4 => drop(again::<RealRequest>(body)),
         5 => drop(again::<ExplainRequest>(body)),
         6 => {
-            if let Ok(path) = std::str::from_utf8(body) {
-                let _ = control::parsed::<DevName>(path);
-                let _ = control::parsed::<FlowName>(path);
-                let _ = control::parsed::<IpAddr>(path);
+            if let Ok(item) = std::str::from_utf8(body) {
+                let _ = (item.parse::<DevName>(), item.parse::<FlowName>());
             }
         }
         _ => drop(again::<Config>(body)),

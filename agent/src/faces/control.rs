@@ -1,27 +1,33 @@
 //! The control API: HTTP/1.1 and JSON on a unix socket, Prometheus text there and, if asked, on TCP.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::path::Path;
-use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bestby_api::{
-    AttachRequest, DevName, ErrorBody, ErrorDetail, ExplainRequest, FlowAdd, FlowName, FlowSet,
-    RealRequest, SessionSet, path,
-};
-use http_body_util::{BodyExt as _, Either, Full, Limited};
-use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use axum::body::{Body, Bytes};
+use axum::extract::{self, DefaultBodyLimit, FromRequest, FromRequestParts, RawQuery, State};
+use axum::handler::Handler;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, get, on, post, put};
+use axum::{Extension, Json, Router};
+use bestby_api::{AttachRequest, DevName, Done, ErrorBody, ErrorDetail, FlowName, path};
+use futures_util::stream;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Mutex, Semaphore, broadcast, mpsc, watch};
+use tokio::sync::{Mutex, Semaphore, broadcast, watch};
 
 use crate::datapath::{Datapath, Handle};
 use crate::error::{Error, Kind, Result, Tried as _};
@@ -56,105 +62,245 @@ pub struct Api {
     pub ending: watch::Receiver<bool>,
 }
 
-type Answer = Response<Either<Full<Bytes>, Lines>>;
-
-/// A body that grows line by line.
-pub struct Lines(mpsc::Receiver<Bytes>);
-
-impl Body for Lines {
-    type Data = Bytes;
-    type Error = Infallible;
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0
-            .poll_recv(cx)
-            .map(|line| line.map(|l| Ok(Frame::data(l))))
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status = match self.kind {
+            Kind::Invalid => StatusCode::BAD_REQUEST,
+            Kind::Late => StatusCode::REQUEST_TIMEOUT,
+            Kind::Forbidden => StatusCode::FORBIDDEN,
+            Kind::Missing => StatusCode::NOT_FOUND,
+            Kind::NotOffered => StatusCode::METHOD_NOT_ALLOWED,
+            Kind::Conflict => StatusCode::CONFLICT,
+            Kind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let error = ErrorDetail {
+            message: self.message.clone(),
+            hint: self.hint.clone(),
+        };
+        // The error goes with the answer to where it is known who asked.
+        (status, Extension(self), Json(ErrorBody { error })).into_response()
     }
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
-    let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
-}
+/// The name or address in a path.
+struct Item<T>(T);
 
-fn json<T: Serialize>(value: &T) -> Result<Answer> {
-    let body =
-        serde_json::to_vec(value).map_err(|e| Error::failed(format!("writing the answer: {e}")))?;
-    Ok(answer(StatusCode::OK, "application/json", body))
-}
-
-fn refusal(e: &Error) -> Answer {
-    let status = match e.kind {
-        Kind::Invalid => StatusCode::BAD_REQUEST,
-        Kind::Late => StatusCode::REQUEST_TIMEOUT,
-        Kind::Forbidden => StatusCode::FORBIDDEN,
-        Kind::Missing => StatusCode::NOT_FOUND,
-        Kind::NotOffered => StatusCode::METHOD_NOT_ALLOWED,
-        Kind::Conflict => StatusCode::CONFLICT,
-        Kind::Unsupported => StatusCode::NOT_IMPLEMENTED,
-        Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    let error = ErrorDetail {
-        message: e.message.clone(),
-        hint: e.hint.clone(),
-    };
-    let body = serde_json::to_vec(&ErrorBody { error });
-    answer(status, "application/json", body.unwrap_or_default())
-}
-
-/// Undoes percent-encoding of one part of a path.
-fn decoded(part: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.bytes();
-    while let Some(b) = rest.next() {
-        if b != b'%' {
-            bytes.push(b);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
-        match (digit(), digit()) {
-            (Some(high), Some(low)) => bytes.push(u8::try_from(high * 16 + low).unwrap_or(b'?')),
-            _ => {
-                return Err(Error::invalid(format!(
-                    "\"{part}\" is not a percent-encoded name"
-                )));
-            }
-        }
+impl<T: FromStr<Err: Display>, S: Send + Sync> FromRequestParts<S> for Item<T> {
+    type Rejection = Error;
+    async fn from_request_parts(parts: &mut Parts, api: &S) -> Result<Self> {
+        let text = extract::Path::<String>::from_request_parts(parts, api).await;
+        let text = text.map_err(|e| Error::invalid(e.body_text()))?;
+        let item = text.parse().map(Self);
+        item.map_err(|e| Error::invalid(format!("\"{}\": {e}", text.escape_debug())))
     }
-    String::from_utf8(bytes).map_err(|_| Error::invalid(format!("\"{part}\" is not UTF-8")))
 }
 
-/// A name or address in a path.
-pub(crate) fn parsed<T: std::str::FromStr>(part: &str) -> Result<T>
+/// The body of a request. JSON is read whatever the request calls it.
+struct Asked<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Asked<T> {
+    type Rejection = Error;
+    async fn from_request(request: Request<Body>, api: &S) -> Result<Self> {
+        let bytes = tokio::time::timeout(PATIENCE, Bytes::from_request(request, api))
+            .await
+            .map_err(|_| {
+                let late = format!(
+                    "reading the request: its end did not come within {} s",
+                    PATIENCE.as_secs()
+                );
+                Error::new(Kind::Late, late)
+            })?
+            .map_err(|e| Error::invalid(format!("reading the request: {}", e.body_text())))?;
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|e| Error::invalid(format!("the request is not what it should be: {e}")))
+    }
+}
+
+/// Answers with what a command says of what `A` takes from the request.
+fn ask<A, M: 'static, T: Serialize + Send + 'static>(
+    command: fn(&mut Datapath, A) -> Result<T>,
+) -> impl Handler<(M, State<Api>, A), Api>
 where
-    T::Err: std::fmt::Display,
+    A: FromRequest<Api, M> + Send + 'static,
 {
-    let text = decoded(part)?;
-    text.parse()
-        .map_err(|e: T::Err| Error::invalid(format!("\"{}\": {e}", text.escape_debug())))
+    async move |State(api): State<Api>, of: A| api.ask(move |d| command(d, of)).await.map(Json)
 }
 
-async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T> {
-    let whole = Limited::new(request.into_body(), LONGEST_REQUEST).collect();
-    let bytes = tokio::time::timeout(PATIENCE, whole)
+/// As [`ask`], of a command that changes something.
+fn change<A, M: 'static, T: Serialize + Send + 'static>(
+    command: fn(&mut Datapath, A) -> Result<T>,
+) -> impl Handler<(M, State<Api>, Extension<Who>, A), Api>
+where
+    A: FromRequest<Api, M> + Send + 'static,
+{
+    async move |State(api): State<Api>, Extension(who): Extension<Who>, of: A| {
+        api.change(who, move |d| command(d, of)).await.map(Json)
+    }
+}
+
+/// All that is on the control socket.
+fn control(api: Api) -> Router {
+    const SET: MethodFilter = MethodFilter::PUT.or(MethodFilter::PATCH);
+    let interfaces = get(ask(|d, ()| d.interfaces()))
+        .post(change(|d, Asked(with)| d.interface_set(with, false)));
+    let interface =
+        on(SET, change(interface_set)).delete(change(|d, Item(dev)| d.interface_detach(&dev)));
+    let flows = get(ask(|d, ()| d.flows())).post(change(|d, Asked(with)| d.flow_add(with)));
+    let flow = get(ask(|d, Item(name)| d.flow(&name)))
+        .on(
+            SET,
+            change(|d, (Item(name), Asked(with))| d.flow_set(&name, &with)),
+        )
+        .delete(change(flow_remove));
+    let session = put(change(|d, (Item(addr), Asked(with))| {
+        d.session_set(addr, &with)
+    }));
+    let tcp_real = get(ask(|d, ()| d.tcp_real()))
+        .put(change(|d, Asked(with)| d.tcp_real_on(with, false)))
+        .delete(change(|d, ()| d.tcp_real_off()));
+    let upgrade = post(change(|d, Item(dev)| d.upgrade(&dev)));
+    let explain = post(ask(|d, Asked(packet)| d.explain(&packet)));
+    let diff = get(ask(|d, ()| d.config_diff()));
+    let each = |of: &str| format!("{of}/{{item}}");
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route(path::EVENTS, get(events))
+        .route(path::STATUS, get(ask(|d, ()| Ok(d.status()))))
+        .route(path::STATS, get(ask(|d, ()| d.stats())))
+        .route(path::DOCTOR, get(ask(|d, ()| Ok(d.doctor()))))
+        .route(path::EXPLAIN, explain)
+        .route(path::RELOAD, post(change(|d, ()| d.reload())))
+        .route(&format!("{}/diff", path::CONFIG), diff)
+        .route(path::INTERFACES, interfaces)
+        .route(&each(path::INTERFACES), interface)
+        .route(&format!("{}/upgrade", each(path::INTERFACES)), upgrade)
+        .route(path::FLOWS, flows)
+        .route(&each(path::FLOWS), flow)
+        .route(path::SESSIONS, get(ask(|d, ()| d.sessions())))
+        .route(&each(path::SESSIONS), session)
+        .route(path::TCP_REAL, tcp_real)
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            let what = format!("{method} {} is not offered", uri.path());
+            Error::new(Kind::NotOffered, what)
+        })
+        .fallback(async |uri: Uri| {
+            Error::missing(format!("there is no {} here", uri.path()))
+                .hint("bestby and bestbyd should be of the same version")
+        })
+        .layer(DefaultBodyLimit::max(LONGEST_REQUEST))
+        .with_state(api)
+}
+
+fn interface_set(
+    datapath: &mut Datapath,
+    (Item(dev), Asked(asked)): (Item<DevName>, Asked<AttachRequest>),
+) -> Result<Done> {
+    if asked.dev != dev {
+        return Err(Error::invalid(format!(
+            "interface {dev}: the request is for {}",
+            asked.dev
+        )));
+    }
+    datapath.interface_set(asked, true)
+}
+
+fn flow_remove(
+    datapath: &mut Datapath,
+    (Item(name), RawQuery(query)): (Item<FlowName>, RawQuery),
+) -> Result<Done> {
+    let save = query.is_some_and(|q| q.split('&').any(|p| p == "save=true"));
+    datapath.flow_remove(&name, save)
+}
+
+async fn metrics(
+    State(api): State<Api>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse> {
+    let sessions = metrics::sessions_wanted(query.as_deref())?;
+    let accept = headers.get_all(ACCEPT).iter();
+    let accept: Vec<_> = accept.filter_map(|v| v.to_str().ok()).collect();
+    let format = Format::accepted(&accept.join(","));
+    let _alone = api.scrape.lock().await;
+    let measured = api.ask(move |d| d.measure(sessions)).await?;
+    // Not on a worker: there are two, and the operator's commands need them.
+    let text = tokio::task::spawn_blocking(move || metrics::text(&measured, format))
         .await
-        .map_err(|_| {
-            let late = format!(
-                "reading the request: its end did not come within {} s",
-                PATIENCE.as_secs()
-            );
-            Error::new(Kind::Late, late)
-        })?
-        .map_err(|e| Error::invalid(format!("reading the request: {e}")))?
-        .to_bytes();
-    serde_json::from_slice(&bytes)
-        .map_err(|e| Error::invalid(format!("the request is not what it should be: {e}")))
+        .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
+    Ok(([(CONTENT_TYPE, format.content_type())], text))
+}
+
+/// Drop notices from now on, one line each.
+async fn events(State(api): State<Api>) -> impl IntoResponse {
+    let listener = (api.hub.subscribe(), api.ending);
+    let lines = stream::unfold(listener, async |(mut notices, mut ending)| {
+        let mut missed = 0_u64;
+        let line = loop {
+            let next = tokio::time::timeout(STILL_HERE, notices.recv());
+            let next = tokio::select! {
+                next = next => next,
+                _ = ending.wait_for(|end| *end) => return None,
+            };
+            match next {
+                Err(_) => break Bytes::from_static(b"\n"),
+                Ok(Err(broadcast::error::RecvError::Closed)) => return None,
+                // This listener is too slow: what it missed is told with the next notice.
+                Ok(Err(broadcast::error::RecvError::Lagged(count))) => missed += count,
+                Ok(Ok(event)) => {
+                    let mut event = (*event).clone();
+                    let missed = u32::try_from(missed).unwrap_or(u32::MAX);
+                    event.suppressed = event.suppressed.saturating_add(missed);
+                    let mut line = serde_json::to_vec(&event).unwrap_or_default();
+                    line.push(b'\n');
+                    break line.into();
+                }
+            }
+        };
+        Some((Ok::<_, Infallible>(line), (notices, ending)))
+    });
+    let kind = [(CONTENT_TYPE, "application/x-ndjson")];
+    (kind, Body::from_stream(lines))
+}
+
+/// Serves one connection; `who` is `None` on the port of metrics.
+async fn connection(
+    mut ending: watch::Receiver<bool>,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    routes: Router,
+    who: Option<Who>,
+) {
+    let routes = TowerToHyperService::new(routes);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(who) = who {
+            request.extensions_mut().insert(who);
+        }
+        let answer = routes.call(request);
+        async move {
+            let answer = answer.await?;
+            match (answer.extensions().get::<Error>(), who) {
+                (None, _) => {}
+                (Some(e), Some(Who::Peer { uid, pid })) => {
+                    tracing::info!(uid, pid, "refused: {e}");
+                }
+                // Anybody who reaches the port could fill the journal.
+                (Some(e), _) => tracing::debug!("metrics: refused: {e}"),
+            }
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut served = std::pin::pin!(served);
+    // A client that goes away is nobody's error.
+    tokio::select! {
+        _ = served.as_mut() => return,
+        _ = ending.wait_for(|end| *end) => served.as_mut().graceful_shutdown(),
+    }
+    let _ = served.await;
 }
 
 impl Api {
@@ -192,234 +338,10 @@ impl Api {
         self.ask(move |d| audited(d, who, command)).await
     }
 
-    async fn route(&self, request: Request<Incoming>, who: Who) -> Result<Answer> {
-        let uri = request.uri().clone();
-        let full = uri.path();
-        if full == path::STATUS && request.method() == Method::GET {
-            return json(&self.ask(|d| Ok(d.status())).await?);
-        }
-        // "/v1/flows/x" → ("/v1/flows", Some("x"), None)
-        let mut parts = full.splitn(5, '/').skip(1);
-        let base = format!(
-            "/{}/{}",
-            parts.next().unwrap_or_default(),
-            parts.next().unwrap_or_default()
-        );
-        let (item, verb) = (parts.next().filter(|p| !p.is_empty()), parts.next());
-        let save = uri
-            .query()
-            .is_some_and(|q| q.split('&').any(|p| p == "save=true"));
-        let method = request.method().clone();
-        match (base.as_str(), item, verb, method.as_str()) {
-            (path::INTERFACES, None, None, "GET") => json(&self.ask(Datapath::interfaces).await?),
-            (path::INTERFACES, None, None, "POST") => {
-                let asked: AttachRequest = body(request).await?;
-                json(
-                    &self
-                        .change(who, move |d| d.interface_set(asked, false))
-                        .await?,
-                )
-            }
-            (path::INTERFACES, Some(dev), None, "DELETE") => {
-                let dev: DevName = parsed(dev)?;
-                json(&self.change(who, move |d| d.interface_detach(&dev)).await?)
-            }
-            (path::INTERFACES, Some(dev), None, "PUT" | "PATCH") => {
-                let dev: DevName = parsed(dev)?;
-                let asked: AttachRequest = body(request).await?;
-                if asked.dev != dev {
-                    return Err(Error::invalid(format!(
-                        "interface {dev}: the request is for {}",
-                        asked.dev
-                    )));
-                }
-                json(
-                    &self
-                        .change(who, move |d| d.interface_set(asked, true))
-                        .await?,
-                )
-            }
-            (path::RELOAD, None, None, "POST") => json(&self.change(who, Datapath::reload).await?),
-            (path::CONFIG, Some("diff"), None, "GET") => {
-                json(&self.ask(Datapath::config_diff).await?)
-            }
-            (path::INTERFACES, Some(dev), Some("upgrade"), "POST") => {
-                let dev: DevName = parsed(dev)?;
-                json(&self.change(who, move |d| d.upgrade(&dev)).await?)
-            }
-            (path::FLOWS, None, None, "GET") => json(&self.ask(|d| d.flows()).await?),
-            (path::FLOWS, None, None, "POST") => {
-                let asked: FlowAdd = body(request).await?;
-                json(&self.change(who, move |d| d.flow_add(asked)).await?)
-            }
-            (path::FLOWS, Some(name), None, "GET") => {
-                let name: FlowName = parsed(name)?;
-                json(&self.ask(move |d| d.flow(&name)).await?)
-            }
-            (path::FLOWS, Some(name), None, "PUT" | "PATCH") => {
-                let name: FlowName = parsed(name)?;
-                let asked: FlowSet = body(request).await?;
-                json(&self.change(who, move |d| d.flow_set(&name, &asked)).await?)
-            }
-            (path::FLOWS, Some(name), None, "DELETE") => {
-                let name: FlowName = parsed(name)?;
-                json(
-                    &self
-                        .change(who, move |d| d.flow_remove(&name, save))
-                        .await?,
-                )
-            }
-            (path::SESSIONS, None, None, "GET") => json(&self.ask(|d| d.sessions()).await?),
-            (path::SESSIONS, Some(addr), None, "PUT") => {
-                let addr: std::net::IpAddr = parsed(addr)?;
-                let asked: SessionSet = body(request).await?;
-                json(
-                    &self
-                        .change(who, move |d| d.session_set(addr, &asked))
-                        .await?,
-                )
-            }
-            (path::TCP_REAL, None, None, "GET") => json(&self.ask(|d| d.tcp_real()).await?),
-            (path::TCP_REAL, None, None, "PUT") => {
-                let asked: RealRequest = body(request).await?;
-                json(
-                    &self
-                        .change(who, move |d| d.tcp_real_on(asked, false))
-                        .await?,
-                )
-            }
-            (path::TCP_REAL, None, None, "DELETE") => {
-                json(&self.change(who, Datapath::tcp_real_off).await?)
-            }
-            (path::STATS, None, None, "GET") => json(&self.ask(|d| d.stats()).await?),
-            (path::DOCTOR, None, None, "GET") => json(&self.ask(|d| Ok(d.doctor())).await?),
-            (path::EXPLAIN, None, None, "POST") => {
-                let asked: ExplainRequest = body(request).await?;
-                json(&self.ask(move |d| d.explain(&asked)).await?)
-            }
-            (path::EVENTS, None, None, "GET") => Ok(self.events()),
-            (
-                path::STATUS
-                | path::RELOAD
-                | path::INTERFACES
-                | path::FLOWS
-                | path::SESSIONS
-                | path::TCP_REAL
-                | path::STATS
-                | path::DOCTOR
-                | path::EXPLAIN
-                | path::EVENTS,
-                ..,
-            ) => Err(Error::new(
-                Kind::NotOffered,
-                format!("{method} {full} is not offered"),
-            )),
-            _ => Err(Error::missing(format!("there is no {full} here"))
-                .hint("bestby and bestbyd should be of the same version")),
-        }
-    }
-
-    async fn metrics(&self, request: &Request<Incoming>) -> Result<Answer> {
-        let sessions = metrics::sessions_wanted(request.uri().query())?;
-        let accept = request.headers().get_all(ACCEPT).iter();
-        let accept: Vec<_> = accept.filter_map(|v| v.to_str().ok()).collect();
-        let format = Format::accepted(&accept.join(","));
-        let _alone = self.scrape.lock().await;
-        let measured = self.ask(move |d| d.measure(sessions)).await?;
-        // Not on a worker: there are two, and the operator's commands need them.
-        let text = tokio::task::spawn_blocking(move || metrics::text(&measured, format))
-            .await
-            .map_err(|e| Error::failed(format!("writing metrics: {e}")))??;
-        Ok(answer(
-            StatusCode::OK,
-            format.content_type(),
-            text.into_bytes(),
-        ))
-    }
-
-    /// Drop notices from now on, one line each.
-    fn events(&self) -> Answer {
-        let mut notices = self.hub.subscribe();
-        let mut ending = self.ending.clone();
-        let (lines, body) = mpsc::channel(64);
-        tokio::spawn(async move {
-            let mut missed = 0_u64;
-            loop {
-                let next = tokio::time::timeout(STILL_HERE, notices.recv());
-                let next = tokio::select! {
-                    next = next => next,
-                    _ = ending.wait_for(|end| *end) => return,
-                };
-                let line = match next {
-                    Err(_) => Bytes::from_static(b"\n"),
-                    Ok(Err(broadcast::error::RecvError::Closed)) => return,
-                    Ok(Err(broadcast::error::RecvError::Lagged(count))) => {
-                        // This listener is too slow: what it missed is told with the next notice.
-                        missed += count;
-                        continue;
-                    }
-                    Ok(Ok(event)) => {
-                        let mut event = (*event).clone();
-                        event.suppressed = event.suppressed.saturating_add(
-                            u32::try_from(std::mem::take(&mut missed)).unwrap_or(u32::MAX),
-                        );
-                        let mut line = serde_json::to_vec(&event).unwrap_or_default();
-                        line.push(b'\n');
-                        line.into()
-                    }
-                };
-                if lines.send(line).await.is_err() {
-                    return; // the listener went away
-                }
-            }
-        });
-        let mut response = Response::new(Either::Right(Lines(body)));
-        response.headers_mut().insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/x-ndjson"),
-        );
-        response
-    }
-
-    /// Serves one connection; `who` is `None` on the port of metrics, where nothing else is.
-    async fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin, who: Option<Who>) {
-        let mut ending = self.ending.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let api = self.clone();
-            async move {
-                let result = match (request.uri().path(), who) {
-                    ("/metrics", _) if request.method() == Method::GET => {
-                        api.metrics(&request).await
-                    }
-                    (_, Some(who)) => api.route(request, who).await,
-                    (_, None) => Err(Error::missing("only /metrics is here")),
-                };
-                Ok::<Answer, Infallible>(result.unwrap_or_else(|e| {
-                    match who {
-                        Some(Who::Peer { uid, pid }) => tracing::info!(uid, pid, "refused: {e}"),
-                        // Anybody who reaches the port could fill the journal.
-                        _ => tracing::debug!("metrics: refused: {e}"),
-                    }
-                    refusal(&e)
-                }))
-            }
-        });
-        let served = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
-            .serve_connection(TokioIo::new(stream), service);
-        let mut served = std::pin::pin!(served);
-        // A client that goes away is nobody's error.
-        tokio::select! {
-            _ = served.as_mut() => return,
-            _ = ending.wait_for(|end| *end) => served.as_mut().graceful_shutdown(),
-        }
-        let _ = served.await;
-    }
-
     /// Serves a unix socket until the agent ends.
     pub async fn serve(self, listener: UnixListener) {
         let mut ending = self.ending.clone();
+        let routes = control(self.clone());
         while let Ok(place) = self.clients.clone().acquire_owned().await {
             // The place that waits for the next client is nobody's, and must not be waited for (`answered`).
             let accepted = tokio::select! {
@@ -438,7 +360,7 @@ impl Api {
                             continue;
                         }
                     };
-                    let connection = self.clone().connection(stream, Some(who));
+                    let connection = connection(ending.clone(), stream, routes.clone(), Some(who));
                     tokio::spawn(async move {
                         connection.await;
                         drop(place);
@@ -462,10 +384,14 @@ impl Api {
     /// Serves Prometheus text on TCP, for ever.
     pub async fn serve_metrics(self, listener: TcpListener) {
         let places = Arc::new(Semaphore::new(MOST_SCRAPERS));
+        let routes = Router::new()
+            .route("/metrics", get(metrics))
+            .fallback(async || Error::missing("only /metrics is here"))
+            .with_state(self.clone());
         while let Ok(place) = places.clone().acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = self.clone().connection(stream, None);
+                    let connection = connection(self.ending.clone(), stream, routes.clone(), None);
                     tokio::spawn(async move {
                         connection.await;
                         drop(place);
@@ -541,19 +467,32 @@ pub fn listen(socket: &Path) -> Result<UnixListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
-    #[test]
-    fn percent_encoded_name_is_decoded_and_malformed_one_refused() {
-        assert_eq!(decoded("eth0%2E10").unwrap(), "eth0.10");
-        assert!(decoded("a%2").is_err());
-        assert!(decoded("%ff").is_err());
-        assert!(parsed::<DevName>("a%2Fb").is_err());
-        assert_eq!(
-            parsed::<std::net::IpAddr>("2001:db8::1")
-                .unwrap()
-                .to_string(),
-            "2001:db8::1"
-        );
+    #[tokio::test]
+    async fn percent_encoded_name_is_decoded_and_malformed_one_refused() {
+        let named = async |Item(dev): Item<DevName>| dev.to_string();
+        let addressed = async |Item(addr): Item<IpAddr>| addr.to_string();
+        let routes = Router::new()
+            .route("/dev/{item}", get(named))
+            .route("/addr/{item}", get(addressed));
+        let routes = TowerToHyperService::new(routes);
+        for (path, said) in [
+            ("/dev/eth0%2E10", Some("eth0.10")),
+            ("/dev/a%2", None),
+            ("/dev/%ff", None),
+            ("/dev/a%2Fb", None),
+            ("/addr/2001:db8::1", Some("2001:db8::1")),
+            ("/addr/banana", None),
+        ] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let answer = routes.call(request).await.unwrap();
+            let status = said.map_or(StatusCode::BAD_REQUEST, |_| StatusCode::OK);
+            assert_eq!(answer.status(), status, "{path}");
+            let body = axum::body::to_bytes(answer.into_body(), 999).await.unwrap();
+            assert!(said.is_none_or(|said| body == said), "{path}");
+        }
     }
 }

@@ -227,6 +227,14 @@ fn each_refusal_has_its_http_status() {
         );
         assert_eq!(agent.refused("GET", "/v2/flows", None).0, 404);
         assert_eq!(agent.refused("DELETE", "/v1/stats", None).0, 405);
+        let half = "POST /v1/flows HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
+        let mut stream = std::os::unix::net::UnixStream::connect(&agent.socket).unwrap();
+        std::io::Write::write_all(&mut stream, half.as_bytes()).unwrap();
+        let late = std::io::read_to_string(stream).unwrap();
+        assert!(
+            late.starts_with("HTTP/1.1 408") && late.contains("within 4 s"),
+            "{late}"
+        );
         // Far too long: the agent stops reading, whoever sends may see the connection break.
         let mut stream = std::os::unix::net::UnixStream::connect(&agent.socket).unwrap();
         let length = 2 << 20;

@@ -137,7 +137,7 @@ impl Datapath {
         };
         let queue = queue(&self.paths.bpffs, &pins, slot, &next);
         if queue.is_registered() {
-            queue.graft(&mut self.tc, link)?;
+            queue.take_over(&mut self.tc, link)?;
             queue.unregister(attached.letter);
             self.kept_ifaces.set(slot, &next)?;
             *attached = next;
@@ -170,7 +170,7 @@ impl Datapath {
             let queue = queue(&self.paths.bpffs, &pins, slot, &new);
             queue.unregister(letter);
             queue.register(&link)?;
-            if let Err(e) = queue.graft(&mut self.tc, &link) {
+            if let Err(e) = queue.take_over(&mut self.tc, &link) {
                 queue.unregister(letter);
                 return Err(e);
             }

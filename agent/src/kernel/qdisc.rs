@@ -207,6 +207,15 @@ impl Queue<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// As [`Self::graft`], where packets of an earlier object are queued.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn take_over(&self, tc: &mut Tc, link: &Link) -> Result<()> {
+        self.graft(tc, link)?;
         // A qdisc cannot arm its own timer when it takes over a queue: any packet makes it. A device that is
         // down has none queued.
         let _ = sys::kick(link.ifindex);

@@ -127,6 +127,8 @@ fn attached_queue_is_reported(lab: &Lab, _: &Netns, agent: Agent) -> Agent {
     );
     let memory = info["memory_bytes"].as_u64().unwrap();
     assert!((1..32 << 20).contains(&memory), "{memory} bytes");
+    // What the agent itself sends is no packet that somebody kept from the classifier.
+    assert_eq!(agent.stats()["global"]["no_cb"], 0);
     agent
 }
 

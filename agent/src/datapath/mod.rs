@@ -233,7 +233,7 @@ impl Datapath {
                 "no socket options and no RTT of new TCP connections: {e}"
             ));
         }
-        let ruleset = RuleSet::adopt(&shared);
+        let ruleset = RuleSet::adopt(&shared)?;
         for warning in &warnings {
             tracing::warn!("{warning}");
         }

@@ -6,29 +6,32 @@ use bestby_bpf::abi;
 use zerocopy::IntoBytes as _;
 
 use crate::error::Result;
+use crate::kernel::grace::Grace;
 use crate::kernel::maps::Shared;
 use crate::plan::rules::Compiled;
-
-/// Longer than any packet is in the classifier: who read the old set number is done with it.
-const SETTLE: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// What the kernel holds.
 pub(crate) struct RuleSet {
     keys: [Vec<abi::bb_rule_key>; 2],
     rules: HashMap<u16, abi::bb_rule>,
+    grace: Grace,
 }
 
 impl RuleSet {
     /// Reads what an earlier agent left.
-    pub(crate) fn adopt(shared: &Shared) -> Self {
+    ///
+    /// # Errors
+    /// The kernel makes no map.
+    pub(crate) fn adopt(shared: &Shared) -> Result<Self> {
         let mut keys = [Vec::new(), Vec::new()];
         for key in shared.rule_keys.keys() {
             keys[usize::from(key.set & 1)].push(key);
         }
-        Self {
+        Ok(Self {
             keys,
             rules: HashMap::new(),
-        }
+            grace: Grace::new()?,
+        })
     }
 
     /// Puts a new list in force. Packets see the old list or the new one, never a mixture.
@@ -77,10 +80,11 @@ impl RuleSet {
             config.flags |= abi::BB_CONFIG_RTP_RULES;
         }
         shared.config.set(&0, &config)?;
-        std::thread::sleep(SETTLE);
+        self.grace.wait()?;
         config.rule_set = idle;
         shared.config.set(&0, &config)?;
-        std::thread::sleep(SETTLE);
+        // Who read the old set's number is done with it.
+        self.grace.wait()?;
         // Only now do cached answers expire: whoever looks again finds the new set.
         config.rule_gen = config.rule_gen.wrapping_add(1);
         config.shapes = shapes;

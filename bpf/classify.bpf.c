@@ -201,12 +201,14 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		if (!meta->treatment)
 			meta->treatment = rule->treatment;
 	}
+	bb_explain_step(meta, BB_STEP_RULE, !!rule);
 	if (meta->priority >= BB_PRIORITIES)
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	if (meta->priority >= BB_PRIORITIES)
 		meta->priority = BB_PRIORITY_DEFAULT;
 	w->asked = meta->treatment;
-	if (w->packet.key.proto == BB_PROTO_TCP && skb->sk)
+	bb_explain_step(meta, BB_STEP_REST, 1);
+	if (w->packet.key.proto == BB_PROTO_TCP && bb_has_socket(skb))
 		meta->treatment = BB_TREAT_FORWARD;
 	else if (!meta->treatment)
 		meta->treatment = BB_TREAT_DISCARD;
@@ -214,6 +216,24 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 		 (!(link & BB_LINK_AGAIN || (iface->mode == BB_MODE_TC && !iface->htb_major)) ||
 		  !bb_find_header(skb, w, link & BB_LINK_ETHERNET)))
 		meta->treatment = BB_TREAT_DISCARD;
+}
+
+/* For `bestby explain`: what comes of it. */
+static __always_inline void bb_explain_result(const struct bb_work *w, int reason)
+{
+	struct bb_explained *explained = bb_explanation_here();
+
+	if (!explained)
+		return;
+	explained->now = w->now;
+	explained->deadline = w->deadline;
+	explained->session = w->session;
+	explained->reason = reason;
+	explained->rule = w->rule;
+	explained->class_ = w->class_;
+	explained->stale = w->stale;
+	explained->control = w->control;
+	explained->known = explained->said[BB_STEP_REST].done;
 }
 
 SEC("classifier")
@@ -302,6 +322,7 @@ int bb_classify(struct __sk_buff *skb)
 parsed:
 	if (skb->mark)
 		bb_take_mark(skb, w, config);
+	bb_explain_step(&w->meta, BB_STEP_MARK, w->meta.flags & BB_M_EXPLICIT);
 
 	flow = bb_last_flow(cpu);
 	if (!flow) {
@@ -325,6 +346,8 @@ parsed:
 			w->meta.priority =
 				bb_table_priority(config, skb->priority, w->packet.key.dscp);
 
+	bb_explain_step(&w->meta, BB_STEP_TXTIME, 0);
+
 	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
 		w->control = 1;
 		/* Signalling of a flow whose streams have rules is media, too. */
@@ -334,8 +357,10 @@ parsed:
 
 	if (skb->sk)
 		bb_read_socket(skb, &w->meta);
+	bb_explain_step(&w->meta, BB_STEP_SOCKET, w->meta.flags & BB_M_SOCKET);
 	if (w->packet.option)
 		bb_read_option(skb, &w->packet, &w->meta, w->now);
+	bb_explain_step(&w->meta, BB_STEP_OPTION, w->meta.flags & BB_M_OPTION);
 	if (!w->rule && !(w->meta.flags & (BB_M_EXPLICIT | BB_M_SOCKET | BB_M_OPTION))) {
 		/* It would overtake those of its flow that say something, or be overtaken. */
 		if (w->packet.key.proto == BB_PROTO_TCP)
@@ -372,6 +397,7 @@ out:
 		bb_note_asked(skb, w);
 	if (iface->mode == BB_MODE_TC)
 		reason = bb_tc_judge(skb, w, flow, iface);
+	bb_explain_result(w, reason);
 	/* Who only observes changes no packet. */
 	if (!(iface->flags & BB_IFACE_OBSERVE)) {
 		if (w->rule_flags & BB_RULE_STAMP && reason == BB_TC_ADMIT)

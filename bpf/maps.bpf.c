@@ -45,6 +45,9 @@ const volatile union {
 	struct bb_frag_key frag_key;
 	struct bb_frag frag;
 	struct bb_event event;
+	struct bb_told told;
+	struct bb_said said;
+	struct bb_explained explained;
 } bb_abi_types = {};
 
 char _license[] SEC("license") = "GPL";

@@ -18,6 +18,7 @@
 
 #include <linux/types.h>
 #include "bb_counters.h"
+#include "bb_explain_abi.h"
 #include "bb_real_abi.h"
 
 #define BB_ABI_VERSION 8

@@ -46,29 +46,7 @@ static __always_inline int bb_is_shared(struct __sk_buff *skb)
 }
 
 /*
- * Does the packet come from a socket of the network namespace that its device is
- * in? skb->sk alone does not say so: it survives the way to another namespace. A
- * socket that is not a full one (TIME_WAIT, a request) has no user to ask for.
- */
-static __always_inline int bb_is_own(struct __sk_buff *skb)
-{
-	struct bpf_sock *sk = skb->sk;
-	struct net_device *dev = 0;
-	struct net *here = 0, *there = 0;
-
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
-	if (!sk)
-		return 0;
-	bpf_core_read(&dev, sizeof(dev), &((struct sk_buff *)bb_untyped(skb))->dev);
-	bpf_core_read(&here, sizeof(here), &dev->nd_net.net);
-	bpf_core_read(&there, sizeof(there),
-		      &((struct sock *)bb_untyped(sk))->__sk_common.skc_net.net);
-	return here && here == there;
-}
-
-/*
- * The user of the packet's socket, as bpf_get_current_uid_gid names it; ~0 = not
+ * The user of a socket, as bpf_get_current_uid_gid names it; ~0 = not
  * known. bpf_get_socket_uid would name it as in the user namespace of the socket's
  * network, where others have the same number.
  */
@@ -78,15 +56,6 @@ static __always_inline __u32 bb_uid_of(const struct bpf_sock *sk)
 
 	bpf_core_read(&uid, sizeof(uid), &((struct sock *)bb_untyped(sk))->sk_uid.val);
 	return uid;
-}
-
-static __always_inline __u32 bb_socket_uid(struct __sk_buff *skb)
-{
-	struct bpf_sock *sk = skb->sk;
-
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
-	return sk ? bb_uid_of(sk) : ~0U;
 }
 
 #define BB_AF_INET 2

@@ -22,6 +22,7 @@
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
 #include "bb_parse.bpf.h"
+#include "bb_sender.bpf.h"
 
 #define BB_M_EXPLICIT 0x01 /* mark or SO_TXTIME: said for this very packet */
 #define BB_M_NO_DEADLINE 0x02 /* the mark says there is none */
@@ -260,6 +261,27 @@ __noinline int bb_read_option(struct __sk_buff *skb, const struct bb_packet *pac
 	else
 		meta->deadline = (__s64)now + ahead > 1 ? now + ahead - !lifetime : 1;
 	return 1;
+}
+
+/* ---- `bestby explain` ---- */
+
+/* What is known now that a source was asked; `counts`: it said something that counts. */
+static __always_inline void bb_explain_step(const struct bb_meta *meta, enum bb_step step,
+					    int counts)
+{
+	struct bb_explained *explained = bb_explanation_here();
+	struct bb_said *said;
+
+	if (!explained)
+		return;
+	said = &explained->said[step];
+	said->done = 1;
+	said->counts = !!counts;
+	said->deadline = meta->deadline;
+	said->lifetime = meta->lifetime;
+	said->no_deadline = !!(meta->flags & BB_M_NO_DEADLINE);
+	said->priority = meta->priority;
+	said->treatment = meta->treatment;
 }
 
 #endif /* BB_META_BPF_H */

@@ -9,6 +9,7 @@
 
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
+#include "bb_sender.bpf.h"
 
 /*
  * owd (0 = not known) and rate (bytes/s, 0 = not known). Order: what the operator

@@ -14,6 +14,7 @@
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
 #include "bb_parse.bpf.h"
+#include "bb_sender.bpf.h"
 
 /* ---- interface slots ---- */
 
@@ -150,7 +151,7 @@ __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flo
 			masked[word] = full[word] & mask[word];
 		key.cgroup = 0;
 		if (shape->cgroup_level)
-			key.cgroup = bpf_skb_ancestor_cgroup_id(skb, shape->cgroup_level);
+			key.cgroup = bb_cgroup_of(skb, shape->cgroup_level);
 		key.set = config->rule_set ? 1 : 0;
 		key.shape = i;
 		/* Not in a register: the verifier would follow each of its values. */

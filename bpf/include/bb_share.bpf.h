@@ -9,6 +9,7 @@
 #include "bb_answer.h"
 #include "bb_path.bpf.h"
 #include "bb_rtt.h"
+#include "bb_sender.bpf.h"
 #include "bb_session.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_work.bpf.h"
@@ -273,6 +274,7 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 {
 	__u64 word = bb_answer(&flow->session), own = 0, from = w->now, excess = 0;
 	struct bb_session *session = bb_kept_session(word, w->flow_gen, w->now);
+	struct bb_explained *explained;
 
 	/* Nothing to ask, and a session of one destination, which knows its owd. */
 	if (session && session->key.media == w->media &&
@@ -301,6 +303,9 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 		w->owd_ns = bb_measured_owd(w->owd_ns, from, w->meta.deadline);
 		excess -= w->owd_ns;
 	}
+	explained = bb_explanation_here();
+	if (explained)
+		explained->owd_ns = w->owd_ns;
 	w->stale = bb_stale(w->now, w->owd_ns, w->meta.deadline);
 	if (w->stale)
 		bb_global_inc(BB_G_PAST_DEADLINE);

@@ -27,6 +27,7 @@
 #include <linux/if_ether.h>
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
+#include "bb_sender.bpf.h"
 #include "bb_session.bpf.h"
 #include "bb_tc_verdict.bpf.h"
 #include "bb_meta.bpf.h"

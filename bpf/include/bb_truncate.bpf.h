@@ -21,6 +21,7 @@
 #define BB_TRUNCATE_BPF_H
 
 #include <linux/pkt_cls.h>
+#include "bb_explain.bpf.h"
 #include "bb_kernel.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -280,7 +281,7 @@ __noinline int bb_send_twin(struct __sk_buff *skb, struct bb_work *w)
 	__u64 first, second, twin, of = (__u64)bb_untyped(skb);
 	__u32 adu, ifindex = skb->ifindex, pair;
 
-	if (!w || !bb_is_queued(skb))
+	if (!w || bb_told.explain || !bb_is_queued(skb))
 		return 0;
 	first = words[0] & ~0xFFFFULL;
 	second = words[1];

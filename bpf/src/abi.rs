@@ -3,6 +3,7 @@
 
 pub const BB_TIME_BUCKETS: u32 = 19;
 pub const BB_TIME_SHIFT: u32 = 16;
+pub const BB_TOLD_CGROUPS: u32 = 64;
 pub const BB_REAL_NAME: &[u8; 12] = b"bestby_real\0";
 pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
@@ -90,6 +91,7 @@ pub const BB_SOCK_PRIORITY: u32 = 2;
 pub const BB_SOCK_TREATMENT: u32 = 4;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
+pub type __s32 = ::std::os::raw::c_int;
 pub type __u32 = ::std::os::raw::c_uint;
 pub type __s64 = ::std::os::raw::c_longlong;
 pub type __u64 = ::std::os::raw::c_ulonglong;
@@ -281,6 +283,137 @@ const _: () = {
     ["Offset of field: bb_event::truncated"][::std::mem::offset_of!(bb_event, truncated) - 43usize];
     ["Offset of field: bb_event::suppressed"]
         [::std::mem::offset_of!(bb_event, suppressed) - 44usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_told {
+    pub cgroups: [__u64; 64usize],
+    pub explain: __u32,
+    pub forwarded: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_told"][::std::mem::size_of::<bb_told>() - 520usize];
+    ["Alignment of bb_told"][::std::mem::align_of::<bb_told>() - 8usize];
+    ["Offset of field: bb_told::cgroups"][::std::mem::offset_of!(bb_told, cgroups) - 0usize];
+    ["Offset of field: bb_told::explain"][::std::mem::offset_of!(bb_told, explain) - 512usize];
+    ["Offset of field: bb_told::forwarded"][::std::mem::offset_of!(bb_told, forwarded) - 516usize];
+};
+impl Default for bb_told {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BB_STEP_MARK: bb_step = 0;
+pub const BB_STEP_TXTIME: bb_step = 1;
+pub const BB_STEP_SOCKET: bb_step = 2;
+pub const BB_STEP_OPTION: bb_step = 3;
+pub const BB_STEP_RULE: bb_step = 4;
+pub const BB_STEP_REST: bb_step = 5;
+pub const BB_STEPS: bb_step = 6;
+pub type bb_step = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_said {
+    pub deadline: __u64,
+    pub lifetime: __u64,
+    pub done: __u8,
+    pub no_deadline: __u8,
+    pub counts: __u8,
+    pub priority: __u8,
+    pub treatment: __u8,
+    pub pad: [__u8; 3usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_said"][::std::mem::size_of::<bb_said>() - 24usize];
+    ["Alignment of bb_said"][::std::mem::align_of::<bb_said>() - 8usize];
+    ["Offset of field: bb_said::deadline"][::std::mem::offset_of!(bb_said, deadline) - 0usize];
+    ["Offset of field: bb_said::lifetime"][::std::mem::offset_of!(bb_said, lifetime) - 8usize];
+    ["Offset of field: bb_said::done"][::std::mem::offset_of!(bb_said, done) - 16usize];
+    ["Offset of field: bb_said::no_deadline"]
+        [::std::mem::offset_of!(bb_said, no_deadline) - 17usize];
+    ["Offset of field: bb_said::counts"][::std::mem::offset_of!(bb_said, counts) - 18usize];
+    ["Offset of field: bb_said::priority"][::std::mem::offset_of!(bb_said, priority) - 19usize];
+    ["Offset of field: bb_said::treatment"][::std::mem::offset_of!(bb_said, treatment) - 20usize];
+    ["Offset of field: bb_said::pad"][::std::mem::offset_of!(bb_said, pad) - 21usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_explained {
+    pub said: [bb_said; 6usize],
+    pub now: __u64,
+    pub deadline: __u64,
+    pub owd_ns: __u64,
+    pub session: __u32,
+    pub reason: __s32,
+    pub rule: __u16,
+    pub class_: __u8,
+    pub stale: __u8,
+    pub known: __u8,
+    pub control: __u8,
+    pub pad: [__u8; 2usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_explained"][::std::mem::size_of::<bb_explained>() - 184usize];
+    ["Alignment of bb_explained"][::std::mem::align_of::<bb_explained>() - 8usize];
+    ["Offset of field: bb_explained::said"][::std::mem::offset_of!(bb_explained, said) - 0usize];
+    ["Offset of field: bb_explained::now"][::std::mem::offset_of!(bb_explained, now) - 144usize];
+    ["Offset of field: bb_explained::deadline"]
+        [::std::mem::offset_of!(bb_explained, deadline) - 152usize];
+    ["Offset of field: bb_explained::owd_ns"]
+        [::std::mem::offset_of!(bb_explained, owd_ns) - 160usize];
+    ["Offset of field: bb_explained::session"]
+        [::std::mem::offset_of!(bb_explained, session) - 168usize];
+    ["Offset of field: bb_explained::reason"]
+        [::std::mem::offset_of!(bb_explained, reason) - 172usize];
+    ["Offset of field: bb_explained::rule"][::std::mem::offset_of!(bb_explained, rule) - 176usize];
+    ["Offset of field: bb_explained::class_"]
+        [::std::mem::offset_of!(bb_explained, class_) - 178usize];
+    ["Offset of field: bb_explained::stale"]
+        [::std::mem::offset_of!(bb_explained, stale) - 179usize];
+    ["Offset of field: bb_explained::known"]
+        [::std::mem::offset_of!(bb_explained, known) - 180usize];
+    ["Offset of field: bb_explained::control"]
+        [::std::mem::offset_of!(bb_explained, control) - 181usize];
+    ["Offset of field: bb_explained::pad"][::std::mem::offset_of!(bb_explained, pad) - 182usize];
 };
 pub const BB_REAL_OFF: bb_real_mode = 0;
 pub const BB_REAL_GUARDED: bb_real_mode = 1;

@@ -46,6 +46,9 @@ pub use netns::netns_cookie;
 mod sizes;
 pub use sizes::{SPARE_PACKETS, packets_per_instance, qdisc_sizes, tc_leaf_bound, tc_leaf_bytes};
 
+mod test_run;
+pub use test_run::{SkBuff, TestRun, test_run};
+
 /// An embedded ELF object; aligned so that a parser may read headers in place.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);

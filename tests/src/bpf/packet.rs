@@ -5,38 +5,9 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use bestby_bpf::abi::bb_cb;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
-/// `struct __sk_buff`, as `BPF_PROG_TEST_RUN` takes and returns it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-#[allow(missing_docs)]
-pub struct SkBuff {
-    pub len: u32,
-    pub pkt_type: u32,
-    pub mark: u32,
-    pub queue_mapping: u32,
-    pub protocol: u32,
-    pub vlan_present: u32,
-    pub vlan_tci: u32,
-    pub vlan_proto: u32,
-    pub priority: u32,
-    pub ingress_ifindex: u32,
-    pub ifindex: u32,
-    pub tc_index: u32,
-    pub cb: [u32; 5],
-    pub hash: u32,
-    pub tc_classid: u32,
-    pub rest: [u32; 17],
-    pub flow_keys: u64,
-    pub tstamp: u64,
-    pub wire_len: u32,
-    pub gso_segs: u32,
-    pub sk: u64,
-    pub gso_size: u32,
-    pub tstamp_type: u32,
-    pub hwtstamp: u64,
-}
+pub use bestby_bpf::SkBuff;
 
 /// What became of one packet.
 #[derive(Clone, Copy, Debug)]
@@ -159,36 +130,12 @@ impl Classifier {
     }
 
     fn execute(&self, frame: &[u8], skb: SkBuff, times: u32) -> io::Result<(Outcome, Vec<u8>)> {
-        let mut after = SkBuff::default();
-        let mut out = vec![0u8; frame.len() + 256];
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            data_in: frame.as_ptr().cast(),
-            data_size_in: u32::try_from(frame.len()).unwrap(),
-            data_out: out.as_mut_ptr().cast(),
-            data_size_out: u32::try_from(out.len()).unwrap(),
-            ctx_in: (&raw const skb).cast(),
-            ctx_size_in: u32::try_from(size_of::<SkBuff>()).unwrap(),
-            ctx_out: (&raw mut after).cast(),
-            ctx_size_out: u32::try_from(size_of::<SkBuff>()).unwrap(),
-            repeat: i32::try_from(times).unwrap(),
-            ..Default::default()
-        };
-        // SAFETY: every pointer is valid for the size given beside it.
-        let status =
-            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.0.as_raw_fd(), &raw mut options) };
-        if status != 0 {
-            return Err(io::Error::from_raw_os_error(-status));
-        }
-        let cb = bb_cb::read_from_bytes(after.cb.as_bytes()).unwrap();
-        #[allow(clippy::cast_possible_wrap)]
-        let verdict = options.retval as i32;
-        out.truncate(options.data_size_out as usize);
+        let run = bestby_bpf::test_run(self.0.as_fd(), frame, skb, times)?;
         let outcome = Outcome {
-            verdict,
-            cb,
-            skb: after,
+            verdict: run.verdict,
+            cb: bb_cb::read_from_bytes(run.skb.cb.as_bytes()).unwrap(),
+            skb: run.skb,
         };
-        Ok((outcome, out))
+        Ok((outcome, run.frame))
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::{Config, FlowRule, InterfaceSettings, Owd, PeerConfig, Prefix, Rate, SessionKey};
+use crate::{Config, FlowRule, InterfaceSettings, Mode, Owd, PeerConfig, Prefix, Rate, SessionKey};
 
 /// Rules that are compared with each other: all pairs of a very long list would take seconds.
 const COMPARED: usize = 2000;
@@ -49,7 +49,7 @@ impl fmt::Display for Warning {
 /// An interface under control, or one that shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controlled {
-    /// Its settings.
+    /// Its settings; the mode in force, where that is known.
     pub settings: InterfaceSettings,
     /// What its link can carry, Mbit/s; `None`: nobody knows.
     pub speed_mbit_s: Option<u32>,
@@ -184,8 +184,26 @@ impl<'a> Setup<'a> {
         warnings
     }
 
-    /// A session's rate matters only where it is the lower one, so it must not be above that of every interface.
+    /// A session's rate matters only in mode qdisc, and where it is the lower one.
     fn rate_of(&self, receiver: &PeerConfig) -> Vec<Warning> {
+        let tc = |i: &Controlled| i.settings.mode == Mode::Tc && !i.settings.observe;
+        if let (Some(rate), Some(first)) = (receiver.rate, self.interfaces.first())
+            && self.interfaces.iter().all(tc)
+        {
+            return vec![Warning::new(
+                "rate-in-mode-tc",
+                format!(
+                    "receiver {}: rate {rate} has no effect, because every interface under control is in mode tc, which \
+                     knows the rate of the interface only",
+                    receiver.addr
+                ),
+                format!(
+                    "give the rate of the slowest link on the way to the interface: bestby iface set {} --rate RATE; or \
+                     use mode qdisc (Linux 6.16)",
+                    first.settings.dev
+                ),
+            )];
+        }
         let rates: Option<Vec<Rate>> = self.interfaces.iter().map(|i| i.settings.rate).collect();
         let largest = rates.and_then(|rates| rates.into_iter().max());
         let (Some(rate), Some(largest)) = (receiver.rate, largest) else {

@@ -1,6 +1,9 @@
 //! What is allowed and probably not meant, of all that is set now: for the commands, the journal and doctor.
 
-use bestby_api::{Controlled, DevName, FlowName, Owd, PeerConfig, Rate, Setup, Warning, shortened};
+use bestby_api::{
+    Controlled, DevName, FlowName, InterfaceSettings, Owd, PeerConfig, Rate, Setup, Warning,
+    shortened,
+};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
@@ -10,7 +13,10 @@ use crate::observed::speed::link_speed;
 
 fn controlled(attached: &Attached) -> Controlled {
     Controlled {
-        settings: attached.request.clone(),
+        settings: InterfaceSettings {
+            mode: attached.mode,
+            ..attached.request.clone()
+        },
         speed_mbit_s: link_speed(attached.dev.as_str(), attached.ifindex),
     }
 }

@@ -1,109 +1,151 @@
-//! `bestby explain`: for one packet, the same decisions as the classifier's, from the maps that are in force.
+//! `bestby explain`: for one packet, what the classifier itself says (`kernel/explain.rs`), in words.
 
-use std::net::IpAddr;
+use std::net::UdpSocket;
 
 use bestby_api::{
-    ExplainRequest, Explanation, FlowLifetime, Mode, NO_RULE, PacketDescription, RuleVerdict,
-    SessionKey, Source, SourceAnswer,
+    ExplainRequest, Explanation, FlowLifetime, LpdExpiry, Mode, NO_RULE, PacketDescription,
+    RuleVerdict, Source, SourceAnswer,
 };
 use bestby_bpf::abi;
-use zerocopy::IntoBytes as _;
 
 use crate::datapath::Datapath;
-use crate::error::Result;
-use crate::kernel::address::address_bytes;
-use crate::kernel::sys::monotonic_ns;
-use crate::observed::names::Resolve as _;
-use crate::plan::rules::{PacketFields, search};
+use crate::error::{Error, Result};
+use crate::faces::described::frame;
+use crate::faces::session::session_name;
+use crate::kernel::explain::{Answer, Question, ask};
+use crate::kernel::tc::Link;
+use crate::observed::attached::Attached;
 
 /// Rules listed before and at the winning one; the middle of a longer list is left out.
 const SHOWN: usize = 50;
+/// Device types whose frames begin with Ethernet's header, as the classifier has it.
+const ETHERNET: [u16; 2] = [1, 772];
 
-/// What one source gives; `None` = says nothing.
-#[derive(Debug, Default, Clone)]
-struct Given {
-    /// ns from now; `Some(None)`: says that there is no deadline.
-    lifetime: Option<Option<i64>>,
-    priority: Option<u8>,
-    treatment: Option<&'static str>,
+/// Whether this host would not send such a packet, but forward it.
+fn is_forwarded(p: &PacketDescription) -> bool {
+    p.src.is_some_and(|src| UdpSocket::bind((src, 0)).is_err())
 }
 
-/// The fields of bestby's own mark.
-fn from_mark(mark: u32, magic_mask: u32, now: u64) -> Given {
-    let mark = mark & !magic_mask;
-    let time = u64::from(mark & abi::BB_MARK_TIME_MASK);
-    let unit = u64::from(abi::BB_MARK_UNIT_NS);
-    let lifetime = if time == 0 {
-        None
-    } else if mark & abi::BB_MARK_RELATIVE != 0 {
-        i64::try_from(time * unit).ok()
+const fn treatment_name(treatment: u32) -> Option<&'static str> {
+    match treatment {
+        abi::BB_TREAT_FORWARD => Some("forward"),
+        abi::BB_TREAT_DISCARD => Some("discard"),
+        abi::BB_TREAT_TRUNCATE => Some("truncate"),
+        _ => None,
+    }
+}
+
+/// What no source has said anything of.
+const NOTHING: abi::bb_said = abi::bb_said {
+    deadline: 0,
+    lifetime: 0,
+    done: 1,
+    no_deadline: 0,
+    counts: 0,
+    priority: abi::BB_PRIORITY_NONE as u8,
+    treatment: abi::BB_TREAT_DEFAULT as u8,
+    pad: [0; 3],
+};
+
+/// Time left of what was said, ns; `None`: no deadline.
+fn left(said: &abi::bb_said, now: u64) -> Option<i64> {
+    match (said.lifetime, said.deadline) {
+        (0, 0) => None,
+        (0, deadline) => Some(deadline.wrapping_sub(now).cast_signed()),
+        (lifetime, _) => i64::try_from(lifetime).ok(),
+    }
+}
+
+/// The fields that are said after a step, and were not before it.
+fn decided(before: &abi::bb_said, after: &abi::bb_said) -> Vec<String> {
+    let has_time = |s: &abi::bb_said| s.deadline != 0 || s.lifetime != 0 || s.no_deadline != 0;
+    let has_priority = |s: &abi::bb_said| u32::from(s.priority) < abi::BB_PRIORITIES;
+    [
+        ("deadline", has_time(before), has_time(after)),
+        ("priority", has_priority(before), has_priority(after)),
+        ("treatment", before.treatment != 0, after.treatment != 0),
+    ]
+    .into_iter()
+    .filter(|(_, was, is)| !was && *is)
+    .map(|(field, ..)| field.to_string())
+    .collect()
+}
+
+/// The steps of the classifier, and the sources that they ask.
+const STEPS: [(u32, Source); 6] = [
+    (abi::BB_STEP_MARK, Source::Mark),
+    (abi::BB_STEP_TXTIME, Source::Txtime),
+    (abi::BB_STEP_SOCKET, Source::Sockopt),
+    (abi::BB_STEP_OPTION, Source::IpOption),
+    (abi::BB_STEP_RULE, Source::Rule),
+    (abi::BB_STEP_REST, Source::None),
+];
+
+/// What the mark says, or why it does not count.
+fn mark_says(mark: u32, counts: Option<&abi::bb_said>, answer: &Answer, now: u64) -> String {
+    let Some(said) = counts else {
+        return if answer.counted(abi::BB_G_FORWARDED_MARK) {
+            "the mark of a forwarded packet is not believed: forwarded_marks is false in the configuration"
+        } else if mark == 0 {
+            "no mark"
+        } else {
+            "the mark is not bestby's: it says nothing"
+        }
+        .into();
+    };
+    let time = match left(said, now) {
+        None => "no deadline".to_string(),
+        Some(ns) => format!("deadline in {}", ms(ns)),
+    };
+    let priority = match u32::from(said.priority) {
+        n @ 0..abi::BB_PRIORITIES => n.to_string(),
+        _ => "not said".into(),
+    };
+    let treatment = treatment_name(said.treatment.into()).unwrap_or("not said");
+    format!("{time}, priority {priority}, treatment {treatment}")
+}
+
+/// What happens to the packet, in a sentence.
+fn verdict(
+    request: &ExplainRequest,
+    attached: Option<&Attached>,
+    explained: &abi::bb_explained,
+    lifetime_ns: Option<i64>,
+    treatment: &str,
+) -> String {
+    let Some(attached) = attached else {
+        let dev = &request.dev;
+        return format!("interface {dev} is not attached: the packet is sent untouched");
+    };
+    let Some(left) = lifetime_ns else {
+        return if explained.control != 0 {
+            "the packet is signalling: it is never stale, and dropped only when the queue is full"
+        } else {
+            "the packet has no deadline: it is never stale, and dropped only when the queue is full"
+        }
+        .into();
+    };
+    let owd = explained.owd_ns.cast_signed();
+    if explained.stale != 0 {
+        return format!(
+            "it is stale already: {} left, {} needed to arrive; treatment {treatment}",
+            ms(left),
+            ms(owd)
+        );
+    }
+    let then = match (attached.request.observe, attached.mode) {
+        (true, _) => "; counted at once if the model says it cannot, and sent all the same",
+        (_, Mode::Tc) => "; refused at once if the model says it cannot",
+        _ => "",
+    };
+    let within = format!(
+        "it must leave within {}, or it is stale (treatment {treatment}){then}",
+        ms(left - owd)
+    );
+    if explained.reason == abi::BB_DROP_PREDICTED.cast_signed() {
+        format!("{within}; on an idle link it cannot: its transmission takes longer")
     } else {
-        // The nearest time congruent to the field modulo 2^19 units.
-        let (bits, now_units) = (abi::BB_MARK_TIME_BITS, now / unit);
-        let ahead = (time.wrapping_sub(now_units) << (64 - bits)).cast_signed() >> (64 - bits);
-        let deadline = (now_units.cast_signed() + ahead) * unit.cast_signed();
-        Some(deadline - now.cast_signed())
-    };
-    Given {
-        lifetime: Some(lifetime),
-        priority: Some((mark >> abi::BB_MARK_PRIORITY_SHIFT & 7) as u8),
-        treatment: match mark >> abi::BB_MARK_TREATMENT_SHIFT & 3 {
-            abi::BB_TREAT_FORWARD => Some("forward"),
-            abi::BB_TREAT_DISCARD => Some("discard"),
-            abi::BB_TREAT_TRUNCATE => Some("truncate"),
-            _ => None,
-        },
-    }
-}
-
-/// The classifier's hash of a flow (`bb_hash_key` in `bb_core.h`), which names its session.
-fn flow_hash(key: &abi::bb_flow_key, seed: u64) -> u32 {
-    let a = (seed ^ 0x9E37_79B9_7F4A_7C15) | 1;
-    let b = (seed.rotate_right(29) ^ 0xC2B2_AE3D_27D4_EB4F) | 1;
-    let mix = |hash: u64, word: u64| {
-        let hash = hash ^ word;
-        hash.wrapping_mul(a) ^ hash.swap_bytes().wrapping_mul(b)
-    };
-    let words = key
-        .as_bytes()
-        .chunks_exact(8)
-        .map(|w| w.first_chunk().map_or(0, |w| u64::from_ne_bytes(*w)));
-    let hash = words.fold(seed, mix);
-    let hash = (hash ^ hash >> 32).wrapping_mul(a);
-    (hash ^ hash >> 29) as u32
-}
-
-fn network(addr: IpAddr, bits: u8) -> (IpAddr, u8) {
-    match addr {
-        IpAddr::V4(a) => {
-            let bits = bits.min(32);
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            (IpAddr::V4((u32::from(a) & mask).into()), bits)
-        }
-        IpAddr::V6(a) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-            (IpAddr::V6((u128::from(a) & mask).into()), bits)
-        }
-    }
-}
-
-impl Given {
-    /// Takes what is still open in `all`; returns the names of the fields taken.
-    fn fill(&self, all: &mut Self) -> Vec<String> {
-        let mut decides = Vec::new();
-        if all.lifetime.is_none() && self.lifetime.is_some() {
-            all.lifetime = self.lifetime;
-            decides.push("deadline".to_string());
-        }
-        if all.priority.is_none() && self.priority.is_some() {
-            all.priority = self.priority;
-            decides.push("priority".to_string());
-        }
-        if all.treatment.is_none() && self.treatment.is_some() {
-            all.treatment = self.treatment;
-            decides.push("treatment".to_string());
-        }
-        decides
+        within
     }
 }
 
@@ -157,49 +199,6 @@ fn ms(ns: i64) -> String {
 }
 
 impl Datapath {
-    fn packet_fields(&self, request: &ExplainRequest, mark: u32) -> PacketFields {
-        let p = &request.packet;
-        let unknown: IpAddr = if p.dst.is_ipv4() {
-            [0; 4].into()
-        } else {
-            [0; 16].into()
-        };
-        let cgroups = p
-            .cgroup
-            .as_ref()
-            .and_then(|c| self.names.cgroup_ancestors(c))
-            .unwrap_or_default();
-        let key = abi::bb_rule_key {
-            src: address_bytes(p.src.unwrap_or(unknown)),
-            dst: address_bytes(p.dst),
-            mark,
-            ifindex: self.names.ifindex(&request.dev).unwrap_or(0),
-            sport: p.sport.unwrap_or(0),
-            dport: p.dport.unwrap_or(0),
-            family: if p.dst.is_ipv4() { 4 } else { 6 },
-            proto: p.proto.number(),
-            dscp: p.dscp.get(),
-            rtp: p.rtp.map_or(0, |pt| abi::BB_RTP as u8 | pt),
-            ssrc: p.ssrc.map_or(0, |s| s.get()),
-            ..Default::default()
-        };
-        PacketFields { key, cgroups }
-    }
-
-    /// The rule that the kernel's maps give for a packet.
-    fn rule_in_force(&self, fields: &PacketFields, config: &abi::bb_config) -> Result<Option<u16>> {
-        let mut shapes = Vec::new();
-        for index in 0..config.shapes.min(abi::BB_MAX_SHAPES) {
-            let at = (config.rule_set & 1) * abi::BB_MAX_SHAPES + index;
-            shapes.push(self.shared.shapes.get(&at)?.unwrap_or_default());
-        }
-        let set = u8::try_from(config.rule_set & 1).unwrap_or(0);
-        let found = search(&shapes, set, fields, |key| {
-            self.shared.rule_keys.get(key).ok().flatten()
-        });
-        Ok(found.and_then(|r| u16::try_from(r.rule).ok()))
-    }
-
     fn verdicts(
         &self,
         request: &ExplainRequest,
@@ -235,218 +234,224 @@ impl Datapath {
         (rules, left_out)
     }
 
+    /// What the classifier says of the packet.
+    fn judged(
+        &self,
+        link: &Link,
+        attached: Option<(u32, &Attached)>,
+        p: &PacketDescription,
+        forwarded: bool,
+    ) -> Result<Answer> {
+        let ethernet = ETHERNET.contains(&link.arp_type);
+        let frame = frame(p, &self.config.agent.ip_option, ethernet)
+            .map_err(|e| Error::invalid(format!("no such packet can be made: {e}")))?;
+        let mut told = abi::bb_told {
+            explain: 1,
+            forwarded: forwarded.into(),
+            ..Default::default()
+        };
+        let above = p
+            .cgroup
+            .as_ref()
+            .and_then(|c| self.names.cgroup_ancestors(c));
+        for (to, id) in told.cgroups.iter_mut().zip(above.unwrap_or_default()) {
+            *to = id;
+        }
+        // One that is not attached is judged as if it were, so that the rules can be asked.
+        let mut iface = match attached {
+            Some((slot, _)) => self.shared.ifaces.get(&slot)?.unwrap_or_default(),
+            None => abi::bb_iface {
+                mode: abi::BB_MODE_QDISC as u8,
+                session_kind: abi::BB_SESSION_DST as u8,
+                ..Default::default()
+            },
+        };
+        iface.ifindex = link.ifindex;
+        ask(
+            &self.paths.bpffs,
+            &Question {
+                iface,
+                told,
+                frame: &frame.bytes,
+                wire_len: frame.wire_len,
+                mark: p.mark,
+                priority: p.priority.map_or(0, |n| n.get().into()),
+            },
+        )
+    }
+
+    /// What LPD's option says, or why it does not count.
+    fn option_says(
+        &self,
+        request: &ExplainRequest,
+        attached: Option<&Attached>,
+        answer: &Answer,
+        forwarded: bool,
+    ) -> String {
+        let (dev, p) = (&request.dev, &request.packet);
+        let Some(option) = p.option else {
+            return "the packet has no IP option of LPD".into();
+        };
+        let whose = p.src.filter(|_| forwarded);
+        if let Some(said) = answer.after(abi::BB_STEP_OPTION)
+            && said.counts != 0
+        {
+            let form = match option.expiry {
+                LpdExpiry::Lifetime(_) => "lifetime",
+                LpdExpiry::Deadline(_) => "deadline in",
+            };
+            let whose = match whose.and_then(|src| attached?.request.trust.of(src)) {
+                Some(prefix) => format!("{prefix} is trusted on {dev}"),
+                None => "of this host".into(),
+            };
+            let treatment = match option.treatment {
+                bestby_api::StaleTreatment::Forward => "forward",
+                bestby_api::StaleTreatment::Discard => "discard",
+                bestby_api::StaleTreatment::Truncate => "truncate",
+            };
+            let since_epoch = std::time::SystemTime::now()
+                .duration_since(std::time::SystemTime::UNIX_EPOCH)
+                .unwrap_or_default();
+            let ms = option.expiry.remaining_ms(since_epoch);
+            return format!("{form} {ms} ms, treatment {treatment} ({whose})");
+        }
+        let why = [
+            (abi::BB_G_OPTION_UNTRUSTED, "untrusted"),
+            (abi::BB_G_OPTION_NO_CLOCK, "clock"),
+            (abi::BB_G_OPTION_FAR, "far"),
+        ]
+        .into_iter()
+        .find(|(which, _)| answer.counted(*which));
+        match (why, whose) {
+            (Some((_, "untrusted")), Some(src)) => format!(
+                "{src} is not trusted on {dev}, so its IP option does not count: bestby iface attach {dev} --trust {src}"
+            ),
+            (Some((_, "clock")), _) => {
+                let why = self
+                    .clock
+                    .trouble()
+                    .unwrap_or_else(|| "the clock is not synchronised".into());
+                format!("its deadline does not count: {why}")
+            }
+            (Some((_, "far")), _) => {
+                "its deadline is more than 131 s away, so it does not count".into()
+            }
+            _ if answer.after(abi::BB_STEP_OPTION).is_none() => {
+                "not asked: the packet is signalling".into()
+            }
+            _ => "it says nothing that counts".into(),
+        }
+    }
+
+    /// What a flow rule says, and whether it is the first that matches.
+    fn rule_says(&self, winner: Option<usize>) -> (String, String) {
+        let Some(entry) = winner.and_then(|w| self.book.entries.get(w)) else {
+            return (NO_RULE.into(), "no flow rule matches".into());
+        };
+        let said: Vec<String> = entry
+            .rule
+            .given()
+            .into_iter()
+            .filter(|(field, _)| matches!(*field, "lifetime" | "priority" | "treatment" | "owd"))
+            .map(|(field, value)| format!("{field} {value}"))
+            .collect();
+        let name = entry.rule.name.to_string();
+        let says = format!("flow rule \"{name}\": {}", said.join(", "));
+        (name, says)
+    }
+
+    /// What gives a packet a priority that no source gave one.
+    fn rest_says(&self, p: &PacketDescription, answer: &Answer, decides: bool) -> Result<String> {
+        if answer.explained.known == 0 {
+            return Ok("best effort, never stale".into());
+        }
+        if !decides {
+            return Ok("nothing is left open".into());
+        }
+        let config = self.shared.config.get(&0)?.unwrap_or_default();
+        let is_priority = |n: u8| u32::from(n) < abi::BB_PRIORITIES;
+        let of_socket = p.priority.map_or(0, |n| usize::from(n.get()));
+        Ok(if is_priority(config.prio_table[of_socket]) {
+            "SO_PRIORITY, through the table of the configuration".into()
+        } else if is_priority(config.dscp_table[usize::from(p.dscp.get() & 63)]) {
+            "DSCP, through the table of the configuration".into()
+        } else {
+            "the default".into()
+        })
+    }
+
     /// POST /v1/explain.
     ///
     /// # Errors
-    /// Unknown interface, or a map cannot be read.
+    /// Unknown interface, a packet that cannot be, or the kernel refuses to run the classifier on it.
     pub fn explain(&mut self, request: &ExplainRequest) -> Result<Explanation> {
-        self.tc.link(request.dev.as_str())?;
+        let link = self.tc.link(request.dev.as_str())?;
         let p = &request.packet;
-        let now = monotonic_ns();
-        let config = self.shared.config.get(&0)?.unwrap_or_default();
-        let ours =
-            config.mark_magic_mask != 0 && p.mark & config.mark_magic_mask == config.mark_magic;
-        // Rules see the marks of others only: ours differ with every packet.
-        let mark = if ours {
-            0
-        } else {
-            p.mark & config.flow_mark_mask
+        let forwarded = is_forwarded(p);
+        let attached = self.by_name(&request.dev);
+        let answer = self.judged(&link, attached, p, forwarded)?;
+        let attached = attached.map(|(_, a)| a.clone());
+        let explained = &answer.explained;
+        let now = explained.now;
+
+        let winner = match explained.rule {
+            0 => None,
+            id => self.book.entries.iter().position(|e| e.id == id),
         };
-        let fields = self.packet_fields(request, mark);
-        let id = self.rule_in_force(&fields, &config)?;
-        let winner = id.and_then(|id| self.book.entries.iter().position(|e| e.id == id));
+        let by_mark = answer.after(abi::BB_STEP_MARK).filter(|s| s.counts != 0);
+        // Rules see the marks of others only: ours differ with every packet.
         let seen = PacketDescription {
-            mark: if ours { 0 } else { p.mark },
+            mark: if by_mark.is_some() { 0 } else { p.mark },
             ..p.clone()
         };
         let (rules, rules_left_out) = self.verdicts(request, &seen, winner);
+        let (flow, rule_says) = self.rule_says(winner);
 
-        let mut all = Given::default();
-        let mut sources = Vec::new();
-        let mut say = |source, given: &Given, all: &mut Given, says: String| {
+        let mut sources: Vec<SourceAnswer> = Vec::new();
+        let mut before = NOTHING;
+        for (step, source) in STEPS {
+            let mut decides = Vec::new();
+            if let Some(after) = answer.after(step) {
+                decides = decided(&before, after);
+                before = *after;
+            }
+            let says = match source {
+                Source::Mark => mark_says(p.mark, by_mark, &answer, now),
+                Source::Txtime => {
+                    "a description cannot say: a deadline-mode SO_TXTIME socket would decide the deadline here".into()
+                }
+                Source::Sockopt => {
+                    "a description cannot say: options set on the socket would decide here".into()
+                }
+                Source::IpOption => self.option_says(request, attached.as_ref(), &answer, forwarded),
+                Source::Rule => rule_says.clone(),
+                Source::None => self.rest_says(p, &answer, !decides.is_empty())?,
+            };
             sources.push(SourceAnswer {
                 source,
-                decides: given.fill(all),
+                decides,
                 says,
             });
-        };
-        if ours {
-            let given = from_mark(p.mark, config.mark_magic_mask, now);
-            let time = match given.lifetime.flatten() {
-                None => "no deadline".to_string(),
-                Some(ns) => format!("deadline in {}", ms(ns)),
-            };
-            let says = format!(
-                "{time}, priority {}, treatment {}",
-                given.priority.unwrap_or(3),
-                given.treatment.unwrap_or("not said")
-            );
-            say(Source::Mark, &given, &mut all, says);
-        } else {
-            let says = if p.mark == 0 {
-                "no mark"
-            } else {
-                "the mark is not bestby's: it says nothing"
-            };
-            say(Source::Mark, &Given::default(), &mut all, says.into());
-        }
-        let quiet = Given::default();
-        say(Source::Txtime, &quiet, &mut all, "a description cannot say: a deadline-mode SO_TXTIME socket would decide the deadline here".into());
-        say(
-            Source::Sockopt,
-            &quiet,
-            &mut all,
-            "a description cannot say: options set on the socket would decide here".into(),
-        );
-        let (option, says) = self.option_of(&request.dev, p);
-        let given = option.map_or(Given::default(), |o| Given {
-            lifetime: Some(Some(i64::from(o.left_ms) * 1_000_000)),
-            treatment: Some(o.treatment),
-            ..Given::default()
-        });
-        say(Source::IpOption, &given, &mut all, says);
-        let mut rule_owd = 0;
-        let flow = match winner.and_then(|w| self.book.entries.get(w)) {
-            None => {
-                say(
-                    Source::Rule,
-                    &quiet,
-                    &mut all,
-                    "no flow rule matches".into(),
-                );
-                NO_RULE.to_string()
-            }
-            Some(entry) => {
-                let kernel = self
-                    .shared
-                    .rules
-                    .get(&u32::from(entry.id))?
-                    .unwrap_or_default();
-                rule_owd = kernel.owd_default_ns;
-                let given = Given {
-                    lifetime: (kernel.lifetime_ns > 0)
-                        .then(|| i64::try_from(kernel.lifetime_ns).ok()),
-                    priority: (u32::from(kernel.priority) < abi::BB_PRIORITIES)
-                        .then_some(kernel.priority),
-                    treatment: match u32::from(kernel.treatment) {
-                        abi::BB_TREAT_FORWARD => Some("forward"),
-                        abi::BB_TREAT_DISCARD => Some("discard"),
-                        abi::BB_TREAT_TRUNCATE => Some("truncate"),
-                        _ => None,
-                    },
-                };
-                let says: Vec<String> = entry
-                    .rule
-                    .given()
-                    .into_iter()
-                    .filter(|(field, _)| {
-                        matches!(*field, "lifetime" | "priority" | "treatment" | "owd")
-                    })
-                    .map(|(field, value)| format!("{field} {value}"))
-                    .collect();
-                say(
-                    Source::Rule,
-                    &given,
-                    &mut all,
-                    format!("flow rule \"{}\": {}", entry.rule.name, says.join(", ")),
-                );
-                entry.rule.name.to_string()
-            }
-        };
-        let has_metadata = ours || option.is_some() || winner.is_some();
-        if has_metadata && all.priority.is_none() {
-            let by_socket = p.priority.map_or(abi::BB_PRIORITY_NONE as u8, |n| {
-                config.prio_table[usize::from(n.get())]
-            });
-            let by_dscp = config.dscp_table[usize::from(p.dscp.get() & 63)];
-            let (priority, says) = match (by_socket, by_dscp) {
-                (n @ 0..=7, _) => (n, "SO_PRIORITY, through the table of the configuration"),
-                (_, n @ 0..=7) => (n, "DSCP, through the table of the configuration"),
-                _ => (abi::BB_PRIORITY_DEFAULT as u8, "the default"),
-            };
-            say(
-                Source::None,
-                &Given {
-                    priority: Some(priority),
-                    ..Given::default()
-                },
-                &mut all,
-                says.into(),
-            );
-        } else {
-            let says = if has_metadata {
-                "nothing is left open"
-            } else {
-                "best effort, never stale"
-            };
-            say(Source::None, &quiet, &mut all, says.into());
         }
 
-        let delay = self.delay_to(p.dst)?.or_rule(rule_owd);
-        let owd = delay.owd_ns.unwrap_or(0).cast_signed();
-        let attached = self.by_name(&request.dev).map(|(_, a)| a.clone());
-        let session = match &attached {
-            None => String::new(),
-            Some(_) if !has_metadata => format!("{}/plain-{}", request.dev, p.dst),
-            Some(a) => match a.request.session {
-                SessionKey::Dst => format!("{}/{}", request.dev, p.dst),
-                SessionKey::Interface => format!("{}/interface", request.dev),
-                SessionKey::Prefix(bits) => {
-                    let (addr, bits) = network(p.dst, bits);
-                    format!("{}/{addr}/{bits}", request.dev)
-                }
-                SessionKey::Flow => {
-                    let key = abi::bb_flow_key {
-                        src: fields.key.src,
-                        dst: fields.key.dst,
-                        ifindex: fields.key.ifindex,
-                        mark,
-                        sport: fields.key.sport,
-                        dport: fields.key.dport,
-                        family: fields.key.family,
-                        proto: fields.key.proto,
-                        dscp: fields.key.dscp,
-                        pad: 0,
-                    };
-                    let seed = self.shared.config.get(&0)?.unwrap_or_default().seed;
-                    format!("{}/flow-{:08x}", request.dev, flow_hash(&key, seed))
-                }
-            },
-        };
-        let lifetime_ns = if has_metadata {
-            all.lifetime.flatten()
-        } else {
-            None
-        };
-        // A local TCP would take a drop at egress as congestion: the classifier never drops its packets.
-        let local_tcp = p.proto == bestby_api::Proto::Tcp;
-        let treatment = if local_tcp {
-            "forward"
-        } else {
-            all.treatment.unwrap_or("discard")
-        };
-        let verdict = match (&attached, lifetime_ns) {
-            (None, _) => format!("interface {} is not attached: the packet is sent untouched", request.dev),
-            (Some(_), None) => "the packet has no deadline: it is never stale, and dropped only when the queue is full".into(),
-            (Some(_), Some(left)) if left < owd => format!(
-                "it is stale already: {} left, {} needed to arrive; treatment {treatment}",
-                ms(left),
-                ms(owd)
-            ),
-            (Some(a), Some(left)) => format!(
-                "it must leave within {}, or it is stale (treatment {treatment}){}",
-                ms(left - owd),
-                match (a.request.observe, a.mode) {
-                    (true, _) => "; counted at once if the model says it cannot, and sent all the same",
-                    (_, Mode::Tc) => "; refused at once if the model says it cannot",
-                    _ => "",
-                }
-            ),
-        };
-        let forwarded_marks = config.flags & abi::BB_CONFIG_FORWARDED_MARKS != 0;
-        let mut notes = notes(p, ours, &flow, forwarded_marks);
-        notes.extend(header_alone(p, treatment));
         let rule = winner.and_then(|w| self.book.entries.get(w));
+        let rule_owd = match rule {
+            Some(entry) => self.shared.rules.get(&u32::from(entry.id))?,
+            None => None,
+        }
+        .map_or(0, |kernel| kernel.owd_default_ns);
+        let delay = self.delay_to(p.dst)?.or_rule(rule_owd);
+        let lifetime_ns = match explained.deadline {
+            0 => None,
+            deadline => Some(deadline.wrapping_sub(now).cast_signed()),
+        };
+        let treatment = treatment_name(u32::from(explained.class_ >> 4)).unwrap_or("discard");
+        let forwarded_marks = self.shared.config.get(&0)?.unwrap_or_default().flags
+            & abi::BB_CONFIG_FORWARDED_MARKS
+            != 0;
+        let mut notes = notes(p, by_mark.is_some(), &flow, forwarded_marks);
+        notes.extend(header_alone(p, treatment));
+        let local_tcp = p.proto == bestby_api::Proto::Tcp && !forwarded;
         if let (Some(attached), Some(entry)) = (&attached, rule) {
             let rto = local_tcp && entry.rule.lifetime == Some(FlowLifetime::Rto);
             let state = if attached.request.observe {
@@ -460,22 +465,37 @@ impl Datapath {
             };
             notes.extend(self.stamp_note(&entry.rule, p.dst, state));
         }
+        // Which of its user's 16 a plain flow joins differs by its ports, which may not be said.
+        let mut session = answer.session;
+        session.key.part = 0;
+        let session = match attached {
+            None => String::new(),
+            Some(_) => session_name(explained.session, &session, |_| {
+                Some(request.dev.to_string())
+            }),
+        };
         Ok(Explanation {
             packet: p.clone(),
             dev: request.dev.clone(),
-            mode: attached.map(|a| a.mode.to_string()),
+            mode: attached.as_ref().map(|a| a.mode.to_string()),
             rules,
             rules_left_out,
             sources,
             flow,
             session,
-            priority: all.priority.unwrap_or(abi::BB_PRIORITY_DEFAULT as u8),
+            priority: explained.class_ & 7,
             treatment: treatment.into(),
             lifetime_ns,
             owd_ns: delay.owd_ns,
             owd_source: delay.source,
             owd_age_ns: delay.age_ns,
-            verdict,
+            verdict: verdict(
+                request,
+                attached.as_ref(),
+                explained,
+                lifetime_ns,
+                treatment,
+            ),
             notes,
         })
     }
@@ -520,20 +540,33 @@ mod tests {
     }
 
     #[test]
-    fn mark_gives_lifetime_and_priority() {
-        let relative = abi::BB_MARK_RELATIVE | 800 | 2 << abi::BB_MARK_PRIORITY_SHIFT;
-        let given = from_mark(0xb000_0000 | relative, 0xf000_0000, 77);
+    fn decided_is_what_a_step_adds() {
+        let by_mark = abi::bb_said {
+            lifetime: 200_000_000,
+            priority: 2,
+            counts: 1,
+            ..NOTHING
+        };
+        assert_eq!(decided(&NOTHING, &by_mark), ["deadline", "priority"]);
+        assert_eq!(left(&by_mark, 77), Some(200_000_000));
+        let by_rule = abi::bb_said {
+            treatment: abi::BB_TREAT_DISCARD as u8,
+            ..by_mark
+        };
+        assert_eq!(decided(&by_mark, &by_rule), ["treatment"]);
+        assert_eq!(decided(&by_rule, &by_rule), [""; 0]);
+        let none = abi::bb_said {
+            no_deadline: 1,
+            ..NOTHING
+        };
         assert_eq!(
-            (given.lifetime, given.priority, given.treatment),
-            (Some(Some(200_000_000)), Some(2), None)
+            (decided(&NOTHING, &none), left(&none, 77)),
+            (vec!["deadline".into()], None)
         );
-        // Absolute, across the wrap of the 19-bit clock: 100 units ahead.
-        let now = (3 * (1 << 19) - 50) * 250_000;
-        let given = from_mark(50, 0, now);
-        assert_eq!(given.lifetime, Some(Some(100 * 250_000)));
-        // ... and behind.
-        let given = from_mark((1 << 19) - 60, 0, now);
-        assert_eq!(given.lifetime, Some(Some(-10 * 250_000)));
-        assert_eq!(from_mark(0, 0, now).lifetime, Some(None));
+        let past = abi::bb_said {
+            deadline: 67,
+            ..NOTHING
+        };
+        assert_eq!(left(&past, 77), Some(-10));
     }
 }

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod control;
 pub mod delay;
+mod described;
 pub mod doctor;
 pub mod events;
 pub mod explain;

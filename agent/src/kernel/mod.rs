@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod btf;
+pub mod explain;
 pub mod grace;
 pub mod hooks;
 pub mod htb;

@@ -160,6 +160,26 @@ fn rate_of_a_receiver_above_that_of_all_interfaces_is_warned_of() {
 }
 
 #[test]
+fn rate_of_a_receiver_is_warned_of_where_only_mode_tc_is() {
+    let ids = |interfaces: &[(Mode, bool)]| -> Vec<_> {
+        let made = |(mode, observe): &(Mode, bool)| {
+            let mut controlled = interface("20mbit", "dst", None);
+            controlled.settings.mode = *mode;
+            controlled.settings.observe = *observe;
+            controlled
+        };
+        let receivers = vec![receiver("192.0.2.7", "2mbit", "")];
+        let setup = Setup::new(vec![], receivers, interfaces.iter().map(made).collect());
+        setup.all().iter().map(|w| w.id).collect()
+    };
+    assert_eq!(ids(&[(Mode::Tc, false)]), ["rate-in-mode-tc"]);
+    // An interface that observes may become one of mode qdisc.
+    for well in [(Mode::Qdisc, false), (Mode::Auto, false), (Mode::Tc, true)] {
+        assert_eq!(ids(&[(Mode::Tc, false), well]), [""; 0]);
+    }
+}
+
+#[test]
 fn prefix_longer_than_an_ipv4_address_says_what_it_does() {
     let of =
         |session| Setup::new(vec![], vec![], vec![]).of_interface(&interface("", session, None));

@@ -33,6 +33,67 @@ impl Resolve for Host {
     }
 }
 
+/// Fields of a packet that rules compare, in the form of the kernel's key (`set` and `shape` unused);
+/// `cgroups[level]` is the id of the sender's ancestor at that level.
+#[derive(Debug, Clone, Default)]
+struct PacketFields {
+    /// Addresses, ports (host order), mark, and the rest; `cgroup` unused.
+    key: abi::bb_rule_key,
+    /// Ancestors of the sending socket's cgroup.
+    cgroups: Vec<u64>,
+}
+
+/// A packet's fields under a mask.
+fn under(fields: &PacketFields, shape: &abi::bb_shape, index: u32, set: u8) -> abi::bb_rule_key {
+    let (k, m) = (&fields.key, &shape.mask);
+    let and =
+        |a: [u8; 16], b: [u8; 16]| (u128::from_ne_bytes(a) & u128::from_ne_bytes(b)).to_ne_bytes();
+    let cgroup = match shape.cgroup_level {
+        0 => 0,
+        level => fields.cgroups.get(level as usize).copied().unwrap_or(0),
+    };
+    abi::bb_rule_key {
+        src: and(k.src, m.src),
+        dst: and(k.dst, m.dst),
+        cgroup: cgroup & m.cgroup,
+        mark: k.mark & m.mark,
+        ifindex: k.ifindex & m.ifindex,
+        sport: k.sport & m.sport,
+        dport: k.dport & m.dport,
+        family: k.family & m.family,
+        proto: k.proto & m.proto,
+        dscp: k.dscp & m.dscp,
+        set,
+        shape: index,
+        ssrc: k.ssrc & m.ssrc,
+        rtp: k.rtp & m.rtp,
+        pad: [0; 7],
+    }
+}
+
+/// The search as the classifier does it: the id of the matching rule of the lowest order.
+fn search(
+    shapes: &[abi::bb_shape],
+    set: u8,
+    fields: &PacketFields,
+    mut lookup: impl FnMut(&abi::bb_rule_key) -> Option<abi::bb_rule_ref>,
+) -> Option<abi::bb_rule_ref> {
+    let mut best: Option<abi::bb_rule_ref> = None;
+    for (index, shape) in shapes.iter().enumerate() {
+        // Shapes are sorted: no later one can beat what was found.
+        if best.is_some_and(|b| b.order < shape.first_order) {
+            break;
+        }
+        let key = under(fields, shape, u32::try_from(index).unwrap_or(u32::MAX), set);
+        if let Some(found) = lookup(&key)
+            && best.is_none_or(|b| found.order < b.order)
+        {
+            best = Some(found);
+        }
+    }
+    best
+}
+
 fn fields(dev: &DevName, packet: &PacketDescription) -> PacketFields {
     let mut cgroups = Vec::new();
     if let Some(path) = &packet.cgroup {

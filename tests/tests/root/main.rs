@@ -21,6 +21,7 @@ mod control;
 mod delay;
 mod demo;
 mod devices;
+mod explain;
 mod fuzz;
 mod ice;
 mod lab;

@@ -12,12 +12,13 @@ use serde_json::Value;
 use crate::cli_lab::{Lab, lab, text};
 
 /// Checks of doctor that only mistakes have.
-const IDS: [&str; 6] = [
+const IDS: [&str; 7] = [
     "flow-matches-all",
     "flow-hidden",
     "flow-late",
     "rate-above-link",
     "rate-above-interface",
+    "rate-in-mode-tc",
     "session-prefix",
 ];
 
@@ -215,6 +216,18 @@ fn rate_of_a_receiver_above_the_interface_s_is_warned_of() {
         is_well(lab, "session set 10.9.0.2 --rate 20mbit");
         warns(lab, "iface set v0 --rate 19mbit", &["rate 20mbit"]);
         is_well(lab, "iface set v0 --rate 20mbit");
+    });
+}
+
+#[test]
+fn rate_of_a_receiver_that_mode_tc_does_not_keep_to_is_warned_of() {
+    lab("", |lab| {
+        is_well(lab, "iface attach v0 --enforce --mode tc --rate 20mbit");
+        let says = "rate 2mbit has no effect, because every interface under control is in mode tc";
+        warns(lab, "session set 10.9.0.2 --rate 2mbit", &[says]);
+        assert_eq!(doctor(lab), ["rate-in-mode-tc"]);
+        is_well(lab, "session set 10.9.0.2 --owd 2ms --rate none");
+        assert_eq!(doctor(lab), [""; 0]);
     });
 }
 

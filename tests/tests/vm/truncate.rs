@@ -504,3 +504,26 @@ fn shared_packets_of_pktgen_have_no_twins_and_do_no_harm() {
         assert_eq!(from.receive(17), None);
     });
 }
+
+#[test]
+fn question_of_explain_sends_no_twin() {
+    site(json!({"rate": RATE}), "1s", |_, peer, agent| {
+        let wire = peer.enter(|| Raw::open("v1"));
+        let packet = format!("udp 10.9.0.1:7 to 10.9.0.2:{PORT} rtp 96");
+        let said = agent.ok(
+            "POST",
+            "/v1/explain",
+            Some(json!({"dev": "v0", "packet": packet})),
+        );
+        assert_eq!(
+            (&said["flow"], &said["treatment"]),
+            (&json!("media"), &json!("truncate"))
+        );
+        assert!(
+            said["verdict"].as_str().unwrap().contains("must leave"),
+            "{said}"
+        );
+        assert_eq!(wire.receive(17), None);
+        assert_eq!(counted(agent), [0; 5]);
+    });
+}

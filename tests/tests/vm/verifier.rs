@@ -10,12 +10,13 @@ use aya::{
     EbpfLoader,
     programs::{CgroupSockopt, ProgramInfo, SchedClassifier, SockOps},
 };
-use bestby_bpf::{maps::MapsSkelBuilder, qdisc::QdiscSkelBuilder};
+use bestby_bpf::{abi::bb_told, maps::MapsSkelBuilder, qdisc::QdiscSkelBuilder};
 use bestby_tests::bpf::Lab;
 use libbpf_rs::{
     PrintLevel,
     skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
+use zerocopy::IntoBytes as _;
 
 /// The kernel refuses a program beyond a million, and counts differ by kernel and clang: stay well below.
 const MOST: u32 = 250_000;
@@ -57,6 +58,24 @@ fn hook_programs_load_with_aya() {
         .unwrap();
     program.load().unwrap();
     report("bb_classify", &program.info().unwrap());
+
+    // As `explain` loads it: nothing is constant then that says that nobody asks.
+    let told = bb_told {
+        explain: 1,
+        ..Default::default()
+    };
+    let mut asked = EbpfLoader::new()
+        .default_map_pin_directory(lab.pins())
+        .override_global("bb_told", told.as_bytes(), true)
+        .load(bestby_bpf::CLASSIFY)
+        .unwrap();
+    let program: &mut SchedClassifier = asked
+        .program_mut("bb_classify")
+        .unwrap()
+        .try_into()
+        .unwrap();
+    program.load().unwrap();
+    report("bb_classify for explain", &program.info().unwrap());
 
     let mut segment = load(bestby_bpf::SEGMENT);
     let program: &mut SchedClassifier = segment

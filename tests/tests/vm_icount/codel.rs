@@ -121,18 +121,3 @@ fn media_deadlines_local_tcp_and_fifo_are_spared() {
         assert_eq!(dropped(&c), 0, "{name}: {c:?}");
     }
 }
-
-#[test]
-fn observe_mode_counts_and_drops_none() {
-    let lab = link(
-        "cdo",
-        &Options {
-            flags: BB_IFACE_OBSERVE,
-            ..Options::default()
-        },
-    );
-    load(&lab, 130, bulk);
-    let c = lab.session(BULK);
-    assert_eq!(dropped(&c), 0, "{c:?}");
-    assert!(codel(&c.would_drop) >= 20, "{c:?}");
-}

@@ -22,6 +22,7 @@ mod ring_lab;
 mod segment;
 mod sfu;
 mod sfu_lab;
+mod slow;
 mod srt;
 mod survive;
 mod tcp_real;

@@ -408,7 +408,7 @@ out:
 	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)
 		return bb_tc_finish(skb, w, iface, reason);
-	if (w->class_ >> 4 == BB_TREAT_TRUNCATE && !(iface->flags & BB_IFACE_OBSERVE) &&
+	if (w->class_ >> 4 == BB_TREAT_TRUNCATE &&
 	    (!w->stamped || bb_find_header(skb, w, link & BB_LINK_ETHERNET)))
 		bb_send_twin(skb, w);
 	return TC_ACT_UNSPEC;

@@ -143,15 +143,12 @@ bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, stru
 bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 			    struct bbq_packet *p, __u32 idx, struct bbq_queue *q, __u64 now)
 {
-	if (bbq_dead(inst, q, p, now)) {
-		if (!(iface->flags & BB_IFACE_OBSERVE))
-			return BB_DROP_ADU;
-		bbq_would_drop(inst, idx, BB_DROP_ADU, now);
-	}
+	if (bbq_dead(inst, q, p, now))
+		return BB_DROP_ADU;
 	if (bbq_full(in, iface, q)) {
 		if (!bbq_make_room(inst, p->session, p->priority, p->len, now))
 			return BB_DROP_OVERFLOW;
-		if (bbq_dead(inst, q, p, now) && !(iface->flags & BB_IFACE_OBSERVE))
+		if (bbq_dead(inst, q, p, now))
 			return BB_DROP_ADU; /* the room was that of its own ADU */
 	}
 	return BB_REASONS;

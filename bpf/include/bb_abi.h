@@ -248,7 +248,7 @@ enum bb_decrement {
 	BB_DECREMENT_PREDICT = 2, /* less by the wait that is expected here */
 };
 
-#define BB_IFACE_OBSERVE 0x01 /* count what would be dropped, drop nothing */
+#define BB_IFACE_OBSERVE 0x01 /* mode tc: count what would be dropped, drop nothing */
 
 /*
  * Mode tc: the HTB tree below. Root class htb_major:1 at the interface's rate;

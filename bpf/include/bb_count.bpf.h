@@ -73,11 +73,4 @@ bb_inline void bb_count_drop(struct bb_counters *c, __u32 reason)
 		bb_add(c->dropped[reason], 1);
 }
 
-bb_inline void bb_count_would_drop(struct bb_counters *c, __u32 reason)
-{
-	bb_keep_check(reason);
-	if (reason < BB_REASONS)
-		bb_add(c->would_drop[reason], 1);
-}
-
 #endif /* BB_COUNT_BPF_H */

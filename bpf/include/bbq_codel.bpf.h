@@ -109,10 +109,6 @@ __noinline int bbq_codel(__u32 inst, __u32 session, __u32 idx, __u64 now, __u64 
 	if (!bbq_codel_waits(q, p, now, target) || in->work < BBQ_WORK_EVICT ||
 	    bbq_codel_spares(iface, p) || !bbq_codel_due(&q->codel, now))
 		return 0;
-	if (iface->flags & BB_IFACE_OBSERVE) {
-		bbq_would_drop(inst, idx, BB_DROP_CODEL, now);
-		return 0;
-	}
 	bbq_drop_adu(inst, idx, BB_DROP_CODEL, now);
 	return 1;
 }

@@ -62,16 +62,13 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 	bbq_unlink(q, p, idx);
 	/* Its ADU may have lost a packet meanwhile. */
 	if (bbq_dead(inst, q, p, now)) {
-		if (iface->flags & BB_IFACE_OBSERVE) {
-			bbq_would_drop(inst, idx, BB_DROP_ADU, now);
-		} else if (p->flags & BBQ_F_PAIRED) {
+		if (p->flags & BBQ_F_PAIRED) {
 			bbq_doom_alone(in, iface, ses, p, idx, now);
-			return 0;
 		} else {
 			in->work -= BBQ_WORK_FREE;
 			bbq_free(inst, idx, BB_DROP_ADU, now);
-			return 0;
 		}
+		return 0;
 	}
 	p->arrived_ns = now;
 	bbq_expect(iface, q, p, ses, now);

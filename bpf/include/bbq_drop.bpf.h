@@ -113,19 +113,13 @@ static __noinline int bbq_settle(struct bbq_instance *in, struct bbq_packet *p,
 	return 0;
 }
 
-/* What a notice tells of. */
-enum bbq_fate {
-	BBQ_DROPPED,
-	BBQ_OBSERVED, /* it would have been dropped */
-	BBQ_TRUNCATED, /* its headers will go */
-};
-
 /*
  * A drop notice, unless this instance sent all that it may: a step's, or one, at once; and
- * one in each operation, as telling takes as long as dropping.
+ * one in each operation, as telling takes as long as dropping. `truncated`: its headers
+ * will go.
  */
 bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 reason, __u64 now,
-			  enum bbq_fate fate)
+			  int truncated)
 {
 	struct bb_config *cfg;
 	struct bb_session *ses;
@@ -165,8 +159,8 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 r
 	e->session = p->session;
 	e->reason = reason;
 	e->priority = p->priority;
-	e->observe = fate == BBQ_OBSERVED;
-	e->truncated = fate == BBQ_TRUNCATED;
+	e->observe = 0; /* who observes has no queue of ours */
+	e->truncated = truncated;
 	e->suppressed = in->suppressed;
 	in->suppressed = 0;
 	bpf_ringbuf_submit(e, 0);
@@ -174,30 +168,6 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 r
 suppressed:
 	in->suppressed++;
 	bb_global_inc(BB_G_EVENTS_LOST);
-}
-
-/* Observe mode: this packet would have been dropped; counted once in its life. */
-__noinline int bbq_would_drop(__u32 inst, __u32 idx, __u32 reason, __u64 now)
-{
-	struct bbq_instance *in = bbq_instance(inst);
-	struct bbq_packet *p = bbq_packet_at(idx);
-	struct bb_counters *c;
-	struct bb_session *ses;
-	__u32 rule;
-
-	if (!in || !p || p->flags & BBQ_F_OBSERVED)
-		return 0;
-	p->flags |= BBQ_F_OBSERVED;
-	rule = p->rule;
-	c = bpf_map_lookup_elem(&bb_rule_stats, &rule);
-	if (c)
-		bb_count_would_drop(c, reason);
-	ses = bbq_session(p->session);
-	if (ses)
-		bb_count_would_drop(&ses->counters, reason);
-	bb_count_would_drop(&in->counters, reason);
-	bbq_notice(in, p, reason, now, BBQ_OBSERVED);
-	return 0;
 }
 
 /*
@@ -217,7 +187,7 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 
 	if (!in || !p)
 		return 0;
-	bbq_notice(in, p, reason, now, BBQ_DROPPED);
+	bbq_notice(in, p, reason, now, 0);
 	if (idx == in->alone)
 		bbq_count_in(in, p);
 	rule = p->rule;
@@ -280,7 +250,7 @@ __noinline int bbq_truncate(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 		return 0;
 	in->pairs--;
 	in->work -= BBQ_WORK_SWAP;
-	bbq_notice(in, p, reason, now, BBQ_TRUNCATED);
+	bbq_notice(in, p, reason, now, 1);
 	len = twin->len;
 	less = p->pkt_len - len;
 	bbq_held_less(in, q, u, p);

@@ -126,10 +126,6 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		}
 		if (!bbq_may_drop(iface, q, p, rate, now) && !bbq_in_the_way(in, q, p))
 			return idx;
-		if (iface->flags & BB_IFACE_OBSERVE) {
-			bbq_would_drop(inst, idx, BB_DROP_STALE, now);
-			return idx;
-		}
 		bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
 		/* What is left of it may be first. */
 		if (in->swapped) {
@@ -154,7 +150,7 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 
 	if (!q || !ses || !in || !iface)
 		return 0;
-	lists = iface->flags & BB_IFACE_OBSERVE ? 0 : q->nonempty;
+	lists = q->nonempty;
 	while (lists && in->work > left && bb_can_loop) {
 		__u32 l = bbq_lowest(lists);
 		struct bbq_packet *p;

@@ -101,7 +101,6 @@ struct bbq_packet {
 	__u8 pad;
 };
 
-#define BBQ_F_OBSERVED 0x01 /* already counted as would_drop */
 #define BBQ_F_BEGUN 0x02 /* first packet of an ADU only: others of it were sent before */
 #define BBQ_F_TRUNCATED 0x80 /* only its headers are left, in skb */
 /* The others are the control block's. */

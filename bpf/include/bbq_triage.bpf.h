@@ -61,10 +61,10 @@ bb_inline __u64 bbq_begins(const struct bbq_plan *plan, __u64 now, __u64 before)
 	return before ? now + BBQ_TRIAGE_MARGIN_NS + bbq_until(plan, before) : now;
 }
 
-/* Triage decides what is given up: it knows a rate, and is not only watching. */
+/* Triage decides what is given up: it knows a rate. */
 bb_inline int bbq_plans(struct bb_iface *iface, __u64 rate)
 {
-	return iface->method == BB_TRIAGE && rate && !(iface->flags & BB_IFACE_OBSERVE);
+	return iface->method == BB_TRIAGE && rate;
 }
 
 /*

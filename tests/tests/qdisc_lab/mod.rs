@@ -168,7 +168,6 @@ pub(crate) struct Options {
     pub(crate) method: u32,
     pub(crate) limit: u32,
     pub(crate) session_limit: u32,
-    pub(crate) flags: u32,
     pub(crate) instances: u32,
 }
 
@@ -178,7 +177,6 @@ impl Default for Options {
             method: BB_TRIAGE,
             limit: 10_000,
             session_limit: 10_000,
-            flags: 0,
             instances: 1,
         }
     }
@@ -342,7 +340,6 @@ impl Bed {
             iface.limit = options.limit;
             iface.session_limit = options.session_limit;
             iface.limit_bytes = 1 << 30;
-            iface.flags = options.flags as u8;
         });
     }
 

@@ -368,40 +368,6 @@ fn expired_packets_do_not_count_against_the_limit() {
 }
 
 #[test]
-fn observed_queue_counts_stale_packets_and_drops_none() {
-    let mut lab = Lab::new(
-        "obs",
-        &Options {
-            method: BB_SFDPS1,
-            flags: BB_IFACE_OBSERVE,
-            ..Options::default()
-        },
-    );
-    lab.shut_link();
-    for _ in 0..5 {
-        lab.send(&Packet {
-            deadline: now_ns() + 10 * MS,
-            ..Packet::default()
-        });
-    }
-    std::thread::sleep(Duration::from_millis(40));
-    lab.open_link(&Packet {
-        deadline: now_ns() + 20 * SECOND,
-        ..Packet::default()
-    });
-    assert_eq!(lab.drain().len(), 6);
-    let c = lab.rule(1);
-    assert_eq!(
-        (
-            dropped(&c),
-            c.sent_stale,
-            c.would_drop[BB_DROP_STALE as usize]
-        ),
-        (0, 5, 5)
-    );
-}
-
-#[test]
 fn limit_of_1_drop_notice_per_second_sends_one_each_second() {
     let lab = lab("few", BB_SFDPS1);
     lab.set_events(1);

@@ -246,6 +246,15 @@ bb_inline __u32 bb_mix(__u32 hash, __u32 word)
 	return hash ^ (hash >> 15);
 }
 
+/*
+ * The SO_PRIORITY that the kernel gives an IPv4 socket, or a packet that it forwards,
+ * for its TOS (rt_tos2priority): bulk, interactive or both, by bits 3 and 4.
+ */
+bb_inline __u32 bb_dscp_so_priority(__u8 dscp)
+{
+	return 0x4620 >> (dscp & 6) * 2 & 15;
+}
+
 typedef __u64 __attribute__((may_alias)) bb_hash_word;
 
 /* An address of 16 bytes as two words: clang copies it by the byte, as it knows no alignment. */

@@ -83,13 +83,16 @@ static __always_inline void bb_read_mark(struct bb_meta *meta, const struct bb_c
 
 /* ---- 2. SO_TXTIME ---- */
 
+/* An SO_PRIORITY that the kernel made of the DSCP says less than that. */
 static __always_inline __u8 bb_table_priority(const struct bb_config *config, __u32 so_priority,
 					      __u8 dscp)
 {
-	__u8 priority = config->prio_table[so_priority & 15];
+	__u8 priority = config->prio_table[so_priority & 15],
+	     by_dscp = config->dscp_table[dscp & 63];
 
-	if (priority >= BB_PRIORITIES)
-		priority = config->dscp_table[dscp & 63];
+	if (priority >= BB_PRIORITIES ||
+	    (by_dscp < BB_PRIORITIES && so_priority == bb_dscp_so_priority(dscp)))
+		priority = by_dscp;
 	return priority < BB_PRIORITIES ? priority : BB_PRIORITY_NONE;
 }
 

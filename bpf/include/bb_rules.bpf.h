@@ -79,6 +79,9 @@ __noinline __u64 bb_find_iface(struct __sk_buff *skb)
 	bpf_core_read(&dev, sizeof(dev), &((struct sk_buff *)bb_untyped(skb))->dev);
 	bpf_core_read(&type, sizeof(type), &dev->type);
 	hint = ifindex | (__u64)slot << 32;
+	/* A test run takes Ethernet's header for granted, whatever the device has. */
+	if (bb_told.explain)
+		hint |= BB_LINK_ETHERNET * 1ULL << 48;
 	if (type == BB_ARPHRD_ETHER || type == BB_ARPHRD_LOOPBACK)
 		hint |= (BB_LINK_ETHERNET | BB_LINK_AGAIN) * 1ULL << 48;
 	else if (bb_takes_again(type))

@@ -49,6 +49,11 @@ __u8 bbn_option_bits(__u8 treatment)
 	return bb_option_bits(treatment);
 }
 
+__u32 bbn_dscp_so_priority(__u8 dscp)
+{
+	return bb_dscp_so_priority(dscp);
+}
+
 int bbn_stale(__u64 now_ns, __u64 owd_ns, __u64 deadline_ns)
 {
 	return bb_stale(now_ns, owd_ns, deadline_ns);

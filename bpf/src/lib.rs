@@ -37,6 +37,9 @@ pub use control_block::{deadline, seal, sealed};
 mod instance;
 pub use instance::instance;
 
+mod dscp;
+pub use dscp::dscp_so_priority;
+
 mod known;
 pub use known::known_index;
 

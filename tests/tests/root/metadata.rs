@@ -220,6 +220,17 @@ fn each_field_comes_from_its_first_source() {
         ..Default::default()
     };
     assert_eq!(lab.run_with(&expedited, skb).priority(), 0);
+    // An SO_PRIORITY that the kernel made of the TOS says less than the DSCP, if that says anything.
+    lab.configure(|c| c.prio_table[4] = 5);
+    let derived = SkBuff {
+        priority: bestby_bpf::dscp_so_priority(46),
+        ..Default::default()
+    };
+    assert_eq!(derived.priority, 4);
+    assert_eq!(lab.run_with(&expedited, derived).priority(), 1);
+    assert_eq!(lab.run_with(&packet, derived).priority(), 5);
+    lab.configure(|c| c.dscp_table[46] = 255);
+    assert_eq!(lab.run_with(&expedited, derived).priority(), 5);
     assert_eq!(
         lab.run_with(
             &packet,

@@ -52,6 +52,25 @@ fn send_txtime(s: &UdpSocket, deadline: u64) {
     }
 }
 
+/// The kernel makes an `SO_PRIORITY` of a TOS, so that without a look at it no DSCP would ever count.
+#[test]
+fn priority_is_by_the_dscp_that_a_socket_sets() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        lab.configure(|c| (c.prio_table[4], c.dscp_table[46]) = (5, 1));
+        let s = txtime_socket(libc::CLOCK_MONOTONIC, DEADLINE_MODE);
+        set(&s, libc::IPPROTO_IP, libc::IP_TOS, &(46u32 << 2)).unwrap();
+        send_txtime(&s, now_ns() - MS);
+        assert_eq!(notices(&lab)[0].priority, 1, "ef");
+        // One that was set later, and says something else, is the application's own.
+        lab.configure(|c| c.prio_table[6] = 2);
+        set(&s, libc::SOL_SOCKET, libc::SO_PRIORITY, &6u32).unwrap();
+        send_txtime(&s, now_ns() - MS);
+        assert_eq!(notices(&lab)[0].priority, 2, "SO_PRIORITY 6");
+    });
+}
+
 #[test]
 fn txtime_deadline_is_read_and_removed() {
     let _one = alone();

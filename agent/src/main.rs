@@ -168,6 +168,7 @@ fn run(args: Args) -> Result<()> {
             datapath,
             hub,
             scrape: Default::default(),
+            asking: Default::default(),
             clients: Arc::new(Semaphore::new(MOST_CLIENTS)),
             ending,
         };

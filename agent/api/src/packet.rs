@@ -3,12 +3,14 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::net::{parse_port, parse_u32};
 use crate::rtp::{parse_payload, parse_payload_type};
+use crate::time::parse_ns;
 use crate::value::ValueError;
 use crate::{
-    CgroupPath, Dscp, LpdExpiry, LpdOption, LpdTypes, Priority, Proto, Span, Ssrc, StaleTreatment,
+    CgroupPath, Dscp, LpdExpiry, LpdOption, LpdTypes, Priority, Proto, Ssrc, StaleTreatment,
 };
 
 const ALLOWED: &str = "udp|tcp [SRC[:PORT] to] DST[:PORT] [dscp D] [mark M] [priority P] [cgroup PATH] [len BYTES] \
@@ -72,8 +74,8 @@ fn parse_option(s: &str) -> Result<LpdOption, String> {
             ));
         }
     };
-    let time: Span = time.parse().map_err(|e: ValueError| e.full())?;
-    LpdExpiry::lifetime(time.as_duration())
+    let ns = parse_ns(time).map_err(|problem| format!("option lifetime \"{time}\" {problem}"))?;
+    LpdExpiry::lifetime(Duration::from_nanos(ns))
         .map(|expiry| LpdOption::new(expiry, treatment))
         .ok_or_else(|| format!("option lifetime {time} is longer than 65535ms"))
 }

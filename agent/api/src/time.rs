@@ -8,7 +8,7 @@ use crate::number::Quantity;
 use crate::value::ValueError;
 
 /// Reads a time in nanoseconds; `problem` on failure.
-fn parse_ns(s: &str) -> Result<u64, String> {
+pub(crate) fn parse_ns(s: &str) -> Result<u64, String> {
     let quantity = Quantity::split(s).map_err(|p| p.text().to_string())?;
     let unit_ns: u128 = match quantity.unit {
         "ns" => 1,

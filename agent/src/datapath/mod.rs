@@ -28,6 +28,7 @@ use crate::desired::book::{Book, Kept, Merge};
 use crate::desired::file::ConfigFile;
 use crate::desired::taken::FileTaken;
 use crate::error::{Error, Result, Tried as _};
+use crate::kernel::explain;
 use crate::kernel::hooks::{self, Classifier};
 use crate::kernel::htb;
 use crate::kernel::maps::Shared;
@@ -196,7 +197,15 @@ impl Datapath {
             _ => Error::failed(format!("locking {}: {e}", dir.display())),
         })?;
         let mut warnings = Vec::new();
+        explain::clear(&dir);
         let shared = Shared::open(&dir)?;
+        if !shared.remade.is_empty() {
+            warnings.push(format!(
+                "pins were gone, and were made anew: {}. An interface that was attached goes on with the old ones: \
+                 bestby iface upgrade DEV",
+                shared.remade.join(", ")
+            ));
+        }
         let table = IfaceTable::map(std::os::fd::AsFd::as_fd(shared.ifaces.handle()))
             .tried(|| "mapping bb_ifaces".into())?;
         let mut tc = Tc::open()?;

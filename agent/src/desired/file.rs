@@ -58,6 +58,13 @@ impl ConfigFile {
     }
 
     fn text(&self, required: bool) -> Result<String> {
+        // Another kind of file (a FIFO) might never end, and the data path would wait for it.
+        if std::fs::metadata(&self.path).is_ok_and(|m| !m.is_file()) {
+            let path = self.path.display();
+            return Err(Error::invalid(format!(
+                "reading {path}: it is no regular file"
+            )));
+        }
         match std::fs::read_to_string(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound && !required => Ok(String::new()),
             other => other.tried(|| format!("reading {}", self.path.display())),

@@ -16,7 +16,10 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, get, on, post, put};
 use axum::{Extension, Json, Router};
-use bestby_api::{AttachRequest, DevName, Done, ErrorBody, ErrorDetail, FlowName, path};
+use bestby_api::{
+    AttachRequest, DevName, Done, ErrorBody, ErrorDetail, ExplainRequest, Explanation, FlowName,
+    path,
+};
 use futures_util::stream;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -33,7 +36,9 @@ use crate::datapath::{Datapath, Handle};
 use crate::error::{Error, Kind, Result, Tried as _};
 use crate::faces::audit::{Who, audited};
 use crate::faces::events::Hub;
+use crate::faces::explain::Answered;
 use crate::faces::metrics::{self, Format};
+use crate::kernel;
 
 /// No request is longer, bytes.
 const LONGEST_REQUEST: usize = 1 << 20;
@@ -44,6 +49,8 @@ const STILL_HERE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Connections served at once; further ones wait in the listener's queue. Far below the usual 1024 descriptors.
 pub const MOST_CLIENTS: usize = 128;
+/// How often a question is asked whose rules change meanwhile.
+const MOST_CHANGES: u32 = 5;
 /// Of the metrics port: Prometheus needs one.
 const MOST_SCRAPERS: usize = 16;
 
@@ -56,6 +63,8 @@ pub struct Api {
     pub hub: Hub,
     /// Whoever makes the metrics' text holds it: one text may take megabytes and a second of a CPU.
     pub scrape: Arc<Mutex<()>>,
+    /// Whoever asks the classifier holds it.
+    pub asking: Arc<Mutex<()>>,
     /// Places of those who are served on the control socket.
     pub clients: Arc<Semaphore>,
     /// True once the agent ends: who has asked is answered, and nobody else is.
@@ -161,7 +170,6 @@ fn control(api: Api) -> Router {
         .put(change(|d, Asked(with)| d.tcp_real_on(with, false)))
         .delete(change(|d, ()| d.tcp_real_off()));
     let upgrade = post(change(|d, Item(dev)| d.upgrade(&dev)));
-    let explain = post(ask(|d, Asked(packet)| d.explain(&packet)));
     let diff = get(ask(|d, ()| d.config_diff()));
     let each = |of: &str| format!("{of}/{{item}}");
     Router::new()
@@ -170,7 +178,7 @@ fn control(api: Api) -> Router {
         .route(path::STATUS, get(ask(|d, ()| Ok(d.status()))))
         .route(path::STATS, get(ask(|d, ()| d.stats())))
         .route(path::DOCTOR, get(ask(|d, ()| Ok(d.doctor()))))
-        .route(path::EXPLAIN, explain)
+        .route(path::EXPLAIN, post(explain))
         .route(path::RELOAD, post(change(|d, ()| d.reload())))
         .route(&format!("{}/diff", path::CONFIG), diff)
         .route(path::INTERFACES, interfaces)
@@ -191,6 +199,36 @@ fn control(api: Api) -> Router {
         })
         .layer(DefaultBodyLimit::max(LONGEST_REQUEST))
         .with_state(api)
+}
+
+/// For each question the classifier is loaded, which takes a while: one at a time, and not on the data path's thread.
+async fn explain(
+    State(api): State<Api>,
+    Asked(request): Asked<ExplainRequest>,
+) -> Result<Json<Explanation>> {
+    let request = Arc::new(request);
+    for _ in 0..MOST_CHANGES {
+        // Who hung up is not waited for.
+        let turn = api.asking.clone().lock_owned().await;
+        let of = request.clone();
+        let asked = api.ask(move |d| d.question(&of)).await?;
+        let answered = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let answer = kernel::explain::ask(&asked.question)?;
+            Ok(Answered { answer, asked })
+        })
+        .await
+        .unwrap_or_else(|e| Err(Error::failed(format!("asking the classifier: {e}"))))?;
+        let of = request.clone();
+        if let Some(explanation) = api.ask(move |d| d.explanation(&of, &answered)).await? {
+            return Ok(Json(explanation));
+        }
+    }
+    Err(Error::new(
+        Kind::Conflict,
+        "rules or interfaces changed each time that the classifier was asked",
+    )
+    .hint("ask again"))
 }
 
 fn interface_set(

@@ -328,6 +328,19 @@ impl Datapath {
                 format!("{} is no bpffs any more", self.paths.bpffs.display()),
                 "restart bestbyd",
             ));
+        } else if let gone = self.shared.unpinned()
+            && !gone.is_empty()
+        {
+            checks.push(check(
+                "pins",
+                CheckStatus::Fail,
+                format!(
+                    "gone from {}: {}",
+                    self.paths.bpffs.display(),
+                    gone.join(", ")
+                ),
+                "restart bestbyd, then bestby iface upgrade DEV for each interface",
+            ));
         }
         // fq holds a packet with a timestamp until then; only our classifier clears a deadline's.
         for link in self.tc.links().unwrap_or_default() {

@@ -3,7 +3,6 @@
 pub mod audit;
 pub mod control;
 pub mod delay;
-mod described;
 pub mod doctor;
 pub mod events;
 pub mod explain;

@@ -1,7 +1,7 @@
 //! The classifier's own answer to `bestby explain` (`bpf/include/bb_explain.bpf.h`): loaded once more for the question,
 //! with the rules, delays and settings in force and all else its own, and run on one frame.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use aya::EbpfLoader;
@@ -11,33 +11,24 @@ use bestby_bpf::{SkBuff, abi, test_run};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::error::{Error, Result, Tried as _};
-use crate::kernel::hooks;
 use crate::kernel::maps::Map;
-
-/// The maps that all instances share: what the operator and measurements say. The classifier writes in none of them.
-const IN_FORCE: [&str; 9] = [
-    "bb_config",
-    "bb_shapes",
-    "bb_rules",
-    "bb_rule_keys",
-    "bb_known",
-    "bb_peers",
-    "bb_sock_peers",
-    "bb_rtts",
-    "bb_trust",
-];
+use crate::kernel::{hooks, sys};
 
 const PROGRAM: &str = "bb_classify";
 const LOOPBACK: u32 = 1;
 
-/// A packet to be judged.
-pub(crate) struct Question<'a> {
+/// A packet to be judged, and by what. It needs nothing else: whoever has it may ask on any thread.
+pub(crate) struct Question {
+    /// Directory of the agent's pins.
+    pub dir: PathBuf,
+    /// The maps that say what the operator and measurements say, by name ([`Shared::in_force`]).
+    pub in_force: Vec<(&'static str, OwnedFd)>,
     /// The interface's settings; an attached one's, or any.
     pub iface: abi::bb_iface,
     /// Of the sender.
     pub told: abi::bb_told,
-    /// The frame, with a link header if the interface has one.
-    pub frame: &'a [u8],
+    /// The frame, with Ethernet's header.
+    pub frame: Vec<u8>,
     /// Bytes on the link, if the frame stands for a longer one.
     pub wire_len: u32,
     /// `SO_MARK`.
@@ -71,42 +62,52 @@ impl Answer {
     }
 }
 
-/// Where Aya pins what is the instance's own; it goes with this.
-struct Own(PathBuf);
+/// Directory of an instance's pins, of the maps in force and of those that Aya makes for it. It goes with this.
+struct Pins(PathBuf);
 
-impl Own {
-    fn new(dir: &Path) -> Result<Self> {
-        let path = dir.join("explain");
-        // Of an agent that was killed in between.
-        let _ = std::fs::remove_dir_all(&path);
-        hooks::directory(&path)?;
-        Ok(Self(path))
+impl Pins {
+    fn new(question: &Question) -> Result<Self> {
+        clear(&question.dir);
+        let pins = Self(place(&question.dir));
+        hooks::directory(&pins.0)?;
+        for (name, map) in &question.in_force {
+            let path = pins.0.join(name);
+            sys::pin(map.as_fd(), &path).tried(|| format!("pinning {}", path.display()))?;
+        }
+        Ok(pins)
     }
 }
 
-impl Drop for Own {
+impl Drop for Pins {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Asks the classifier. Takes as long as loading it, and 25 MB of kernel memory meanwhile.
+fn place(dir: &Path) -> PathBuf {
+    dir.join("explain")
+}
+
+/// Takes away what an agent left that was killed while it asked.
+pub(crate) fn clear(dir: &Path) {
+    let _ = std::fs::remove_dir_all(place(dir));
+}
+
+/// Asks the classifier. Takes as long as loading it, and 25 MB of kernel memory meanwhile. One at a time: the place of
+/// its pins is one.
 ///
 /// # Errors
 /// The kernel refuses the instance, or the frame.
-pub(crate) fn ask(dir: &Path, question: &Question<'_>) -> Result<Answer> {
-    let own = Own::new(dir)?;
+pub(crate) fn ask(question: &Question) -> Result<Answer> {
+    let pins = Pins::new(question)?;
     let mut loader = EbpfLoader::new();
-    loader.default_map_pin_directory(&own.0).override_global(
+    loader.default_map_pin_directory(&pins.0).override_global(
         "bb_told",
         question.told.as_bytes(),
         true,
     );
-    for name in IN_FORCE {
-        loader.map_pin_path(name, dir.join(name));
-    }
     let mut object = hooks::load(&mut loader, bestby_bpf::CLASSIFY, "classify")?;
-    let ifaces: Map<u32, abi::bb_iface> = Map::open(&own.0.join("bb_ifaces"))?;
+    let ifaces: Map<u32, abi::bb_iface> = Map::open(&pins.0.join("bb_ifaces"))?;
     ifaces.set(&0, &question.iface)?;
     let program: &mut SchedClassifier = object
         .program_mut(PROGRAM)
@@ -126,7 +127,7 @@ pub(crate) fn ask(dir: &Path, question: &Question<'_>) -> Result<Answer> {
         ..SkBuff::default()
     };
     let fd = program.fd().map_err(|e| hooks::refused(PROGRAM, &e))?;
-    test_run(fd.as_fd(), question.frame, skb, 1)
+    test_run(fd.as_fd(), &question.frame, skb, 1)
         .tried(|| "running the classifier on the packet".into())?;
 
     let read =
@@ -139,10 +140,10 @@ pub(crate) fn ask(dir: &Path, question: &Question<'_>) -> Result<Answer> {
     let bytes = answers.get(&0, 0).map_err(read)?;
     let explained = abi::bb_explained::read_from_bytes(&bytes)
         .map_err(|_| Error::failed("the classifier's answer has another size"))?;
-    let sessions: Map<u32, abi::bb_session> = Map::open(&own.0.join("bb_sessions"))?;
+    let sessions: Map<u32, abi::bb_session> = Map::open(&pins.0.join("bb_sessions"))?;
     Ok(Answer {
         session: sessions.get(&explained.session)?.unwrap_or_default(),
-        global: Map::open(&own.0.join("bb_global"))?,
+        global: Map::open(&pins.0.join("bb_global"))?,
         explained,
     })
 }

@@ -1,6 +1,7 @@
 //! The shared maps, typed. libbpf creates and pins them; an earlier agent's are adopted after a check.
 
 use std::marker::PhantomData;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use bestby_bpf::{abi, maps};
@@ -244,6 +245,10 @@ pub struct Shared {
     pub memory: u64,
     /// Whether an earlier agent made them.
     pub adopted: bool,
+    /// Those that were gone of an earlier agent's, and were made anew.
+    pub remade: Vec<String>,
+    names: Vec<String>,
+    dir: PathBuf,
 }
 
 impl Shared {
@@ -269,11 +274,15 @@ impl Shared {
             .map(|map| map.name().to_string_lossy().into_owned())
             .filter(|name| name.starts_with("bb_"))
             .collect();
-        let mut adopted = false;
+        let (mut adopted, mut gone) = (false, Vec::new());
         for map in open.open_object().maps() {
             let name = map.name().to_string_lossy().into_owned();
             let path = dir.join(&name);
-            if !name.starts_with("bb_") || !path.exists() {
+            if !name.starts_with("bb_") {
+                continue;
+            }
+            if !path.exists() {
+                gone.push(name);
                 continue;
             }
             adopted = true;
@@ -334,7 +343,46 @@ impl Shared {
                 .tried(|| "opening bb_events".into())?,
             memory,
             adopted,
+            remade: if adopted { gone } else { Vec::new() },
+            names,
+            dir: dir.to_path_buf(),
         })
+    }
+}
+
+impl Shared {
+    /// Maps whose pins are gone: the next agent would make new ones.
+    pub fn unpinned(&self) -> Vec<&str> {
+        let names = self.names.iter().map(String::as_str);
+        names.filter(|name| !self.dir.join(name).exists()).collect()
+    }
+
+    /// The maps that say what the operator and measurements say, for another instance of the classifier, which writes in
+    /// none of them. Ours, whatever is pinned by now.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn in_force(&self) -> Result<Vec<(&'static str, OwnedFd)>> {
+        let maps: [(&'static str, &MapHandle); 9] = [
+            ("bb_config", self.config.handle()),
+            ("bb_shapes", self.shapes.handle()),
+            ("bb_rules", self.rules.handle()),
+            ("bb_rule_keys", self.rule_keys.handle()),
+            ("bb_known", self.peers.known.handle()),
+            ("bb_peers", self.peers.handle()),
+            ("bb_sock_peers", self.sock_peers.handle()),
+            ("bb_rtts", self.rtts.handle()),
+            ("bb_trust", self.trust.handle()),
+        ];
+        maps.into_iter()
+            .map(|(name, map)| {
+                let fd = map.as_fd().try_clone_to_owned();
+                Ok((
+                    name,
+                    fd.tried(|| format!("duplicating the descriptor of {name}"))?,
+                ))
+            })
+            .collect()
     }
 }
 

@@ -14,38 +14,28 @@ const RTP_BYTES: usize = 12;
 const NO_PROTOCOL: u8 = 0xff;
 /// The longest frame that is made; a test run takes no more than a page holds.
 const LONGEST: usize = 1514;
+/// A test run refuses a packet that is longer on the wire (`GSO_LEGACY_MAX_SIZE`).
+const LONGEST_WIRE: usize = 65_536;
 /// Locally administered, of nobody.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const HOP_LIMIT: u8 = 64;
 
 /// A frame, and the length of the one that it stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Frame {
-    /// Link header (if there is one), headers, and as much of the payload as a test run takes.
+pub(super) struct Frame {
+    /// Ethernet's header (a test run takes no other), those behind it, and as much of the payload as a test run takes.
     pub bytes: Vec<u8>,
     /// Bytes of the whole frame.
     pub wire_len: u32,
 }
 
-/// Makes the frame. `ethernet`: frames of the interface begin with Ethernet's header.
+/// Makes the frame.
 ///
 /// # Errors
 /// What of it cannot be made.
-pub(crate) fn frame(
-    p: &PacketDescription,
-    types: &LpdTypes,
-    ethernet: bool,
-) -> Result<Frame, String> {
-    let ip = ip_headers(p, types)?;
-    let (link_len, step) = if ethernet {
-        (
-            Ethernet2Header::LEN,
-            PacketBuilder::ethernet2(MAC, MAC).ip(ip),
-        )
-    } else {
-        (0, PacketBuilder::ip(ip))
-    };
-    let whole = link_len + p.len as usize;
+pub(super) fn frame(p: &PacketDescription, types: &LpdTypes) -> Result<Frame, String> {
+    let step = PacketBuilder::ethernet2(MAC, MAC).ip(ip_headers(p, types)?);
+    let whole = Ethernet2Header::LEN + p.len as usize;
     let (sport, dport) = (p.sport.unwrap_or(0), p.dport.unwrap_or(0));
     // A packet that is shorter than its headers is not: it has no payload.
     let payload = |headers: usize| {
@@ -68,7 +58,7 @@ pub(crate) fn frame(
         }
     }
     .map_err(|e| e.to_string())?;
-    let wire_len = u32::try_from(whole.max(bytes.len())).unwrap_or(u32::MAX);
+    let wire_len = u32::try_from(whole.clamp(bytes.len(), LONGEST_WIRE)).unwrap_or(u32::MAX);
     Ok(Frame { bytes, wire_len })
 }
 
@@ -138,17 +128,13 @@ mod tests {
 
     use super::*;
 
-    fn made(text: &str, ethernet: bool) -> Frame {
-        let packet = text.parse().unwrap();
-        frame(&packet, &LpdTypes::EXPERIMENTAL, ethernet).unwrap()
+    fn made(text: &str) -> Frame {
+        frame(&text.parse().unwrap(), &LpdTypes::EXPERIMENTAL).unwrap()
     }
 
     #[test]
     fn frame_is_the_packet_that_was_described() {
-        let frame = made(
-            "udp 10.0.0.1:5004 to 10.0.0.2:6000 dscp ef rtp 111 ssrc 7",
-            true,
-        );
+        let frame = made("udp 10.0.0.1:5004 to 10.0.0.2:6000 dscp ef rtp 111 ssrc 7");
         assert_eq!((frame.bytes.len(), frame.wire_len), (1014, 1014));
         let read = SlicedPacket::from_ethernet(&frame.bytes).unwrap();
         let Some(NetSlice::Ipv4(ip)) = &read.net else {
@@ -169,26 +155,28 @@ mod tests {
 
     #[test]
     fn option_is_in_the_header_of_either_family() {
-        let four = made("udp 10.0.0.2:6 option 300ms", false);
-        let read = SlicedPacket::from_ip(&four.bytes).unwrap();
+        let four = made("udp 10.0.0.2:6 option 300ms");
+        let read = SlicedPacket::from_ethernet(&four.bytes).unwrap();
         let Some(NetSlice::Ipv4(ip)) = &read.net else {
             panic!("{read:?}");
         };
         assert_eq!(ip.header().options(), [0x9e, 8, 0, 0x10, 0, 0, 1, 44]);
-        let six = made("tcp [2001:db8::2]:6 option 300ms", false);
+        let six = made("tcp [2001:db8::2]:6 option 300ms");
         // Next header, then the hop-by-hop header, then TCP.
         assert_eq!(
-            (six.bytes[6], six.bytes[40], six.bytes[56..60].to_vec()),
+            (six.bytes[20], six.bytes[54], six.bytes[70..74].to_vec()),
             (0, 6, vec![0, 0, 0, 6])
         );
-        assert_eq!(six.bytes[44..52], [0x3e, 6, 0, 0x10, 0, 0, 1, 44]);
+        assert_eq!(six.bytes[58..66], [0x3e, 6, 0, 0x10, 0, 0, 1, 44]);
     }
 
     #[test]
     fn longer_and_shorter_packets_have_their_headers() {
-        let long = made("tcp [2001:db8::1]:80 to [2001:db8::2]:9 len 60000", true);
+        let long = made("tcp [2001:db8::1]:80 to [2001:db8::2]:9 len 60000");
         assert_eq!((long.bytes.len(), long.wire_len), (LONGEST, 60_014));
-        let short = made("udp 10.0.0.2 rtp 111 len 20", true);
+        let longest = made("udp 10.0.0.2:9 len 65575");
+        assert_eq!(longest.wire_len, 65_536);
+        let short = made("udp 10.0.0.2 rtp 111 len 20");
         assert_eq!((short.bytes.len(), short.wire_len), (54, 54));
     }
 }

@@ -1,0 +1,252 @@
+//! The words of an explanation.
+
+use bestby_api::{ExplainRequest, Mode, NO_RULE, PacketDescription};
+use bestby_bpf::abi;
+
+use crate::kernel::explain::Answer;
+use crate::observed::attached::Attached;
+
+pub(super) const fn treatment_name(treatment: u32) -> Option<&'static str> {
+    match treatment {
+        abi::BB_TREAT_FORWARD => Some("forward"),
+        abi::BB_TREAT_DISCARD => Some("discard"),
+        abi::BB_TREAT_TRUNCATE => Some("truncate"),
+        _ => None,
+    }
+}
+
+/// What no source has said anything of.
+pub(super) const NOTHING: abi::bb_said = abi::bb_said {
+    deadline: 0,
+    lifetime: 0,
+    done: 1,
+    no_deadline: 0,
+    counts: 0,
+    priority: abi::BB_PRIORITY_NONE as u8,
+    treatment: abi::BB_TREAT_DEFAULT as u8,
+    pad: [0; 3],
+};
+
+/// Time left of what was said, ns; `None`: no deadline.
+pub(super) fn left(said: &abi::bb_said, now: u64) -> Option<i64> {
+    match (said.lifetime, said.deadline) {
+        (0, 0) => None,
+        (0, deadline) => Some(deadline.wrapping_sub(now).cast_signed()),
+        (lifetime, _) => i64::try_from(lifetime).ok(),
+    }
+}
+
+/// The fields that are said after a step, and were not before it.
+pub(super) fn decided(before: &abi::bb_said, after: &abi::bb_said) -> Vec<String> {
+    let has_time = |s: &abi::bb_said| s.deadline != 0 || s.lifetime != 0 || s.no_deadline != 0;
+    let has_priority = |s: &abi::bb_said| u32::from(s.priority) < abi::BB_PRIORITIES;
+    [
+        ("deadline", has_time(before), has_time(after)),
+        ("priority", has_priority(before), has_priority(after)),
+        ("treatment", before.treatment != 0, after.treatment != 0),
+    ]
+    .into_iter()
+    .filter(|(_, was, is)| !was && *is)
+    .map(|(field, ..)| field.to_string())
+    .collect()
+}
+
+/// What the mark says, or why it does not count.
+pub(super) fn mark_says(
+    mark: u32,
+    counts: Option<&abi::bb_said>,
+    answer: &Answer,
+    now: u64,
+) -> String {
+    let Some(said) = counts else {
+        return if answer.counted(abi::BB_G_FORWARDED_MARK) {
+            "the mark of a forwarded packet is not believed: forwarded_marks is false in the configuration"
+        } else if mark == 0 {
+            "no mark"
+        } else {
+            "the mark is not bestby's: it says nothing"
+        }
+        .into();
+    };
+    let time = match left(said, now) {
+        None => "no deadline".to_string(),
+        Some(ns) => format!("deadline in {}", ms(ns)),
+    };
+    let priority = match u32::from(said.priority) {
+        n @ 0..abi::BB_PRIORITIES => n.to_string(),
+        _ => "not said".into(),
+    };
+    let treatment = treatment_name(said.treatment.into()).unwrap_or("not said");
+    format!("{time}, priority {priority}, treatment {treatment}")
+}
+
+/// What happens to the packet, in a sentence.
+pub(super) fn verdict(
+    request: &ExplainRequest,
+    attached: Option<&Attached>,
+    answer: &Answer,
+    lifetime_ns: Option<i64>,
+    treatment: &str,
+) -> String {
+    let Some(attached) = attached else {
+        let dev = &request.dev;
+        return format!("interface {dev} is not attached: the packet is sent untouched");
+    };
+    let explained = &answer.explained;
+    let Some(left) = lifetime_ns else {
+        return if explained.control != 0 {
+            "the packet is signalling: it is never stale, and dropped only when the queue is full"
+        } else {
+            "the packet has no deadline: it is never stale, and dropped only when the queue is full"
+        }
+        .into();
+    };
+    let owd = explained.owd_ns.cast_signed();
+    if explained.stale != 0 {
+        return format!(
+            "it is stale already: {} left, {} needed to arrive; treatment {treatment}",
+            ms(left),
+            ms(owd)
+        );
+    }
+    let then = match (attached.request.observe, attached.mode) {
+        (true, _) => "; counted at once if the model says it cannot, and sent all the same",
+        (_, Mode::Tc) if answer.session.key.media != 0 => {
+            "; refused at once if the model says it cannot"
+        }
+        _ => "",
+    };
+    let within = format!(
+        "it must leave within {}, or it is stale (treatment {treatment}){then}",
+        ms(left - owd)
+    );
+    if explained.reason == abi::BB_DROP_PREDICTED.cast_signed() {
+        format!("{within}; on an idle link it cannot: its transmission takes longer")
+    } else {
+        within
+    }
+}
+
+/// What a description leaves open: whether the packet is forwarded, and what its payload is. `mark`: it has bestby's.
+pub(super) fn notes(
+    p: &PacketDescription,
+    mark: bool,
+    flow: &str,
+    forwarded_marks: bool,
+) -> Vec<String> {
+    if mark {
+        // A mark wins over what the payload looks like.
+        return vec![
+            if forwarded_marks {
+                "The mark counts on forwarded packets, too: forwarded_marks is true in the configuration."
+            } else {
+                "Of a forwarded packet this mark is not believed: forwarded_marks is false in the configuration."
+            }
+            .into(),
+        ];
+    }
+    if p.proto != bestby_api::Proto::Udp || p.rtp.is_some() {
+        return Vec::new();
+    }
+    let says = if flow == NO_RULE {
+        "DTLS application data is plain traffic.".into()
+    } else {
+        format!("DTLS application data is what flow rule \"{flow}\" says.")
+    };
+    vec![
+        "STUN, RTCP and DTLS handshakes are signalling: priority 0, never stale, whatever a rule says.".into(),
+        says,
+    ]
+}
+
+/// What a header alone is worth to the receiver of this packet.
+pub(super) fn header_alone(p: &PacketDescription, treatment: &str) -> Option<String> {
+    if treatment != "truncate" {
+        return None;
+    }
+    let says = match p.rtp {
+        Some(_) => {
+            "Of SRTP the header alone fails authentication: the receiver drops it, and only what reads RTP \
+             without the keys learns which packet is missing."
+        }
+        None => {
+            "Of QUIC the header alone is an empty datagram, which the receiver ignores: `discard` does the \
+             same at no cost."
+        }
+    };
+    Some(says.into())
+}
+
+fn ms(ns: i64) -> String {
+    format!("{:.2} ms", ns as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn note_tells_what_the_description_leaves_open() {
+        let of = |text: &str, mark, flow, forwarded_marks| {
+            notes(&text.parse().unwrap(), mark, flow, forwarded_marks).join(" ")
+        };
+        let said = of("udp 10.0.0.2:5004", false, "audio", false);
+        assert!(
+            said.contains("signalling") && said.contains("\"audio\""),
+            "{said}"
+        );
+        let said = of("udp 10.0.0.2:5004", false, NO_RULE, false);
+        assert!(said.contains("plain"), "{said}");
+        for other in ["udp 10.0.0.2:5004 rtp 111", "tcp 10.0.0.2:80"] {
+            assert_eq!(of(other, false, "audio", false), "", "{other}");
+        }
+        let said = of("tcp 10.0.0.2:80", true, "audio", false);
+        assert!(said.contains("false"), "{said}");
+        let said = of("udp 10.0.0.2:80", true, "audio", true);
+        assert!(
+            said.contains("true") && !said.contains("signalling"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn header_alone_is_worth_nothing_to_srtp_and_quic() {
+        let of = |text: &str, treatment| header_alone(&text.parse().unwrap(), treatment);
+        let rtp = of("udp 10.0.0.2:5004 rtp 111", "truncate").unwrap();
+        assert!(rtp.contains("SRTP"), "{rtp}");
+        let other = of("udp 10.0.0.2:443", "truncate").unwrap();
+        assert!(other.contains("QUIC"), "{other}");
+        assert_eq!(of("udp 10.0.0.2:443", "discard"), None);
+    }
+
+    #[test]
+    fn decided_is_what_a_step_adds() {
+        let by_mark = abi::bb_said {
+            lifetime: 200_000_000,
+            priority: 2,
+            counts: 1,
+            ..NOTHING
+        };
+        assert_eq!(decided(&NOTHING, &by_mark), ["deadline", "priority"]);
+        assert_eq!(left(&by_mark, 77), Some(200_000_000));
+        let by_rule = abi::bb_said {
+            treatment: abi::BB_TREAT_DISCARD as u8,
+            ..by_mark
+        };
+        assert_eq!(decided(&by_mark, &by_rule), ["treatment"]);
+        assert_eq!(decided(&by_rule, &by_rule), [""; 0]);
+        let none = abi::bb_said {
+            no_deadline: 1,
+            ..NOTHING
+        };
+        assert_eq!(
+            (decided(&NOTHING, &none), left(&none, 77)),
+            (vec!["deadline".into()], None)
+        );
+        let past = abi::bb_said {
+            deadline: 67,
+            ..NOTHING
+        };
+        assert_eq!(left(&past, 77), Some(-10));
+    }
+}

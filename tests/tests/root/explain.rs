@@ -2,7 +2,7 @@
 //! and nothing else notices.
 
 use bestby_tests::agent::Agent;
-use bestby_tests::netns::linked_lab;
+use bestby_tests::netns::{linked_lab, shell};
 use bestby_tests::require;
 use serde_json::{Value, json};
 
@@ -123,5 +123,89 @@ fn model_of_mode_tc_is_asked_too() {
             !said.contains("longer") && said.contains("within 50.00 ms"),
             "{said}"
         );
+    });
+}
+
+#[test]
+fn question_is_asked_with_the_maps_in_force() {
+    linked_lab(require::root(), |lab, _| {
+        // What an agent leaves that is killed while it asks.
+        let left = lab.bpffs.join("explain");
+        Agent::start(lab, &[]).terminate();
+        std::fs::create_dir(&left).unwrap();
+        std::fs::rename(lab.bpffs.join("bb_frags"), left.join("bb_frags")).unwrap();
+        let agent = Agent::start(lab, &[]);
+        assert!(!left.exists());
+        assert!(agent.log().contains("bb_frags"), "{}", agent.log());
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        agent.add(json!({"name": "a", "dport": 5004, "lifetime": "1ms", "owd": "5ms"}));
+        let stale = |agent: &Agent| {
+            let said = explain(agent, "udp 10.9.0.2:5004");
+            said["verdict"].as_str().unwrap().contains("stale already")
+        };
+        assert!(stale(&agent));
+        // Without their pins, too, which nobody makes anew, and of which doctor tells.
+        for name in ["bb_rules", "bb_config"] {
+            std::fs::remove_file(lab.bpffs.join(name)).unwrap();
+        }
+        assert!(stale(&agent));
+        assert!(!lab.bpffs.join("bb_rules").exists());
+        let doctor = agent.ok("GET", "/v1/doctor", None);
+        let pins = doctor["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|c| c["id"] == "pins");
+        let pins = pins.unwrap();
+        assert_eq!(pins["status"], "fail", "{pins}");
+        assert!(
+            pins["detail"].to_string().contains("bb_config, bb_rules"),
+            "{pins}"
+        );
+    });
+}
+
+#[test]
+fn device_without_a_link_header_and_every_length_are_judged() {
+    linked_lab(require::root(), |lab, _| {
+        shell("ip tuntap add dev t0 mode tun; ip addr add 10.8.0.1/24 dev t0; ip link set t0 up");
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "t0", "mode": "tc", "rate": "20mbit"}));
+        agent.add(json!({"name": "a", "dport": 5004, "lifetime": "50ms"}));
+        for length in [20, 28, 1501, 65_575] {
+            for (source, packet) in [("10.8.0.1:7 to ", "10.8.0.2:5004"), ("", "[fd08::2]:5004")] {
+                let body =
+                    json!({"dev": "t0", "packet": format!("udp {source}{packet} len {length}")});
+                let said = agent.ok("POST", "/v1/explain", Some(body));
+                assert_eq!(said["flow"], "a", "{said}");
+                assert!(
+                    said["session"].as_str().unwrap().starts_with("t0/"),
+                    "{said}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn priority_is_by_dscp_where_nothing_else_says_one() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        agent.add(json!({"name": "a", "dport": 5004, "lifetime": "1s"}));
+        for (packet, priority, by) in [
+            // The kernel makes an SO_PRIORITY of IPv4's TOS, and that says less.
+            ("udp 10.9.0.2:5004 dscp ef", 0, "DSCP"),
+            ("udp [fd09::2]:5004 dscp ef", 0, "DSCP"),
+            ("udp 10.9.0.2:5004 dscp ef priority 6", 1, "SO_PRIORITY"),
+            ("udp 10.9.0.2:5004", 3, "default"),
+        ] {
+            let said = explain(&agent, packet);
+            assert_eq!(said["priority"], priority, "{packet}: {said}");
+            assert!(
+                said["sources"][5]["says"].as_str().unwrap().contains(by),
+                "{packet}: {said}"
+            );
+        }
     });
 }

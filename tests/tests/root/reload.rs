@@ -125,3 +125,16 @@ fn interface_whose_device_is_missing_is_no_failure() {
         assert_eq!(lab.json("status")["config_error"], Value::Null);
     });
 }
+
+/// The data path would wait for whoever writes to it.
+#[test]
+fn file_of_another_kind_is_refused_at_once() {
+    lab(GOOD, |lab| {
+        let before = in_force(lab);
+        let path = lab.path("bestby.toml");
+        fs::remove_file(&path).unwrap();
+        shell(&format!("mkfifo {}", path.display()));
+        lab.refused("reload", "no regular file");
+        assert_eq!(in_force(lab), before);
+    });
+}

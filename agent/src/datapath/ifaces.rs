@@ -323,8 +323,8 @@ impl Datapath {
         ruleset::forget_flows(&self.shared)?;
         let message = if request.observe {
             format!(
-                "interface {0} attached; it only observes: bestby stats counts what would be dropped, and nothing is\n\
-                 to drop it: bestby iface set {0} --enforce --save",
+                "interface {0} attached; it only observes: nothing is dropped, and `bestby stats` counts what would be\n\
+                 to drop what is late: bestby iface set {0} --enforce --save",
                 link.name
             )
         } else {
@@ -435,7 +435,9 @@ impl Datapath {
             }
         }
         self.table.write(slot, &new.kernel(self.plain_share));
-        let warnings = new.notes.clone();
+        // What holds since it was attached was said then; `iface ls` goes on saying it.
+        let fresh = new.notes.iter().filter(|note| !old.notes.contains(note));
+        let warnings = fresh.cloned().collect();
         self.keep(slot, new)?;
         self.cut(slot);
         ruleset::forget_flows(&self.shared)?;

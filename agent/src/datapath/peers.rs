@@ -1,6 +1,6 @@
 //! What is set of receivers: by the file, and by commands.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use bestby_api::{Done, Owd, PeerConfig, Rate, SessionSet};
@@ -52,6 +52,35 @@ impl Datapath {
             )?;
         }
         Ok(())
+    }
+
+    /// What a file's peers would change, a line each.
+    pub(crate) fn peers_changed(&self, peers: &[PeerConfig]) -> Vec<String> {
+        let said = |p: &PeerConfig| {
+            let owd = p.owd.map_or("none".into(), |owd| owd.to_string());
+            let rate = p.rate.map_or("none".into(), |rate| rate.to_string());
+            format!("owd {owd}, rate {rate}")
+        };
+        let now: HashMap<IpAddr, PeerConfig> =
+            self.receivers().into_iter().map(|p| (p.addr, p)).collect();
+        let set = peers.iter().filter_map(|new| match now.get(&new.addr) {
+            None => Some(format!("set receiver {}: {}", new.addr, said(new))),
+            Some(old) if said(old) == said(new) => None,
+            Some(old) => Some(format!(
+                "change receiver {}: {} -> {}",
+                new.addr,
+                said(old),
+                said(new)
+            )),
+        });
+        let there: HashSet<IpAddr> = peers.iter().map(|p| p.addr).collect();
+        let earlier = self.kept_peers.all();
+        let gone = earlier
+            .into_iter()
+            .map(|(_, addr)| addr)
+            .filter(|addr| !there.contains(addr) && now.contains_key(addr))
+            .map(|addr| format!("forget receiver {addr}"));
+        set.chain(gone).collect()
     }
 
     /// Remembers whose peers are the file's.

@@ -115,7 +115,7 @@ impl Datapath {
     }
 
     /// Keeps what a reload cannot change, and says so.
-    fn needs_restart(&self, config: &mut Config) -> Option<String> {
+    pub(super) fn needs_restart(&self, config: &mut Config) -> Option<String> {
         let (now, new) = (&self.config.agent, &mut config.agent);
         let mut changed = Vec::new();
         if now.socket != new.socket {

@@ -113,7 +113,7 @@ pub fn teardown(bpffs: &Path, socket: &Path) -> Result<Vec<String>> {
         let given = segment::give_back(&mut work.tc, &old, ifindex);
         work.done(
             given,
-            &format!("interface {name}: super-packets stay whole"),
+            &format!("interface {name}: super-packets are as large as before"),
         );
     }
     if there {

@@ -308,7 +308,7 @@ impl Datapath {
                 said.command = None;
                 said.detached = true;
                 done.warnings
-                    .push("the configuration file still has it: a reload attaches it again".into());
+                    .push("the configuration file still has it: a reload attaches it again, unless its [[interface]] is removed there".into());
             }
             _ => drop(self.wanted.said.remove(dev)),
         }
@@ -346,7 +346,8 @@ impl Datapath {
     /// # Errors
     /// What is wrong in the file.
     pub fn config_diff(&mut self) -> Result<ConfigDiff> {
-        let config: Config = self.paths.config.read()?;
+        let mut config: Config = self.paths.config.read()?;
+        let restart = self.needs_restart(&mut config);
         let links = self.tc.links()?;
         self.follow(&links);
         self.claim_attached();
@@ -373,6 +374,15 @@ impl Datapath {
                 changes.push(format!("remove flow rule \"{}\"", old.rule.name));
             }
         }
+        changes.extend(self.peers_changed(&config.peers));
+        changes.extend(self.config.agent.changes(&config.agent));
+        let changed = [
+            ("rtp_profile", self.config.rtp_profile != config.rtp_profile),
+            ("tcp_real", self.config.tcp_real != config.tcp_real),
+        ];
+        let changed = changed.iter().filter(|(_, changed)| *changed);
+        changes.extend(changed.map(|(table, _)| format!("change [{table}]")));
+        changes.extend(restart);
         Ok(ConfigDiff {
             file: self.paths.config.path().display().to_string(),
             changes,

@@ -144,3 +144,41 @@ fn interface_that_comes_late_or_again_is_attached() {
         assert_eq!(interface(lab)["dev"], "w0");
     });
 }
+
+#[test]
+fn diff_names_receivers_and_settings_of_the_agent() {
+    const FILE: &str = "[[peer]]\naddr = \"10.9.0.2\"\nowd = \"20ms\"\n";
+    lab(FILE, |lab| {
+        let says = |file: &str| {
+            std::fs::write(lab.path("bestby.toml"), file).unwrap();
+            lab.ok("config diff")
+        };
+        assert!(says(FILE).contains("changes nothing"));
+        let new = FILE.replace("20ms", "30ms");
+        let said = says(&new);
+        assert!(
+            said.contains("change receiver 10.9.0.2: owd 20ms, rate none -> owd 30ms, rate none"),
+            "{said}"
+        );
+        let said = says(
+            "[agent]\nplain_share = 30\nmetrics = \"127.0.0.1:9\"\n[rtp_profile]\naudio = [111]\n",
+        );
+        for part in [
+            "forget receiver 10.9.0.2",
+            "change [agent] plain_share: default -> 30",
+            "change [rtp_profile]",
+            "metrics in [agent] changed: in force when bestbyd starts",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        // What it said is what happens.
+        says(&new);
+        lab.ok("reload");
+        assert!(lab.ok("config diff").contains("changes nothing"));
+        lab.ok("session set 10.9.0.2 --owd 77ms");
+        assert!(
+            lab.ok("config diff")
+                .contains("owd 77ms, rate none -> owd 30ms")
+        );
+    });
+}

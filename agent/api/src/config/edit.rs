@@ -1,5 +1,7 @@
 //! Writing the file: changes made with `--save` keep the operator's comments and layout.
 
+use std::collections::BTreeSet;
+
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{AgentConfig, Config, ConfigError, PeerConfig, PriorityTable, SoPriority};
@@ -292,6 +294,23 @@ fn tcp_real(real: &RealRequest) -> Table {
 }
 
 /// What differs from the defaults.
+impl AgentConfig {
+    /// What `new` says otherwise, a line for each key.
+    pub fn changes(&self, new: &Self) -> Vec<String> {
+        let (old, new) = (agent(self), agent(new));
+        let keys: BTreeSet<&str> = old.iter().chain(new.iter()).map(|(key, _)| key).collect();
+        let says = |table: &Table, key: &str| match table.get(key) {
+            None => "default".to_string(),
+            Some(item) => item.to_string().trim().replace('\n', ", "),
+        };
+        keys.into_iter()
+            .map(|key| (key, says(&old, key), says(&new, key)))
+            .filter(|(_, old, new)| old != new)
+            .map(|(key, old, new)| format!("change [agent] {key}: {old} -> {new}"))
+            .collect()
+    }
+}
+
 fn agent(agent: &AgentConfig) -> Table {
     let default = AgentConfig::default();
     let mut table = Table::new();

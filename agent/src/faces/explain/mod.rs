@@ -61,8 +61,8 @@ fn so_priority(p: &PacketDescription) -> u32 {
 pub(crate) struct Asking {
     /// For [`crate::kernel::explain::ask`].
     pub question: Question,
-    /// Names and rules as they were.
-    generation: u64,
+    /// Generation of the rules in force, which a change of an interface moves on, too.
+    rule_gen: u32,
     forwarded: bool,
 }
 
@@ -108,6 +108,10 @@ impl Datapath {
         (rules, left_out)
     }
 
+    fn rule_gen(&self) -> Result<u32> {
+        Ok(self.shared.config.get(&0)?.unwrap_or_default().rule_gen)
+    }
+
     /// The question that a request is.
     ///
     /// # Errors
@@ -151,7 +155,7 @@ impl Datapath {
                 mark: p.mark,
                 priority: so_priority(p),
             },
-            generation: self.generation,
+            rule_gen: self.rule_gen()?,
             forwarded,
         })
     }
@@ -271,7 +275,7 @@ impl Datapath {
         of: &Answered,
     ) -> Result<Option<Explanation>> {
         let Answered { answer, asked } = of;
-        if asked.generation != self.generation {
+        if asked.rule_gen != self.rule_gen()? {
             return Ok(None);
         }
         let (p, forwarded) = (&request.packet, asked.forwarded);

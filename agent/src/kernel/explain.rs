@@ -21,7 +21,7 @@ const LOOPBACK: u32 = 1;
 pub(crate) struct Question {
     /// Directory of the agent's pins.
     pub dir: PathBuf,
-    /// The maps that say what the operator and measurements say, by name ([`Shared::in_force`]).
+    /// The maps that say what the operator and measurements say, by name ([`crate::kernel::maps::Shared::in_force`]).
     pub in_force: Vec<(&'static str, OwnedFd)>,
     /// The interface's settings; an attached one's, or any.
     pub iface: abi::bb_iface,

@@ -13,8 +13,8 @@
 
 /* What a test run cannot say of a packet's sender, as a test run has a socket of the agent's. */
 struct bb_told {
-	__u64 cgroups
-		[BB_TOLD_CGROUPS]; /* ids of the sender's cgroup and those above it, by level; 0 = none */
+	/* Ids of the sender's cgroup and of those above it, by level; 0 = none. */
+	__u64 cgroups[BB_TOLD_CGROUPS];
 	__u32 explain; /* 0: this instance is at an interface, and nothing here counts */
 	__u32 forwarded; /* no socket of this host's sends it */
 };

@@ -61,9 +61,8 @@ impl ConfigFile {
         // Another kind of file (a FIFO) might never end, and the data path would wait for it.
         if std::fs::metadata(&self.path).is_ok_and(|m| !m.is_file()) {
             let path = self.path.display();
-            return Err(Error::invalid(format!(
-                "reading {path}: it is no regular file"
-            )));
+            let what = format!("reading {path}: it is no regular file");
+            return Err(Error::invalid(what).hint("name one, or leave --config out"));
         }
         match std::fs::read_to_string(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound && !required => Ok(String::new()),

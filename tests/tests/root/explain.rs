@@ -209,3 +209,27 @@ fn priority_is_by_dscp_where_nothing_else_says_one() {
         }
     });
 }
+
+/// They take turns, beside commands that change what is asked about.
+#[test]
+fn questions_at_once_are_answered_each_with_its_own() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        for port in 1..=6 {
+            agent.add(json!({"name": format!("r{port}"), "dport": port, "lifetime": "1s"}));
+        }
+        std::thread::scope(|scope| {
+            for port in 1..=6 {
+                let agent = &agent;
+                scope.spawn(move || {
+                    let said = explain(agent, &format!("udp 10.9.0.2:{port}"));
+                    assert_eq!(said["flow"], format!("r{port}"), "{said}");
+                });
+            }
+            agent.add(json!({"name": "last", "dport": 7, "lifetime": "1s"}));
+        });
+        assert_eq!(explain(&agent, "udp 10.9.0.2:7")["flow"], "last");
+        assert!(!lab.bpffs.join("explain").exists());
+    });
+}

@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::{
-    EbpfLoader,
+    Ebpf, EbpfLoader,
     programs::{CgroupSockopt, ProgramInfo, SchedClassifier, SockOps},
 };
 use bestby_bpf::{abi::bb_told, maps::MapsSkelBuilder, qdisc::QdiscSkelBuilder};
@@ -50,14 +50,14 @@ fn hook_programs_load_with_aya() {
             .load(object)
             .unwrap()
     };
+    let verified = |object: &mut Ebpf, program: &str, what: &str| {
+        let program: &mut SchedClassifier =
+            object.program_mut(program).unwrap().try_into().unwrap();
+        program.load().unwrap();
+        report(what, &program.info().unwrap());
+    };
     let mut classify = load(bestby_bpf::CLASSIFY);
-    let program: &mut SchedClassifier = classify
-        .program_mut("bb_classify")
-        .unwrap()
-        .try_into()
-        .unwrap();
-    program.load().unwrap();
-    report("bb_classify", &program.info().unwrap());
+    verified(&mut classify, "bb_classify", "bb_classify");
 
     // As `explain` loads it: nothing is constant then that says that nobody asks.
     let told = bb_told {
@@ -69,31 +69,12 @@ fn hook_programs_load_with_aya() {
         .override_global("bb_told", told.as_bytes(), true)
         .load(bestby_bpf::CLASSIFY)
         .unwrap();
-    let program: &mut SchedClassifier = asked
-        .program_mut("bb_classify")
-        .unwrap()
-        .try_into()
-        .unwrap();
-    program.load().unwrap();
-    report("bb_classify for explain", &program.info().unwrap());
+    verified(&mut asked, "bb_classify", "bb_classify for explain");
 
     let mut segment = load(bestby_bpf::SEGMENT);
-    let program: &mut SchedClassifier = segment
-        .program_mut("bb_segmented")
-        .unwrap()
-        .try_into()
-        .unwrap();
-    program.load().unwrap();
-    report("bb_segmented", &program.info().unwrap());
-
+    verified(&mut segment, "bb_segmented", "bb_segmented");
     let mut answer = load(bestby_bpf::ANSWER);
-    let program: &mut SchedClassifier = answer
-        .program_mut("bb_answers")
-        .unwrap()
-        .try_into()
-        .unwrap();
-    program.load().unwrap();
-    report("bb_answers", &program.info().unwrap());
+    verified(&mut answer, "bb_answers", "bb_answers");
 
     let mut sockopt = load(bestby_bpf::SOCKOPT);
     for name in ["bb_setsockopt", "bb_getsockopt"] {

@@ -366,13 +366,15 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 			bbq_line_up_alone(inst);
 	}
 	if (!alone && !bbq_next_at_once(inst, in, iface, now, &pick)) {
-		__u64 next = bbq_next(inst, now);
+		__u64 next = 0;
 
-		/* It gave up what was first, whose headers may be. */
-		while (!next && in->swapped && in->work > 0 && bb_can_loop) {
+		while (bb_can_loop) {
+			next = bbq_next(inst, in, now);
+			/* It gave up what was first, whose headers may be. */
+			if (next || !in->swapped || in->work <= 0)
+				break;
 			in->more = 0;
 			bbq_put_back(inst);
-			next = bbq_next(inst, now);
 		}
 		pick.idx = (__u32)next;
 		pick.session = next >> 32;

@@ -97,6 +97,14 @@ static __always_inline __u8 bb_part_of(const struct bb_work *w)
 	return 1 + (w->flow_hash & (BB_PLAIN_PARTS - 1));
 }
 
+/* The key of a session of the packet's interface, all else of it 0: it is made in bb_work. */
+static __always_inline struct bb_session_key *bb_begin_key(struct bb_work *w)
+{
+	__builtin_memset(&w->key, 0, sizeof(w->key));
+	w->key.ifindex = w->packet.key.ifindex;
+	return &w->key;
+}
+
 /*
  * Sessions of what has no metadata: no owd, no rate. `flow` (may be NULL)
  * remembers that of plain traffic. A TCP socket is told its session with every
@@ -109,9 +117,8 @@ static __always_inline __u8 bb_part_of(const struct bb_work *w)
  */
 __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow)
 {
-	struct bb_session_key key __attribute__((aligned(8))) = {};
 	struct bb_session *session = 0;
-	struct bb_user_key user __attribute__((aligned(8)));
+	struct bb_session_key *key;
 	__u64 before = 0;
 	__u32 gen = 0;
 
@@ -127,27 +134,27 @@ __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struc
 			return 0;
 		}
 	}
-	key.ifindex = w->packet.key.ifindex;
-	key.kind = w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN;
-	key.media = w->media;
+	key = bb_begin_key(w);
+	key->kind = w->control ? BB_SESSION_CONTROL : BB_SESSION_PLAIN;
+	key->media = w->media;
 	if (w->media) {
 		/* The kernel's own has one session; signalling of media has a destination. */
 		if (w->rule || w->packet.key.proto == BB_PROTO_UDP)
-			bb_copy_address(key.addr, w->packet.key.dst);
+			bb_copy_address(key->addr, w->packet.key.dst);
 	} else {
-		bb_user_of(skb, &w->packet, &user);
-		bb_own_key(&key, &user);
-		if (!w->control || !key.user) /* zero where there is no IP */
-			bb_copy_address(key.addr, w->packet.key.dst);
+		bb_user_of(skb, &w->packet, &w->user);
+		bb_own_key(key, &w->user);
+		if (!w->control || !key->user) /* zero where there is no IP */
+			bb_copy_address(key->addr, w->packet.key.dst);
 		if (flow)
-			key.part = bb_part_of(w);
+			key->part = bb_part_of(w);
 	}
-	w->session = bb_session_of(&key, w->now, session, before, &gen);
+	w->session = bb_session_of(key, w->now, session, before, &gen);
 	session = bb_session_at(w->session);
 	if (!session)
 		return 0;
 	if (!w->media && w->session != BB_SESSION_SHARED)
-		bb_set_user(session, &user, w->now);
+		bb_set_user(session, &w->user, w->now);
 	if (flow) {
 		/* Before a full socket was told, no packet of the flow may pass without a look. */
 		if (w->packet.key.proto == BB_PROTO_TCP && !bb_note_tcp_path(skb, w->session, gen))
@@ -186,10 +193,9 @@ static __always_inline __u64 bb_socket_rate(struct __sk_buff *skb, __u8 proto)
 __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				const struct bb_iface *iface, __u64 before)
 {
-	struct bb_session_key key __attribute__((aligned(8))) = {};
 	struct bb_session *session = 0;
-	struct bb_user_key user __attribute__((aligned(8)));
-	struct bb_path path;
+	struct bb_session_key *key;
+	struct bb_path *path;
 	__u64 owd;
 	__u32 gen = 0;
 	int shared;
@@ -210,37 +216,38 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 		goto known;
 	}
 
-	bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, &path);
-	if (path.owd_ns > BB_LIFETIME_MAX_NS)
-		path.owd_ns = BB_LIFETIME_MAX_NS;
-	bb_keep_answer(&flow->owd_ns, owd, w->flow_gen, path.owd_ns);
-	flow->measured = path.measured;
-	owd = path.owd_ns;
-	key.ifindex = w->packet.key.ifindex;
-	key.kind = kind;
-	key.media = w->media;
+	path = &w->path;
+	bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, path);
+	if (path->owd_ns > BB_LIFETIME_MAX_NS)
+		path->owd_ns = BB_LIFETIME_MAX_NS;
+	bb_keep_answer(&flow->owd_ns, owd, w->flow_gen, path->owd_ns);
+	flow->measured = path->measured;
+	owd = path->owd_ns;
+	key = bb_begin_key(w);
+	key->kind = kind;
+	key->media = w->media;
 	if (kind == BB_SESSION_PREFIX) {
-		key.prefix = w->packet.key.family == 4 ? iface->prefix4 : iface->prefix6;
-		bb_mask_address(key.addr, w->packet.key.dst, w->packet.key.family, key.prefix);
-		bb_find_path(skb, (struct bb_addr *)key.addr, w->now, w->rule, &path);
+		key->prefix = w->packet.key.family == 4 ? iface->prefix4 : iface->prefix6;
+		bb_mask_address(key->addr, w->packet.key.dst, w->packet.key.family, key->prefix);
+		bb_find_path(skb, (struct bb_addr *)key->addr, w->now, w->rule, path);
 	} else if (kind != BB_SESSION_INTERFACE) {
-		bb_copy_address(key.addr, w->packet.key.dst);
+		bb_copy_address(key->addr, w->packet.key.dst);
 	}
-	if (!path.rate && !shared) {
-		path.rate = bb_socket_rate(skb, w->packet.key.proto);
-		if (path.rate)
-			path.user = bb_socket_uid(skb) + 1;
+	if (!path->rate && !shared) {
+		path->rate = bb_socket_rate(skb, w->packet.key.proto);
+		if (path->rate)
+			path->user = bb_socket_uid(skb) + 1;
 	}
 	if (kind == BB_SESSION_FLOW)
-		key.hash = w->flow_hash;
+		key->hash = w->flow_hash;
 	if (!w->media) {
-		bb_user_of(skb, &w->packet, &user);
-		bb_own_key(&key, &user);
+		bb_user_of(skb, &w->packet, &w->user);
+		bb_own_key(key, &w->user);
 	} else if (kind != BB_SESSION_INTERFACE) {
-		key.user = path.user;
+		key->user = path->user;
 	}
 	/* The port may be another user's by now. */
-	w->session = bb_session_of(&key, w->now, session, before, &gen);
+	w->session = bb_session_of(key, w->now, session, before, &gen);
 	session = bb_session_at(w->session);
 	if (!session)
 		return 0;
@@ -251,10 +258,10 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 	/* The overflow session is many destinations' too, nobody's rate, and no user's. */
 	if (w->session > BB_SESSION_SHARED) {
 		if (!w->media)
-			bb_set_user(session, &user, w->now);
+			bb_set_user(session, &w->user, w->now);
 		if (kind != BB_SESSION_INTERFACE) {
-			session->rate = path.rate;
-			session->owd_ns = shared ? 0 : path.owd_ns;
+			session->rate = path->rate;
+			session->owd_ns = shared ? 0 : path->owd_ns;
 		}
 	}
 known:

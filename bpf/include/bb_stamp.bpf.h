@@ -490,9 +490,9 @@ static __always_inline int bb_may_follow(struct __sk_buff *skb, __u32 at, __u8 n
 	return !bpf_skb_load_bytes(skb, at, &behind, 1) && behind == proto;
 }
 
-static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_work *w)
+static __always_inline int bb_try_stamp(struct __sk_buff *skb, struct bb_work *w)
 {
-	__u8 ip[BB_IPV6_BYTES + BB_STAMP_BYTES6] __attribute__((aligned(8))) = {};
+	__u8 *ip = w->bytes;
 	int six = w->packet.key.family == 6, result;
 	__u64 deadline = bb_stamp_deadline(skb, w), how = 0;
 	struct sk_buff *kernel = bb_untyped(skb);
@@ -512,6 +512,7 @@ static __always_inline int bb_try_stamp(struct __sk_buff *skb, const struct bb_w
 		return bb_fill(skb, config, w, deadline);
 	if (w->packet.flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER))
 		return BB_G_STAMP_FRAGMENT;
+	__builtin_memset(ip, 0, BB_IPV6_BYTES + BB_STAMP_BYTES6);
 	base = six ? BB_IPV6_BYTES : BB_IPV4_BYTES;
 	need = six ? BB_STAMP_BYTES6 : BB_STAMP_BYTES4;
 	at = bb_network_at(kernel);

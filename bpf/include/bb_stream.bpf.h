@@ -331,12 +331,14 @@ enum bb_other {
 	BB_OTHER_REPAIR,
 };
 
-__noinline int bb_read_others(struct bb_work *w, struct bb_stream *s, const struct bb_piece *p)
+__noinline int bb_read_others(struct bb_work *w, struct bb_stream *s)
 {
 	struct bb_recall r = {};
+	const struct bb_piece *p;
 
-	if (!w || !s || !p)
+	if (!w || !s)
 		return BB_OTHER_NONE;
+	p = &w->piece;
 	r.flow = w->flow_hash;
 	r.now = w->now;
 	r.max_age = bb_adu_max_age(p->lifetime);
@@ -367,7 +369,6 @@ static __always_inline int bb_read_older(struct bb_work *w, struct bb_stream *s,
 					 const struct bb_piece *p, __u32 tag,
 					 struct bb_adu_set **set, __u32 *way)
 {
-	struct bb_piece piece;
 	const struct bb_adu *adu;
 	__u64 after = w->now - bb_adu_max_age(p->lifetime);
 	__u32 found = 0;
@@ -392,8 +393,8 @@ static __always_inline int bb_read_older(struct bb_work *w, struct bb_stream *s,
 	}
 	if (found & BB_SCAN_OTHERS || s->flags & BB_STREAM_REPAIRS ||
 	    s->repairs >= BB_REPAIR_LEARNT) {
-		piece = *p; /* as the key in bb_find_stream */
-		other = bb_read_others(w, s, &piece);
+		w->piece = *p; /* as the key in bb_find_stream */
+		other = bb_read_others(w, s);
 		if (other == BB_OTHER_REPAIR)
 			return 1;
 		if (other == BB_OTHER_HAS_IT)

@@ -6,8 +6,10 @@
 #ifndef BB_WORK_BPF_H
 #define BB_WORK_BPF_H
 
+#include "bb_frame.h"
 #include "bb_meta.bpf.h"
 #include "bb_parse.bpf.h"
+#include "bb_path.bpf.h"
 
 /* Transport headers of no more are kept, RTP's included, of packets that are truncated. */
 #define BB_MAX_KEPT 256
@@ -28,6 +30,11 @@ struct bb_work {
 	/* The ifindex where a packet that is judged already comes once more on this CPU; 0 = none. */
 	__u32 again;
 	/* Each is written before it is read. */
+	/* The session that is looked for, and whose it is, where it is not media. */
+	struct bb_session_key key __attribute__((aligned(8)));
+	struct bb_user_key user __attribute__((aligned(8)));
+	struct bb_path path;
+	struct bb_piece piece; /* of what may be an ADU of another stream's */
 	struct bb_packet packet;
 	__u64 now;
 	__u64 flow_hash; /* all 64 bits */

@@ -199,69 +199,84 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 	return 0;
 }
 
-/* The same of the user whose turn it is. */
-__noinline __u64 bbq_next_user(__u32 inst, __u64 now)
+/* bbq_next_of found nothing that may go of the user asked last. Its turn is over. */
+bb_inline void bbq_user_waits(__u32 inst, struct bbq_instance *in)
 {
-	struct bbq_instance *in = bbq_instance(inst);
-	__u32 holds = bb_zero;
+	struct bbq_user *u = bbq_user_at(in, inst, in->asked);
 
-	if (!in)
-		return 0;
-	while (bb_can_loop) {
-		__u32 user = bbq_ring_head(&in->users);
-		struct bbq_user *u = bbq_user_at(in, inst, user);
-		__u64 next;
-
-		if (!user || !u || bbq_spent(in, BBQ_WORK_TURN))
-			return 0;
-		in->work -= BBQ_WORK_TURN;
-		if (u->m.deficit <= 0) {
-			bbq_next_turn(&in->users, &u->m);
-			if (in->users.members > 1 || u->m.turn == BBQ_NEW) {
-				bbq_ring_take(&in->users, &u->m);
-				bbq_user_append(inst, in, u, user, BBQ_OLD);
-			}
-			continue;
-		}
-		next = bbq_next_of(inst, user, now);
-		if (next || in->more)
-			return next;
-		if (!u->sessions.members) {
-			bbq_user_over(inst, in, u, user);
-			continue;
-		}
-		bbq_ring_take(&in->users, &u->m);
-		bbq_user_append(inst, in, u, user, BBQ_OLD);
-		if (++holds == BBQ_HOLDS || holds >= in->users.members)
-			return 0;
+	if (!u)
+		return;
+	if (!u->sessions.members) {
+		bbq_user_over(inst, in, u, in->asked);
+		return;
 	}
-	return 0;
+	bbq_ring_take(&in->users, &u->m);
+	bbq_user_append(inst, in, u, in->asked, BBQ_OLD);
+	in->holds++;
 }
 
 /*
- * The same of media or users, whoever may go first; the others go where those
- * have nothing that may. in->hold_ns is then 0 or when a packet that is held
- * back may go.
+ * Whom to ask next for a packet: media or users, whoever may go first, then the others.
+ * BBQ_NOBODY: all had nothing that may go, or in->more.
  */
-__noinline __u64 bbq_next(__u32 inst, __u64 now)
+__noinline __u32 bbq_ask(__u32 inst)
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	int users_first;
-	__u64 next;
 
 	if (!in)
-		return 0;
+		return BBQ_NOBODY;
+	users_first = in->plain_credit > 0;
+	if (in->asked == BBQ_NOBODY) {
+		in->holds = 0;
+		if (!users_first)
+			return in->asked = BBQ_MEDIA;
+	} else if (in->asked == BBQ_MEDIA) {
+		if (users_first)
+			return BBQ_NOBODY;
+	} else {
+		bbq_user_waits(inst, in);
+	}
+	while (in->holds < BBQ_HOLDS && (!in->holds || in->holds < in->users.members) &&
+	       bb_can_loop) {
+		__u32 user = bbq_ring_head(&in->users);
+		struct bbq_user *u = bbq_user_at(in, inst, user);
+
+		if (!user || !u)
+			break;
+		if (bbq_spent(in, BBQ_WORK_TURN))
+			return BBQ_NOBODY;
+		in->work -= BBQ_WORK_TURN;
+		if (u->m.deficit > 0)
+			return in->asked = user;
+		bbq_next_turn(&in->users, &u->m);
+		if (in->users.members > 1 || u->m.turn == BBQ_NEW) {
+			bbq_ring_take(&in->users, &u->m);
+			bbq_user_append(inst, in, u, user, BBQ_OLD);
+		}
+	}
+	return users_first ? in->asked = BBQ_MEDIA : BBQ_NOBODY;
+}
+
+/*
+ * The session and packet to send now, as bbq_next_of has them. in->hold_ns is then 0 or
+ * when a packet that is held back may go. Inlined, with bbq_ask beside bbq_next_of and not
+ * above it: the stack is for what is called below.
+ */
+bb_inline __u64 bbq_next(__u32 inst, struct bbq_instance *in, __u64 now)
+{
 	in->hold_ns = 0;
+	in->asked = BBQ_NOBODY;
 	if (in->throttled && now >= in->wake_ns)
 		bbq_release(inst, now);
-	users_first = in->plain_credit > 0;
-	if (users_first) {
-		next = bbq_next_user(inst, now);
-		if (next || in->more)
+	while (bb_can_loop) {
+		__u32 user = bbq_ask(inst);
+		__u64 next = user == BBQ_NOBODY ? 0 : bbq_next_of(inst, user, now);
+
+		if (next || user == BBQ_NOBODY || in->more)
 			return next;
 	}
-	next = bbq_next_of(inst, BBQ_MEDIA, now);
-	return next || in->more || users_first ? next : bbq_next_user(inst, now);
+	return 0;
 }
 
 #endif /* BBQ_NEXT_BPF_H */

@@ -205,6 +205,7 @@ struct bbq_queue {
 #define BBQ_USER(n) ((n) + 1)
 #define BBQ_USERS (BB_MAX_USERS + 1)
 #define BBQ_MEDIA BBQ_USERS
+#define BBQ_NOBODY 0 /* neither a user nor media */
 
 struct bbq_user {
 	struct bbq_member m; /* first; not used by media */
@@ -286,11 +287,13 @@ struct bbq_instance {
 	__s32 work; /* what is left of BBQ_WORK, or BBQ_WORK_ENQUEUE */
 	__u8 noticed; /* this operation has sent a drop notice */
 	__u8 more; /* something was left undone: come back at once */
+	__u8 holds; /* users of this search who had nothing that may go, see bbq_ask */
 	__u32 parked; /* twins whose packets have not come yet */
 	__u32 pairs; /* packets with twins */
 	__u32 swapped; /* packets that were swapped for their twins and have no place yet, in order ... */
 	__u32 swapped_tail; /* ... and the last of them */
 	__u32 swept; /* where bbq_sweep goes on */
+	__u32 asked; /* whom of media and users this search asked last; BBQ_NOBODY = it begins */
 	__u64 parked_ns; /* when a twin came last */
 	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
 	__u32 doomed_tail; /* the last of them */

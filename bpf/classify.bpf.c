@@ -59,11 +59,8 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 
 	if (deadline)
 		flags |= BB_CB_DEADLINE;
-	if (adu) {
+	if (adu)
 		flags |= BB_CB_ADU;
-		if (w->packet.flags & BB_P_MARKER)
-			flags |= BB_CB_ADU_LAST;
-	}
 	if (w->packet.key.proto == BB_PROTO_TCP && !(w->packet.flags & BB_P_MALFORMED) && skb->sk)
 		flags |= BB_CB_TCP;
 	first = bb_cb_first(w->rule, w->session, w->class_, flags);

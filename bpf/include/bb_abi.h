@@ -21,7 +21,7 @@
 #include "bb_explain_abi.h"
 #include "bb_real_abi.h"
 
-#define BB_ABI_VERSION 8
+#define BB_ABI_VERSION 9
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -96,7 +96,8 @@ struct bb_so_peer {
 
 #define BB_CB_DEADLINE 0x01 /* deadline is valid */
 #define BB_CB_ADU 0x02 /* adu is valid: the packet shares its fate with others of this id */
-#define BB_CB_ADU_LAST 0x04 /* last packet of its ADU (RTP marker) */
+#define BB_CB_LARGE \
+	0x04 /* its ADU is much larger than its stream's usual ones: a key frame, it seems */
 #define BB_CB_SOCK 0x08 /* the socket keeps counters in bb_sock_stats */
 #define BB_CB_REPAIR 0x10 /* a retransmission: when stale it goes only while nothing fresh waits */
 #define BB_CB_TCP 0x20 /* of a TCP socket of this host: dropped for want of room after all else */
@@ -443,7 +444,9 @@ struct bb_stream {
 	__u8 repairs; /* score: how sure it is that it repeats another stream */
 	__u8 flags; /* BB_STREAM_* */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
-	__u8 pad[12];
+	__u8 since; /* ADUs since the last large one, at most BB_LARGE_APART (bb_frame.h) */
+	__u8 lost; /* its last large ADU was given up; written by whoever gives up and sends */
+	__u8 pad[10];
 };
 
 /*

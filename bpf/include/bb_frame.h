@@ -13,6 +13,8 @@
  * 4. Retransmissions (RFC 4588) are a stream of their own, and carry the
  *    timestamps of the frames that they repeat.
  * 5. Two CPUs may meet the first packets of a frame at the same moment.
+ * 6. A key frame is several times larger than what refers to it, and under SRTP
+ *    nothing else tells.
  *
  * The mechanism:
  *
@@ -28,6 +30,10 @@
  *    have the timestamps of older frames of one other stream (bb_repair_learn).
  * 5. Source, number and place of the current ADU are one word, `head`: the CPU
  *    that swaps it has begun the ADU, the other one joins it.
+ * 6. A frame is large from the packet on that takes it beyond twice the mean of its
+ *    stream's (bb_frame_is_large). Frames that are all large are the mean; and one
+ *    in five is large at most, so that no pattern of sizes spares a stream most of
+ *    its bytes.
  */
 #ifndef BB_FRAME_H
 #define BB_FRAME_H
@@ -54,6 +60,9 @@
 /* Score of a stream of repairs: learnt at the first, and kept for a few misses. */
 #define BB_REPAIR_LEARNT 3
 #define BB_REPAIR_MOST 8
+
+/* Frames between two large ones, at least. */
+#define BB_LARGE_APART 4
 
 /* What a packet says of its ADU. */
 struct bb_piece {
@@ -181,6 +190,21 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 	return BB_PLACE_NEW;
 }
 
+/* ---- size ---- */
+
+/*
+ * Is a frame of so many bytes a large one: a key frame, as far as sizes tell? Of a stream that
+ * lost its last large one the next is known as such earlier. It grows packet by packet, and must
+ * not be given up before that.
+ */
+bb_inline int bb_frame_is_large(const struct bb_stream *s, __u32 bytes)
+{
+	__u64 mean = s->avg_bytes;
+
+	return mean && s->since >= BB_LARGE_APART &&
+	       bytes > (*(const volatile __u8 *)&s->lost ? mean * 3 / 2 : mean * 2);
+}
+
 /*
  * Begins an ADU, or joins the one that another CPU has just begun: *which of s->adu.
  * 0 where another CPU has begun one of another name.
@@ -209,6 +233,10 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 		*which = bb_head_which(head);
 		return bb_head_source(head) == p->source;
 	}
+	if (bb_frame_is_large(s, bytes))
+		s->since = 0;
+	else if (s->since < BB_LARGE_APART)
+		s->since++;
 	if (bytes)
 		s->avg_bytes = s->avg_bytes ? (3 * (__u64)s->avg_bytes + bytes) / 4 : bytes;
 	s->flags &= ~BB_STREAM_ALONE;

@@ -26,11 +26,12 @@
 
 #define BB_M_EXPLICIT 0x01 /* mark or SO_TXTIME: said for this very packet */
 #define BB_M_NO_DEADLINE 0x02 /* the mark says there is none */
-#define BB_M_SOCKET 0x04 /* bestby socket options are set */
+#define BB_M_LARGE BB_CB_LARGE /* its ADU is large */
+#define BB_M_SOCKET 0x40 /* bestby socket options are set */
 #define BB_M_COUNTED BB_CB_SOCK /* ... and bb_sock_stats has an entry for the socket */
 #define BB_M_REPAIR BB_CB_REPAIR /* it repeats a packet */
 #define BB_M_OPTION 0x20 /* LPD's option counts */
-#define BB_M_IN_CB (BB_M_COUNTED | BB_M_REPAIR)
+#define BB_M_IN_CB (BB_M_COUNTED | BB_M_REPAIR | BB_M_LARGE)
 
 struct bb_meta {
 	__u64 deadline; /* absolute; 0 = none (yet) */

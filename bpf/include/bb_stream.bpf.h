@@ -50,6 +50,8 @@ static __always_inline void bb_stream_wipe(struct bb_stream *s)
 	s->pauses = 0;
 	s->repairs = 0;
 	s->flags = 0;
+	s->since = 0;
+	s->lost = 0;
 }
 
 #define BB_T_NAME bb_stream
@@ -495,6 +497,8 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		goto alone;
 	w->adu_which = which & 1;
 	w->meta.adu = id;
+	if (bb_frame_is_large(s, adu->bytes))
+		w->meta.flags |= BB_M_LARGE;
 	if (w->meta.lifetime)
 		w->meta.deadline = adu->first_ns + w->meta.lifetime;
 	return 0;

@@ -9,7 +9,7 @@ pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
 pub const BB_REAL_RX_BEGUN: u32 = 1;
 pub const BB_REAL_RX_DECIDED: u32 = 2;
-pub const BB_ABI_VERSION: u32 = 8;
+pub const BB_ABI_VERSION: u32 = 9;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -27,7 +27,7 @@ pub const BB_LIFETIME_MAX_NS: u64 = 131000000000;
 pub const BB_CB_MAGIC: u32 = 47962;
 pub const BB_CB_DEADLINE: u32 = 1;
 pub const BB_CB_ADU: u32 = 2;
-pub const BB_CB_ADU_LAST: u32 = 4;
+pub const BB_CB_LARGE: u32 = 4;
 pub const BB_CB_SOCK: u32 = 8;
 pub const BB_CB_REPAIR: u32 = 16;
 pub const BB_CB_TCP: u32 = 32;
@@ -1469,7 +1469,9 @@ pub struct bb_stream {
     pub repairs: __u8,
     pub flags: __u8,
     pub leaf: __u8,
-    pub pad: [__u8; 12usize],
+    pub since: __u8,
+    pub lost: __u8,
+    pub pad: [__u8; 10usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1490,7 +1492,9 @@ const _: () = {
     ["Offset of field: bb_stream::repairs"][::std::mem::offset_of!(bb_stream, repairs) - 113usize];
     ["Offset of field: bb_stream::flags"][::std::mem::offset_of!(bb_stream, flags) - 114usize];
     ["Offset of field: bb_stream::leaf"][::std::mem::offset_of!(bb_stream, leaf) - 115usize];
-    ["Offset of field: bb_stream::pad"][::std::mem::offset_of!(bb_stream, pad) - 116usize];
+    ["Offset of field: bb_stream::since"][::std::mem::offset_of!(bb_stream, since) - 116usize];
+    ["Offset of field: bb_stream::lost"][::std::mem::offset_of!(bb_stream, lost) - 117usize];
+    ["Offset of field: bb_stream::pad"][::std::mem::offset_of!(bb_stream, pad) - 118usize];
 };
 #[repr(C)]
 #[derive(

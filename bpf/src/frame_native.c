@@ -12,6 +12,11 @@ int bbn_frame_begin(struct bb_stream *stream, const struct bb_piece *piece, __u3
 	return bb_frame_begin(stream, piece, which);
 }
 
+int bbn_frame_is_large(const struct bb_stream *stream, __u32 bytes)
+{
+	return bb_frame_is_large(stream, bytes);
+}
+
 int bbn_repair_learn(struct bb_stream *stream, int hit, __u32 original, __s64 age)
 {
 	return bb_repair_learn(stream, hit, original, age);

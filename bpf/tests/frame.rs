@@ -33,6 +33,7 @@ enum Place {
 unsafe extern "C" {
     safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, which: &mut u32) -> u32;
     safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, which: &mut u32) -> i32;
+    safe fn bbn_frame_is_large(stream: &bb_stream, bytes: u32) -> i32;
     safe fn bbn_repair_learn(stream: &mut bb_stream, hit: i32, original: u32, age: i64) -> i32;
     safe fn bbn_adu_id(stream: u32, adu: &bb_stream_adu) -> u32;
     safe fn bbn_adu_which(head: u64, id: u32) -> i32;
@@ -48,6 +49,8 @@ const LIFETIME: u64 = 200 * MS;
 struct Stream {
     state: bb_stream,
     seq: u16,
+    /// Of the last packet's ADU.
+    large: bool,
 }
 
 impl Stream {
@@ -56,7 +59,11 @@ impl Stream {
             head: u64::from(number) << 32,
             ..Default::default()
         };
-        Self { state, seq }
+        Self {
+            state,
+            seq,
+            large: false,
+        }
     }
 
     /// Place and id of a packet with this sequence number; a new ADU is begun.
@@ -84,6 +91,8 @@ impl Stream {
         let adu = &mut self.state.adu[which as usize];
         assert_eq!(adu.source, source, "the ADU of another name");
         adu.bytes += bytes;
+        self.large = bbn_frame_is_large(&self.state, self.state.adu[which as usize].bytes) == 1;
+        let adu = &self.state.adu[which as usize];
         (place, bbn_adu_id(INDEX, adu))
     }
 
@@ -238,6 +247,26 @@ proptest! {
         prop_assert!((*least - 1..=*most).contains(&stream.state.avg_bytes));
     }
 
+    /// Frames of any sizes: one in five is large at most, and none of them where all are within
+    /// twice the least.
+    #[test]
+    fn few_frames_of_a_stream_are_large(
+        sizes in prop::collection::vec(100u32..20_000, 10..100),
+        equal in any::<bool>(),
+        lost in any::<bool>(),
+    ) {
+        let mut stream = Stream::default();
+        stream.state.lost = u8::from(lost && !equal);
+        let mut large = 0;
+        for (n, size) in (1u32..).zip(&sizes) {
+            let size = if equal { 10_000 + size / 2 } else { *size };
+            stream.send(SECOND + u64::from(n) * 30 * MS, n, size);
+            large += usize::from(stream.large);
+        }
+        let most = if equal { 0 } else { sizes.len() / 5 + 1 };
+        prop_assert!(large <= most, "{} of {}", large, sizes.len());
+    }
+
     /// Two CPUs begin the same ADU: one begins it, both have its name.
     #[test]
     fn second_cpu_to_begin_an_adu_joins_it(source in any::<u32>(), other in any::<u32>()) {
@@ -323,4 +352,34 @@ fn adu_id_repeats_after_65535_others() {
         before = Some(id);
         begun += 1;
     }
+}
+
+/// A key frame is large, packet by packet, from twice the mean on; from one and a half times where the one
+/// before was lost.
+#[test]
+fn key_frame_is_large_and_earlier_after_a_lost_one() {
+    let mut stream = Stream::default();
+    let mut grown = |lost: u8| {
+        stream.state.lost = lost;
+        let first = stream.seq.wrapping_mul(7);
+        for n in 1..60 {
+            for _ in 0..3 {
+                stream.send(SECOND, u32::from(first) + n, 1000);
+                assert!(!stream.large);
+            }
+        }
+        let sizes = (1..=20).map(|n| {
+            stream.send(SECOND, u32::from(first) + 60, 1000);
+            (n, stream.large)
+        });
+        let sizes: Vec<(u32, bool)> = sizes.collect();
+        sizes
+            .iter()
+            .filter(|(_, large)| !large)
+            .map(|(n, _)| *n)
+            .max()
+    };
+    assert_eq!(grown(0), Some(6));
+    assert_eq!(grown(0), Some(6));
+    assert_eq!(grown(1), Some(4));
 }

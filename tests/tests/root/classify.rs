@@ -364,6 +364,35 @@ fn srt_of_any_sequence_number_is_not_taken_for_dtls() {
     }
 }
 
+/// Ten frames of three packets, then one of twenty, three times, as (frame, whether a packet of it is
+/// large).
+#[test]
+fn frame_is_large_beyond_twice_its_streams_mean() {
+    let lab = lab();
+    let frame = |n: u32, packets: u32| -> Vec<bool> {
+        let part = |i| lab.run(&udp4(PORT, &rtp(7, 3000 * n, i + 1 == packets)));
+        (0..packets).map(|i| part(i).has(BB_CB_LARGE)).collect()
+    };
+    for n in 1..=30 {
+        if n % 10 > 0 {
+            assert!(!frame(n, 3).contains(&true), "{n}");
+        } else {
+            let packets = frame(n, 20);
+            let first = packets.iter().position(|large| *large);
+            assert!(
+                first.is_some_and(|first| (6..10).contains(&first)),
+                "{n}: {packets:?}"
+            );
+            assert!(packets[first.unwrap()..].iter().all(|large| *large));
+        }
+    }
+    // What is large always is the mean, and another stream's size says nothing.
+    for n in 31..80 {
+        assert!(n < 35 || !frame(n, 20).contains(&true), "{n}");
+    }
+    assert!((1..20).all(|n| !lab.run(&udp4(PORT, &rtp(9, n, true))).has(BB_CB_LARGE)));
+}
+
 #[test]
 fn rtp_packets_of_one_frame_share_adu_and_deadline() {
     let lab = lab();
@@ -371,8 +400,7 @@ fn rtp_packets_of_one_frame_share_adu_and_deadline() {
     std::thread::sleep(std::time::Duration::from_millis(5));
     let last = lab.run(&udp4(PORT, &rtp(7, 90_000, true)));
     let next = lab.run(&udp4(PORT, &rtp(7, 93_000, false)));
-    assert!(first.has(BB_CB_ADU) && !first.has(BB_CB_ADU_LAST));
-    assert!(last.has(BB_CB_ADU | BB_CB_ADU_LAST));
+    assert!(first.has(BB_CB_ADU) && last.has(BB_CB_ADU));
     assert_eq!(last.cb.adu, first.cb.adu);
     assert_eq!(last.deadline(), first.deadline(), "one ADU, one deadline");
     assert_ne!(next.cb.adu, first.cb.adu);

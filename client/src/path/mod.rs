@@ -117,6 +117,11 @@ struct Drain {
 }
 
 impl Path {
+    /// The standing queue that is allowed from now on, ns; None = no cap.
+    pub(crate) fn allow_queue(&mut self, queue: Option<u64>) {
+        self.queue = queue.map(|queue| queue.min(QUEUE_MOST));
+    }
+
     pub(crate) fn new(queue: Option<u64>) -> Self {
         Self {
             queue: queue.map(|queue| queue.min(QUEUE_MOST)),

@@ -23,7 +23,7 @@ pub(super) const PIECES: usize = 16;
 #[derive(Debug)]
 pub(super) struct Item<B> {
     content: Content<B>,
-    /// The part that goes on, and how many bytes of the ADU are sent.
+    /// The part that goes on, which is not empty once the ADU is on its way, and how many bytes of the ADU are sent.
     part: usize,
     sent: usize,
 }
@@ -83,6 +83,11 @@ impl<B: AsRef<[u8]>> Active<B> {
         self.offset += bytes;
         self.adu.bytes -= bytes;
         self.adu.content.sent += bytes;
+        self.step();
+    }
+
+    /// Goes on to the next part that has bytes, if the current one has no more.
+    fn step(&mut self) {
         let part = &mut self.adu.content.part;
         while let Some(current) = self.adu.content.content.parts.get(*part)
             && self.offset == current.as_ref().len()
@@ -98,7 +103,7 @@ impl<B: AsRef<[u8]>> Active<B> {
 
     /// Between two of its parts.
     fn is_between(&self) -> bool {
-        self.id.is_some() && self.offset == 0 && self.adu.content.part > 0 && !self.is_done()
+        self.id.is_some() && self.offset == 0 && self.adu.content.sent > 0 && !self.is_done()
     }
 }
 
@@ -155,9 +160,9 @@ impl<B: AsRef<[u8]>> Core<B> {
             self.history.given_up(id, reason, sent);
             if sent > 0
                 && reason != Reason::Closed
-                && let Some(end) = content.end
+                && let Some(end) = ending(content.end)
             {
-                self.active.push_back(ending(end));
+                self.active.push_back(end);
             }
         }
     }
@@ -180,6 +185,7 @@ impl<B: AsRef<[u8]>> Core<B> {
     ) -> Result<Content<B>, TooLate> {
         let mut adu = self.take(ticket)?;
         let old = std::mem::replace(&mut adu.content.content, content);
+        adu.content.part = 0;
         self.measure(&mut adu);
         self.backlog.push(ticket.0, adu, &mut self.gone);
         self.settle();
@@ -273,8 +279,8 @@ impl<B: AsRef<[u8]>> Core<B> {
         if let Some(reason) = reason.filter(|_| give_up) {
             let Item { content, sent, .. } = adu.content;
             self.history.given_up(id, reason, sent);
-            if let Some(end) = content.end {
-                self.active.push_front(ending(end));
+            if let Some(end) = ending(content.end) {
+                self.active.push_front(end);
             }
         } else if self.options.own.interleave {
             adu.keep |= self.options.own.stop == Stop::Finish;
@@ -366,11 +372,13 @@ impl<B: AsRef<[u8]>> Core<B> {
                 self.history.sent(id, 0, false);
                 continue;
             }
-            self.active.push_back(Active {
+            let mut active = Active {
                 id: Some(id),
                 adu,
                 offset: 0,
-            });
+            };
+            active.step();
+            self.active.push_back(active);
             return true;
         }
         false
@@ -454,9 +462,11 @@ impl<B: AsRef<[u8]>> Core<B> {
     }
 }
 
-fn ending<B: AsRef<[u8]>>(end: B) -> Active<B> {
+/// What goes in place of the rest; nothing, if it has no bytes.
+fn ending<B: AsRef<[u8]>>(end: Option<B>) -> Option<Active<B>> {
+    let end = end.filter(|end| !end.as_ref().is_empty())?;
     let bytes = end.as_ref().len();
-    Active {
+    Some(Active {
         id: None,
         adu: Adu {
             deadline: NEVER,
@@ -476,5 +486,5 @@ fn ending<B: AsRef<[u8]>>(end: B) -> Active<B> {
             },
         },
         offset: 0,
-    }
+    })
 }

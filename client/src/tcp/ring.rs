@@ -300,6 +300,11 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
                 self.acked = position;
                 self.handed().saturating_sub(position)
             });
+        // A connection made by a SYN cookie, or with a SYN that was lost, has no RTT yet, if the peer has no timestamps.
+        if !self.form.rate && info.form().rate {
+            self.form.rate = true;
+            self.path.allow_queue(self.options.queue);
+        }
         self.report = info.report(now, outstanding, unsent);
         self.path.update(&self.report, self.pressed);
         if self.form.unsent {

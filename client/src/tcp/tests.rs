@@ -257,6 +257,111 @@ proptest! {
     }
 }
 
+/// A message of distinct bytes, cut at any places: parts may be empty, first, last and beside each other.
+fn split(first: u8, cuts: &[prop::sample::Index], bytes: usize) -> Vec<Vec<u8>> {
+    let message: Vec<u8> = (0..bytes).map(|n| first ^ n as u8).collect();
+    let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes + 1)).collect();
+    at.extend([0, bytes]);
+    at.sort_unstable();
+    at.windows(2)
+        .map(|w| message[w[0]..w[1]].to_vec())
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// However a message is cut into parts, empty ones included, and whether or not its `end` is: each byte is sent once
+    /// and each ADU comes to an end.
+    #[test]
+    fn adu_with_empty_parts_is_sent_once_and_ends(
+        adus in prop::collection::vec(
+            (0usize..40, prop::collection::vec(any::<prop::sample::Index>(), 0..5), any::<bool>(), 1u64..60),
+            1..6,
+        ),
+        replaced in any::<Option<prop::sample::Index>>(),
+        writes in prop::collection::vec((0usize..30, 0usize..30, 0u64..20), 0..40),
+        options in options(),
+    ) {
+        let view = View { owd: 0, margin: 0, rate: 0, acknowledged: false };
+        let options = options.limits(100, 100_000);
+        let mut core: Core<Vec<u8>> = Core::new(options);
+        let mut now = 1000 * MS;
+        let mut messages = Vec::new();
+        for (n, (bytes, cuts, empty_end, lifetime)) in adus.iter().enumerate() {
+            let parts = split(n as u8 * 41, cuts, *bytes);
+            messages.push(parts.concat());
+            let end = Some(if *empty_end { Vec::new() } else { b"end".to_vec() });
+            core.push(Content { parts, end }, &said(*lifetime, n as u8 % 8), now);
+        }
+        let mut sent: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut total = 0;
+        let mut write = |core: &mut Core<Vec<u8>>, room: usize, taken: usize, now: u64| {
+            core.expire(now, &view);
+            let len = core.fill(now, &view, room, 1);
+            assert!(len <= room);
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let count = core.slices(&mut slices);
+            assert_eq!(slices[..count].iter().map(|s| s.len()).sum::<usize>(), len);
+            core.wrote(taken.min(len), now, &view);
+            total += taken.min(len);
+            for outcome in core.history.outcomes() {
+                let id = outcome.ticket.number();
+                let bytes = if matches!(outcome.fate, Fate::Sent { .. }) { messages[id as usize].len() } else { 0 };
+                assert!(sent.insert(id, bytes).is_none(), "{id} twice");
+            }
+        };
+        for (i, (room, taken, ms)) in writes.into_iter().enumerate() {
+            write(&mut core, room, taken, now);
+            now += ms * MS;
+            // An ADU that waits again after its empty parts were passed over.
+            if let Some(index) = replaced.filter(|_| i == 2) {
+                let ticket = Ticket(index.index(adus.len()) as u64);
+                let _ = core.replace(ticket, Content { parts: vec![messages[ticket.0 as usize].clone()], end: None });
+            }
+        }
+        for _ in 0..400 {
+            write(&mut core, 1000, 1000, now);
+        }
+        prop_assert!(core.is_idle(), "{:?}", core.stats());
+        prop_assert_eq!(sent.len(), adus.len());
+        prop_assert_eq!(core.stats().waiting_bytes, 0);
+        // What was given up in its middle has sent a part of itself, and its end.
+        let whole: usize = sent.values().sum();
+        let most: usize = messages.iter().map(|m| m.len() + 3).sum();
+        prop_assert!((whole..=most).contains(&total), "{total} of {whole} to {most}");
+    }
+}
+
+#[test]
+fn empty_first_part_and_empty_end_come_to_an_end() {
+    let view = View::default();
+    let options = Options::new().stop(Stop::AtPart);
+    let mut core: Core<&[u8]> = Core::new(options);
+    let write = |core: &mut Core<&[u8]>, room: usize, now: u64| {
+        core.expire(now, &view);
+        let len = core.fill(now, &view, room, 1);
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let count = core.slices(&mut slices);
+        let bytes: Vec<u8> = slices[..count].iter().flat_map(|s| s.to_vec()).collect();
+        core.wrote(len, now, &view);
+        String::from_utf8(bytes).unwrap()
+    };
+    let parts = vec![&b""[..], b"hello ", b"", b"world\n", b""];
+    core.push(Content { parts, end: None }, &said(100, 0), MS);
+    assert_eq!(write(&mut core, 100, MS), "hello world\n");
+    assert_eq!(write(&mut core, 100, MS), "");
+    assert!(core.is_idle());
+
+    let parts = vec![&b""[..], b"first", b"second"];
+    let end = Some(&b""[..]);
+    let ticket = core.push(Content { parts, end }, &said(100, 0), MS);
+    assert_eq!(write(&mut core, 5, MS), "first");
+    // Stale between its parts: it has no end to send.
+    assert_eq!(write(&mut core, 100, 500 * MS), "");
+    assert!(core.is_idle(), "{:?}", core.state(ticket));
+}
+
 // ---- the ring on a socket of this host ----
 
 fn pair() -> (Ring<UnixStream>, UnixStream) {

@@ -128,7 +128,8 @@ pub struct Form {
     /// The congestion window is known: no more is handed over than leaves at once. Otherwise one
     /// segment is with the kernel while it can be known what is unsent, or as much as the socket takes.
     pub window: bool,
-    /// Rate and RTT are known (Linux 4.9): the cap works, and what would be late is predicted.
+    /// Rate and RTT are known (Linux 4.9): the cap works, and what would be late is predicted. False until the first
+    /// RTT: of a peer without TCP timestamps, the handshake measures none if a SYN was lost or answered by a cookie.
     pub rate: bool,
     /// The bytes that the kernel has not sent are known.
     pub unsent: bool,

@@ -16,6 +16,8 @@ use bestby::{
     tcp::{Fate, Method, Options, Outcome, Reason, Ring, State, Stop, Ticket},
 };
 
+use bestby_tests::{netns::Netns, require};
+
 use crate::ring_lab::{Line, Receiver, Unsent, congestion_controls, frame};
 
 /// Bytes of a segment's payload on these links.
@@ -413,4 +415,33 @@ fn socket_can_be_read_while_the_ring_writes() {
     far.read_exact(&mut answer).unwrap();
     assert_eq!((&request, &answer), (b"request", b"answer"));
     assert!(ring.wire().as_raw_fd() == near.as_raw_fd());
+}
+
+/// A SYN cookie remembers no time, and this peer sends no timestamps: nothing measured the RTT when the ring is made.
+#[test]
+fn cap_is_on_as_soon_as_an_rtt_is_known() {
+    if !require::can(require::root()) {
+        return;
+    }
+    let netns = Netns::new();
+    netns.run("sysctl -qw net.ipv4.tcp_syncookies=2 net.ipv4.tcp_timestamps=0");
+    let listener = netns.enter(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.local_addr().unwrap();
+    let mut peer = netns.enter(|| TcpStream::connect(address).unwrap());
+    let (socket, _) = listener.accept().unwrap();
+    let mut ring = Ring::new(socket).unwrap();
+    assert!(ring.form().window && !ring.form().rate, "{:?}", ring.form());
+    assert!(ring.path().is_none());
+    ring.push(vec![1; 1000], said(LONG, 0));
+    ring.drive().unwrap();
+    peer.read_exact(&mut [0; 1000]).unwrap();
+    // The acknowledgement may be on its way for a moment.
+    let end = Instant::now() + LONG;
+    while !ring.form().rate && Instant::now() < end {
+        ring.drive().unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(ring.form().rate);
+    let path = ring.path().expect("an RTT, and so a path");
+    assert!(!path.rtt.is_zero(), "{path:?}");
 }

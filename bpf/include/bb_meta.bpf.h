@@ -31,6 +31,7 @@
 #define BB_M_COUNTED BB_CB_SOCK /* ... and bb_sock_stats has an entry for the socket */
 #define BB_M_REPAIR BB_CB_REPAIR /* it repeats a packet */
 #define BB_M_OPTION 0x20 /* LPD's option counts */
+#define BB_M_OPTION_DUE 0x80 /* ... and the deadline is the option's: of this packet alone */
 #define BB_M_IN_CB (BB_M_COUNTED | BB_M_REPAIR | BB_M_LARGE)
 
 struct bb_meta {
@@ -260,10 +261,12 @@ __noinline int bb_read_option(struct __sk_buff *skb, const struct bb_packet *pac
 		meta->treatment = treatment;
 	if (meta->deadline || meta->lifetime || meta->flags & BB_M_NO_DEADLINE)
 		return 1;
-	if (lifetime && lifetime <= BB_OPTION_RELATIVE_MS)
+	if (lifetime && lifetime <= BB_OPTION_RELATIVE_MS) {
 		meta->lifetime = ahead;
-	else
+	} else {
 		meta->deadline = (__s64)now + ahead > 1 ? now + ahead - !lifetime : 1;
+		meta->flags |= BB_M_OPTION_DUE;
+	}
 	return 1;
 }
 

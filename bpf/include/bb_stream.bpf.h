@@ -428,7 +428,8 @@ static __always_inline int bb_name_adu(const struct bb_work *w, struct bb_stream
 	} else if (w->packet.flags & (BB_P_FRAG_FIRST | BB_P_FRAG_LATER)) {
 		key->ssrc = BB_STREAM_FRAGMENT;
 		p->source = w->packet.frag_id;
-	} else if (meta->deadline) {
+	} else if (meta->deadline && !(meta->flags & BB_M_OPTION_DUE)) {
+		/* A sender of LPD's option may write the same into all that it sends in a ms. */
 		key->ssrc = BB_STREAM_DEADLINE;
 		p->source = bb_mix(meta->deadline, meta->deadline >> 32);
 	} else {

@@ -288,6 +288,36 @@ fn option_deadline_counts_while_the_clock_is_synchronised() {
     assert_ignored(&lab, "clock too old", &frame, BB_G_OPTION_NO_CLOCK);
 }
 
+/// A ms has one value, and a burst may have one deadline: a router discards packets one by one.
+#[test]
+fn option_of_equal_deadlines_is_no_adu() {
+    let lab = lab();
+    lab.configure(|c| {
+        c.tai_s = 37;
+        c.clock_until_ns = now_ns() + 60 * SECOND;
+    });
+    let time = ahead(1000, 37);
+    for frame in [
+        v4(&option(0x9e, DISCARD, time)),
+        v6(&in_hop_by_hop(0x1e, DISCARD, time)),
+    ] {
+        for _ in 0..2 {
+            let out = lab.run(&frame);
+            assert!(out.deadline() > 0 && !out.has(BB_CB_ADU), "{out:?}");
+        }
+    }
+    // A mark's deadline is an application's, which names an ADU by it.
+    let deadline = (now_ns() + SECOND) / u64::from(BB_MARK_UNIT_NS);
+    let mark = (BB_MARK_MAGIC << BB_MARK_MAGIC_SHIFT) | (deadline as u32 & BB_MARK_TIME_MASK);
+    let marked = |frame: &[u8]| lab.run_marked(frame, mark);
+    let (first, second) = (marked(&v4(&[])), marked(&v4(&[])));
+    assert!(first.has(BB_CB_ADU), "{first:?}");
+    assert_eq!(first.cb.adu, second.cb.adu);
+    // And it counts in a packet that has an option, too.
+    let both = marked(&v4(&option(0x9e, DISCARD, time)));
+    assert_eq!(both.cb.adu, first.cb.adu);
+}
+
 #[test]
 fn option_of_a_fragment_is_its_own_deadline_without_the_first() {
     let lab = lab();

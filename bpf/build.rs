@@ -21,10 +21,11 @@ use libbpf_cargo::SkeletonBuilder;
 /// Loaded by libbpf through a generated skeleton.
 const SKELETONS: [&str; 4] = ["maps", "qdisc", "floor", "real"];
 /// Loaded by Aya from the bytes of the object.
-const OBJECTS: [&str; 6] = [
+const OBJECTS: [&str; 7] = [
     "classify",
     "segment",
     "sockopt",
+    "buffer",
     "rtt",
     "answer",
     "real_hooks",

@@ -31,6 +31,7 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 #include "bb_asked.bpf.h"
+#include "bb_buffer.bpf.h"
 #include "bb_count.bpf.h"
 #include "bb_flow.bpf.h"
 #include "bb_fragment.bpf.h"
@@ -381,6 +382,10 @@ parsed:
 	if (w->packet.key.proto == BB_PROTO_TCP && w->deadline && !w->meta.adu)
 		w->meta.deadline = bb_in_order(&flow->due, w->deadline);
 	bb_judge(skb, w, flow, iface);
+	/* Just looked up anew. */
+	if (flow->refreshed_ns == w->now && w->rule && skb->sk &&
+	    w->packet.key.proto == BB_PROTO_UDP)
+		bb_look_at_buffer(skb, w, iface);
 	w->class_ = w->meta.priority | w->meta.treatment << 4;
 	goto out;
 plain:

@@ -42,6 +42,7 @@ const volatile union {
 	struct bb_peer peer;
 	struct bb_sock_peer_key sock_peer_key;
 	struct bb_sock sock;
+	struct bb_buffer buffer;
 	struct bb_frag_key frag_key;
 	struct bb_frag frag;
 	struct bb_event event;

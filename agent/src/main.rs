@@ -12,9 +12,9 @@ use bestby_agent::faces::audit::Who;
 use bestby_agent::faces::control::{self, Api, MOST_CLIENTS};
 use bestby_agent::faces::events::Hub;
 use bestby_agent::faces::journal;
-use bestby_agent::feeds::{prober, rtt};
+use bestby_agent::feeds::{buffers, prober, rtt};
 use bestby_agent::kernel::maps;
-use bestby_agent::observed::clock;
+use bestby_agent::observed::{clock, names};
 use bestby_agent::parts::Parts;
 use bestby_api::{Config, DEFAULT_SOCKET, Span};
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -138,11 +138,15 @@ fn run(args: Args) -> Result<()> {
     let paths = Paths {
         bpffs: args.bpffs.clone(),
         config: file,
-        cgroup: args.cgroup,
+        cgroup: args.cgroup.clone(),
     };
     let (parts, mut ended) = Parts::new();
     let datapath = Handle::start(&parts, move || Datapath::open(paths, config))?;
     let hub = Hub::start(&parts, &args.bpffs)?;
+    // Without a cgroup2 tree doctor says so.
+    if let Ok(cgroup) = names::cgroup_root(args.cgroup.as_deref()) {
+        buffers::start(&parts, &args.bpffs, cgroup)?;
+    }
     feed_rtts(&parts, &args.bpffs, args.rtt_period)?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()

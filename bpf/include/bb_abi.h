@@ -17,11 +17,12 @@
 #define BB_ABI_H
 
 #include <linux/types.h>
+#include "bb_buffer_abi.h"
 #include "bb_counters.h"
 #include "bb_explain_abi.h"
 #include "bb_real_abi.h"
 
-#define BB_ABI_VERSION 9
+#define BB_ABI_VERSION 10
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -146,10 +147,14 @@ struct bb_cb {
 #define BB_MAX_TRUST 4096
 #define BB_MAX_PROBED 1024
 #define BB_MAX_ASKED 8192
+#define BB_MAX_BUFFERS 4096
 #define BB_MAX_PARKED 64 /* power of two: headers whose packets are about to come, per queue */
 
 #define BB_CONFIG_FORWARDED_MARKS 0x01 /* marks count on forwarded packets, too */
 #define BB_CONFIG_RTP_RULES 0x02 /* a rule in force compares payload types or SSRCs */
+#define BB_CONFIG_BUFFERS \
+	0x04 /* sockets are looked at that their send buffer holds back (bb_buffer) */
+#define BB_CONFIG_RAISE 0x08 /* ... and their buffers raised */
 
 struct bb_config {
 	__u32 abi_version;
@@ -173,7 +178,8 @@ struct bb_config {
 	__u8 option4; /* LPD's option, IPv4: type sent; those that differ in copied bit and class are read */
 	__u8 option6_deadline; /* IPv6, hop by hop: type with an absolute deadline */
 	__u8 option6_lifetime; /* ... with a lifetime, which may change on the way */
-	__u8 pad[5];
+	__u8 pad[1];
+	__u32 wmem_max; /* net.core.wmem_max: the most that SO_SNDBUF may ask for */
 	__u8 prio_table[16]; /* SO_PRIORITY & 15 -> priority; 255 = says nothing */
 	__u8 dscp_table[64]; /* DSCP -> priority; 255 = says nothing */
 };

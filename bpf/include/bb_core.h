@@ -139,6 +139,16 @@ bb_inline __u16 bb_fold(__u64 sum)
 	return (sum & 0xFFFF) + (sum >> 16);
 }
 
+/* ---- send buffers ---- */
+
+/* How far a send buffer is raised, as the kernel counts: twice of what SO_SNDBUF asks for. */
+bb_inline __u32 bb_buffer_goal(__u64 need, __u32 wmem_max)
+{
+	__u64 most = 2ULL * wmem_max < BB_BUFFER_MOST ? 2ULL * wmem_max : BB_BUFFER_MOST;
+
+	return need < most ? need : most;
+}
+
 /* ---- staleness ---- */
 
 /* now + owd > deadline, without overflow for any owd. */

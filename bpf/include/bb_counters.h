@@ -97,6 +97,8 @@ enum bb_global_counter {
 	/* Of STUN and RTCP: */
 	BB_G_ANSWER_UNKNOWN = 34, /* to nothing that left here: a stray, a repetition, a forgery */
 	BB_G_ANSWER_REFUSED = 35, /* ... to what was sent twice, or of a delay that cannot be */
+	BB_G_HELD_BACK =
+		36, /* a flow's socket was found half full, with less buffer than rate x lifetime takes */
 	BB_GLOBALS = 64,
 };
 

@@ -116,6 +116,16 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } bb_events SEC(".maps");
 
+/* LRU: whoever has thousands of such sockets pushes out their own first. By cookie. */
+BB_MAP(bb_buffers, BPF_MAP_TYPE_LRU_HASH, __u64, struct bb_buffer, BB_MAX_BUFFERS);
+
+/* Cookies: the agent is to attach what raises their buffers. What finds no room is said again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} bb_wants SEC(".maps");
+
 /* Mode tc: the model of the HTB tree of one interface slot. Only the classifier reads it. */
 BB_MAP(bb_tc_models, BPF_MAP_TYPE_ARRAY, __u32, struct bb_tc_model, BB_MAX_IFACES);
 

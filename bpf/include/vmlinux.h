@@ -75,6 +75,8 @@ struct sock {
 	__u8 sk_txtime_deadline_mode : 1;
 	__u8 sk_clockid;
 	kuid_t sk_uid;
+	refcount_t sk_wmem_alloc; /* bytes under way, and one */
+	int sk_sndbuf;
 	unsigned long sk_max_pacing_rate; /* bytes/s; ~0 = none set */
 };
 
@@ -166,6 +168,7 @@ struct sk_buff {
 	unsigned int len;
 	unsigned char *head;
 	unsigned int end;
+	unsigned int truesize;
 	__s64 tstamp;
 	__u8 tstamp_type : 2; /* SKB_CLOCK_*, v6.11 */
 };

@@ -1,6 +1,7 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
+pub const BB_BUFFER_MOST: u32 = 4194304;
 pub const BB_TIME_BUCKETS: u32 = 19;
 pub const BB_TIME_SHIFT: u32 = 16;
 pub const BB_TOLD_CGROUPS: u32 = 64;
@@ -9,7 +10,7 @@ pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
 pub const BB_REAL_RX_BEGUN: u32 = 1;
 pub const BB_REAL_RX_DECIDED: u32 = 2;
-pub const BB_ABI_VERSION: u32 = 9;
+pub const BB_ABI_VERSION: u32 = 10;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -51,9 +52,12 @@ pub const BB_MAX_SOCK_PEERS: u32 = 8192;
 pub const BB_MAX_TRUST: u32 = 4096;
 pub const BB_MAX_PROBED: u32 = 1024;
 pub const BB_MAX_ASKED: u32 = 8192;
+pub const BB_MAX_BUFFERS: u32 = 4096;
 pub const BB_MAX_PARKED: u32 = 64;
 pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
 pub const BB_CONFIG_RTP_RULES: u32 = 2;
+pub const BB_CONFIG_BUFFERS: u32 = 4;
+pub const BB_CONFIG_RAISE: u32 = 8;
 pub const BB_RULE_NO_FRAMES: u32 = 1;
 pub const BB_RULE_STAMP: u32 = 2;
 pub const BB_RULE_RTO: u32 = 4;
@@ -95,6 +99,54 @@ pub type __s32 = ::std::os::raw::c_int;
 pub type __u32 = ::std::os::raw::c_uint;
 pub type __s64 = ::std::os::raw::c_longlong;
 pub type __u64 = ::std::os::raw::c_ulonglong;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_buffer {
+    pub need: __u64,
+    pub lifetime_ns: __u64,
+    pub seen_ns: __u64,
+    pub held_ns: __u64,
+    pub wanted_ns: __u64,
+    pub raised_ns: __u64,
+    pub size: __u32,
+    pub rule: __u16,
+    pub connected: __u8,
+    pub observed: __u8,
+    pub asked: __u32,
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_buffer"][::std::mem::size_of::<bb_buffer>() - 64usize];
+    ["Alignment of bb_buffer"][::std::mem::align_of::<bb_buffer>() - 8usize];
+    ["Offset of field: bb_buffer::need"][::std::mem::offset_of!(bb_buffer, need) - 0usize];
+    ["Offset of field: bb_buffer::lifetime_ns"]
+        [::std::mem::offset_of!(bb_buffer, lifetime_ns) - 8usize];
+    ["Offset of field: bb_buffer::seen_ns"][::std::mem::offset_of!(bb_buffer, seen_ns) - 16usize];
+    ["Offset of field: bb_buffer::held_ns"][::std::mem::offset_of!(bb_buffer, held_ns) - 24usize];
+    ["Offset of field: bb_buffer::wanted_ns"]
+        [::std::mem::offset_of!(bb_buffer, wanted_ns) - 32usize];
+    ["Offset of field: bb_buffer::raised_ns"]
+        [::std::mem::offset_of!(bb_buffer, raised_ns) - 40usize];
+    ["Offset of field: bb_buffer::size"][::std::mem::offset_of!(bb_buffer, size) - 48usize];
+    ["Offset of field: bb_buffer::rule"][::std::mem::offset_of!(bb_buffer, rule) - 52usize];
+    ["Offset of field: bb_buffer::connected"]
+        [::std::mem::offset_of!(bb_buffer, connected) - 54usize];
+    ["Offset of field: bb_buffer::observed"][::std::mem::offset_of!(bb_buffer, observed) - 55usize];
+    ["Offset of field: bb_buffer::asked"][::std::mem::offset_of!(bb_buffer, asked) - 56usize];
+    ["Offset of field: bb_buffer::pad"][::std::mem::offset_of!(bb_buffer, pad) - 60usize];
+};
 pub const BB_DROP_STALE: bb_reason = 0;
 pub const BB_DROP_ADU: bb_reason = 1;
 pub const BB_DROP_OVERFLOW: bb_reason = 2;
@@ -235,6 +287,7 @@ pub const BB_G_STAMP_FAILED: bb_global_counter = 32;
 pub const BB_G_STAMP_PROBE: bb_global_counter = 33;
 pub const BB_G_ANSWER_UNKNOWN: bb_global_counter = 34;
 pub const BB_G_ANSWER_REFUSED: bb_global_counter = 35;
+pub const BB_G_HELD_BACK: bb_global_counter = 36;
 pub const BB_GLOBALS: bb_global_counter = 64;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]
@@ -778,7 +831,8 @@ pub struct bb_config {
     pub option4: __u8,
     pub option6_deadline: __u8,
     pub option6_lifetime: __u8,
-    pub pad: [__u8; 5usize],
+    pub pad: [__u8; 1usize],
+    pub wmem_max: __u32,
     pub prio_table: [__u8; 16usize],
     pub dscp_table: [__u8; 64usize],
 }
@@ -812,6 +866,7 @@ const _: () = {
     ["Offset of field: bb_config::option6_lifetime"]
         [::std::mem::offset_of!(bb_config, option6_lifetime) - 66usize];
     ["Offset of field: bb_config::pad"][::std::mem::offset_of!(bb_config, pad) - 67usize];
+    ["Offset of field: bb_config::wmem_max"][::std::mem::offset_of!(bb_config, wmem_max) - 68usize];
     ["Offset of field: bb_config::prio_table"]
         [::std::mem::offset_of!(bb_config, prio_table) - 72usize];
     ["Offset of field: bb_config::dscp_table"]

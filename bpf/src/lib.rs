@@ -4,7 +4,8 @@
 //! - [`abi`]: generated from `include/bb_abi.h` (`just gen`),
 //! - [`maps`], [`qdisc`], [`real`]: libbpf skeletons,
 //! - [`floor`]: the least a BPF qdisc can do, for the lab,
-//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`RTT`], [`ANSWER`], [`REAL_HOOKS`]: objects for Aya.
+//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`BUFFER`], [`RTT`], [`ANSWER`], [`REAL_HOOKS`]: objects for
+//!   Aya.
 
 #[allow(clippy::undocumented_unsafe_blocks)]
 pub mod abi;
@@ -78,6 +79,8 @@ pub static CLASSIFY: &[u8] = object!("classify");
 pub static SEGMENT: &[u8] = object!("segment");
 /// `sockopt.bpf.c`: cgroup setsockopt and getsockopt.
 pub static SOCKOPT: &[u8] = object!("sockopt");
+/// What raises send buffers, for the cgroup.
+pub static BUFFER: &[u8] = object!("buffer");
 /// `rtt.bpf.c`: `sock_ops` RTT callback.
 pub static RTT: &[u8] = object!("rtt");
 /// `answer.bpf.c`: tcx/clsact ingress, answers of STUN and RTCP.

@@ -63,7 +63,7 @@ pub use value::ValueError;
 pub use warning::{Controlled, Setup, Warning, shortened};
 pub use words::{
     CgroupPath, Decrement, DevName, FlowName, Limit, Method, Mode, Overhead, OwdSource, PlainShare,
-    Priority, SessionKey, Stamp, Treatment,
+    Priority, SendBuffers, SessionKey, Stamp, Treatment,
 };
 
 /// Where `bestbyd` listens and `bestby` connects unless told otherwise.

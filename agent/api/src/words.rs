@@ -127,6 +127,18 @@ words!(
     }
 );
 
+words!(
+    /// What becomes of a send buffer (`SO_SNDBUF`) that holds less than rate times lifetime.
+    SendBuffers, "send buffers", "auto, warn or off", {
+        /// It is raised, and where that cannot be, said.
+        Auto = "auto",
+        /// It is counted and said.
+        Warn = "warn",
+        /// Nobody looks.
+        Off = "off",
+    }
+);
+
 const SESSION_ALLOWED: &str = "dst, flow, interface or prefix/N with N from 1 to 128 (of more than 32, IPv4 counts 32), for example prefix/24";
 
 /// Which packets share one bottleneck, and so one queue.

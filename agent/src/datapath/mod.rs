@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{CgroupPath, Config, PlainShare, RtpProfile};
+use bestby_api::{CgroupPath, Config, PlainShare, RtpProfile, SendBuffers};
 use bestby_bpf::abi;
 
 use crate::datapath::ruleset::RuleSet;
@@ -38,6 +38,7 @@ use crate::kernel::tc::{Link, Tc};
 use crate::kernel::tcp_real::TcpReal;
 use crate::observed::attached;
 use crate::observed::attached::Attached;
+use crate::observed::buffers::wmem_max;
 use crate::observed::clock::Clock;
 use crate::observed::names::{self, Names};
 use crate::observed::probes::Probes;
@@ -331,6 +332,12 @@ impl Datapath {
         if agent.forwarded_marks {
             kernel.flags |= abi::BB_CONFIG_FORWARDED_MARKS;
         }
+        kernel.flags &= !(abi::BB_CONFIG_BUFFERS | abi::BB_CONFIG_RAISE);
+        kernel.flags |= match agent.send_buffers {
+            SendBuffers::Off => 0,
+            SendBuffers::Warn => abi::BB_CONFIG_BUFFERS,
+            SendBuffers::Auto => abi::BB_CONFIG_BUFFERS | abi::BB_CONFIG_RAISE,
+        };
         let types = agent.ip_option;
         let (new4, new6) = (types.ipv4, (types.ipv6_deadline, types.ipv6_lifetime));
         if (
@@ -351,7 +358,7 @@ impl Datapath {
         self.share(agent.plain_share)
     }
 
-    /// Tells the kernel side whether the clock is exact enough. Once a second, and when the clock was set.
+    /// Tells the kernel side whether the clock is exact enough, and what the host allows send buffers. Once a second, and when the clock was set.
     ///
     /// # Errors
     /// The map cannot be written.
@@ -366,6 +373,7 @@ impl Datapath {
         }
         let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
         kernel.tai_s = clock.tai_s;
+        kernel.wmem_max = wmem_max();
         kernel.clock_until_ns = clock.until(sys::monotonic_ns());
         self.shared.config.set(&0, &kernel)
     }

@@ -321,6 +321,10 @@ impl Datapath {
                 mistake.todo,
             ));
         }
+        for held in self.held_back().unwrap_or_default() {
+            let warn = CheckStatus::Warn;
+            checks.push(check("send buffer", warn, held.what, held.todo));
+        }
         if !sys::is_bpffs(&self.paths.bpffs) {
             checks.push(check(
                 "pins",

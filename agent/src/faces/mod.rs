@@ -1,6 +1,7 @@
 //! What others see of the agent: API, metrics, drop notices, doctor, explain, statistics.
 
 pub mod audit;
+pub(crate) mod buffers;
 pub mod control;
 pub mod delay;
 pub mod doctor;

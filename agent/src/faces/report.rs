@@ -59,6 +59,7 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         stamp_failed: get(abi::BB_G_STAMP_FAILED)?,
         answers_unknown: get(abi::BB_G_ANSWER_UNKNOWN)?,
         answers_refused: get(abi::BB_G_ANSWER_REFUSED)?,
+        held_back: get(abi::BB_G_HELD_BACK)?,
     })
 }
 

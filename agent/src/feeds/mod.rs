@@ -1,4 +1,5 @@
-//! What measures beside the data path: RTTs of TCP, probes of paths.
+//! What works beside the data path: RTTs of TCP, probes of paths, send buffers.
 
+pub mod buffers;
 pub mod prober;
 pub mod rtt;

@@ -231,6 +231,56 @@ pub fn attach_cgroup(loader: &mut EbpfLoader<'_>, dir: &Path, cgroup: &Path) -> 
     Ok(())
 }
 
+/// A loaded program of a cgroup that is not attached yet.
+pub(crate) struct CgroupProgram {
+    name: String,
+    program: OwnedFd,
+    kind: libbpf_sys::bpf_attach_type,
+}
+
+impl CgroupProgram {
+    /// Attaches it until the link is closed.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn attach(&self, cgroup: BorrowedFd<'_>) -> Result<OwnedFd> {
+        let doing = || format!("attaching {} to the cgroup", self.name);
+        sys::link_cgroup(self.program.as_fd(), cgroup, self.kind).tried(doing)
+    }
+}
+
+/// Loads what raises send buffers.
+///
+/// # Errors
+/// The kernel refuses it.
+pub(crate) fn load_buffers(dir: &Path) -> Result<Vec<CgroupProgram>> {
+    // Names no type of the kernel.
+    let mut loader = EbpfLoader::new();
+    loader.default_map_pin_directory(dir);
+    let mut object = load(&mut loader, bestby_bpf::BUFFER, "buffer")?;
+    let mut loaded = Vec::new();
+    for (name, program) in object.programs_mut() {
+        let kind = match name {
+            "bb_sendmsg4" => libbpf_sys::BPF_CGROUP_UDP4_SENDMSG,
+            _ => libbpf_sys::BPF_CGROUP_UDP6_SENDMSG,
+        };
+        let Program::CgroupSockAddr(program) = program else {
+            return Err(Error::failed(format!(
+                "program {name} is of a type that bestbyd does not attach"
+            )));
+        };
+        program.load().map_err(|e| refused(name, &e))?;
+        let fd = program.fd().map_err(|e| refused(name, &e))?.as_fd();
+        let program = fd.try_clone_to_owned();
+        loaded.push(CgroupProgram {
+            name: name.into(),
+            program: program.tried(|| "duplicating a program's descriptor".into())?,
+            kind,
+        });
+    }
+    Ok(loaded)
+}
+
 /// Loads a program and attaches it to a cgroup, or puts it in the place of the one that is pinned for the same cgroup.
 ///
 /// # Errors

@@ -240,6 +240,8 @@ pub struct Shared {
     /// Destinations of rules with `stamp probed`.
     pub probed: Map<abi::bb_addr, abi::bb_probed>,
     pub global: Map<u32, u64>,
+    /// By the socket's cookie.
+    pub buffers: Map<u64, abi::bb_buffer>,
     pub events: MapHandle,
     /// Bytes of kernel memory of all shared maps.
     pub memory: u64,
@@ -339,6 +341,7 @@ impl Shared {
             trust: Map::open(&path("bb_trust"))?,
             probed: Map::open(&path("bb_probed"))?,
             global: Map::open(&path("bb_global"))?,
+            buffers: Map::open(&path("bb_buffers"))?,
             events: MapHandle::from_pinned_path(path("bb_events"))
                 .tried(|| "opening bb_events".into())?,
             memory,

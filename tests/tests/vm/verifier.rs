@@ -8,7 +8,7 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    programs::{CgroupSockopt, ProgramInfo, SchedClassifier, SockOps},
+    programs::{CgroupSockAddr, CgroupSockopt, ProgramInfo, SchedClassifier, SockOps},
 };
 use bestby_bpf::{abi::bb_told, maps::MapsSkelBuilder, qdisc::QdiscSkelBuilder};
 use bestby_tests::bpf::Lab;
@@ -83,6 +83,13 @@ fn hook_programs_load_with_aya() {
         report(name, &program.info().unwrap());
     }
 
+    let mut buffer = load(bestby_bpf::BUFFER);
+    for name in ["bb_sendmsg4", "bb_sendmsg6"] {
+        let program: &mut CgroupSockAddr = buffer.program_mut(name).unwrap().try_into().unwrap();
+        program.load().unwrap();
+        report(name, &program.info().unwrap());
+    }
+
     let mut rtt = load(bestby_bpf::RTT);
     let program: &mut SockOps = rtt.program_mut("bb_sockops").unwrap().try_into().unwrap();
     program.load().unwrap();
@@ -93,6 +100,7 @@ fn hook_programs_load_with_aya() {
         (&segment, 1),
         (&answer, 1),
         (&sockopt, 2),
+        (&buffer, 2),
         (&rtt, 1),
     ] {
         assert_eq!(object.programs().count(), count);

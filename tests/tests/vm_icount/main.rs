@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod bounds;
+mod buffer;
 mod bundle;
 mod codel;
 mod etf;

@@ -340,6 +340,11 @@ fn agent(agent: &AgentConfig) -> Table {
         default.ip_option.to_string(),
     );
     put(
+        "send_buffers",
+        agent.send_buffers.to_string(),
+        default.send_buffers.to_string(),
+    );
+    put(
         "rtt_max_age",
         agent.rtt_max_age.to_string(),
         default.rtt_max_age.to_string(),

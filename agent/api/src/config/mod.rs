@@ -48,7 +48,7 @@ pub use edit::Document;
 use crate::value::ValueError;
 use crate::{
     AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, Owd, PlainShare, Priority, Rate,
-    RealRequest, RtpProfile, Span,
+    RealRequest, RtpProfile, SendBuffers, Span,
 };
 
 /// Most flow rules (the kernel side numbers them from 1 to 16383).
@@ -113,6 +113,8 @@ pub struct AgentConfig {
     pub ip_option: LpdTypes,
     /// Per cent of each link that traffic that is not media has at least.
     pub plain_share: PlainShare,
+    /// Send buffers that hold back applications whose packets a rule covers.
+    pub send_buffers: SendBuffers,
     /// An RTT measured longer ago is not used.
     pub rtt_max_age: Span,
     /// Drop notices per second; more are counted, not sent. 0 to 1000000.
@@ -133,6 +135,7 @@ impl Default for AgentConfig {
             forwarded_marks: false,
             ip_option: LpdTypes::EXPERIMENTAL,
             plain_share: PlainShare::default(),
+            send_buffers: SendBuffers::Auto,
             rtt_max_age: Span::from_ns(30_000_000_000).unwrap_or(Span::MIN),
             events_per_s: 1000,
             so_priority: SoPriorityTable::default(),

@@ -164,6 +164,9 @@ impl<'t> Reader<'t> {
         if let Some(share) = t.value("plain_share") {
             agent.plain_share = share;
         }
+        if let Some(buffers) = t.value("send_buffers") {
+            agent.send_buffers = buffers;
+        }
         if let Some(types) = t.list("ip_option") {
             agent.ip_option = types;
         }

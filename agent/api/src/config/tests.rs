@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Decrement, FlowLifetime, FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange,
-    Prefix, Proto, RealLevel, RealMode, RtpKind, SessionKey, Ssrc, Stamp, Treatment,
+    Prefix, Proto, RealLevel, RealMode, RtpKind, SendBuffers, SessionKey, Ssrc, Stamp, Treatment,
 };
 
 const GOOD: &str = r#"
@@ -15,6 +15,7 @@ mark_magic = "0xa0000000/0xf0000000"
 events_per_s = 50
 forwarded_marks = true
 plain_share = 35
+send_buffers = "warn"
 ip_option = "0x88,0x10,0x30"
 
 [agent.dscp]
@@ -95,6 +96,7 @@ fn good_file_is_read_field_by_field() {
     let c = Config::parse(GOOD, "f").unwrap();
     assert_eq!(c.agent.rtt_max_age.to_string(), "10s");
     assert_eq!(c.agent.mark_magic.bits(), (0xa000_0000, 0xf000_0000));
+    assert_eq!(c.agent.send_buffers, SendBuffers::Warn);
     assert!(c.agent.forwarded_marks && !AgentConfig::default().forwarded_marks);
     assert_eq!(c.agent.plain_share.get(), 35);
     assert_eq!(AgentConfig::default().plain_share.get(), 20);
@@ -187,6 +189,7 @@ fn each_kind_of_error_is_reported_at_its_line() {
         ("[agent]\nplain_share = 91", 2, "90"),
         ("[agent]\nplain_share = \"20%\"", 2, "whole"),
         ("[agent]\nforwarded_marks = 1", 2, "true"),
+        ("[agent]\nsend_buffers = \"on\"", 2, "auto, warn or off"),
         ("[agent.dscp]\nef = 1\n46 = 2", 3, "ef"),
         ("[agent.dscp]\nef = 9", 2, "7"),
         (

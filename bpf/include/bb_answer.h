@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * The answers that a flow keeps (struct bb_flow): one 64-bit word each, the
  * generation of the flow's way on top. A word of another generation is another

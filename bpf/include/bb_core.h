@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * bb_core.h - the arithmetic of deadlines, marks and rates. No maps, no
  * helpers, no kernel types: compiled into the BPF programs and, natively, into

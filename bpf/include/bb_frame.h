@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * bb_frame.h - to which ADU of its stream does a packet belong? No maps, no
  * helpers: compiled into the classifier and, natively, into bpf/tests/frame.rs.

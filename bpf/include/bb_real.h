@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * bb_real.h - TCP-Real (Zhang, Tsaoussidis, NOSSDAV 2001): the option, the waves,
  * the receiver's rate and decision, the sender's verdict. Pure arithmetic, like

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * bb_rtt.h - how long a path takes, from RTTs of TCP that may have waited in
  * our own queue. Pure arithmetic, like bb_core.h; bpf/tests/rtt.rs tests it.

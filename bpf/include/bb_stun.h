@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * bb_stun.h - the first words of STUN messages (RFC 8489, 5) and of RTCP's reports
  * (RFC 3550, 6.4), as they are in the packet.

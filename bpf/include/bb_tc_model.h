@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * Mode tc: the model of the HTB tree below, as arithmetic. No maps, no helpers:
  * compiled into the classifier and, natively, into bpf/tests/tc_model.rs.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
 /* The arithmetic of the programs for the agent and the native tests: inline functions under linkable names. */
 #include "bb_core.h"
 #include "bb_rtt.h"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
 /*
  * bb_table.h and bb_answer.h under all interleavings of two or three CPUs, for
  * bpf/tests/table.rs.

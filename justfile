@@ -58,7 +58,7 @@ lint:
     '{{python}}' -m ruff format --quiet --check --config bench/report/ruff.toml tests/vm/walk
     '{{python}}' -m report docs --check
 
-# puts the tables into docs/results.md, and draws docs/gain.svg
+# puts the tables into the pages with figures, and draws docs/gain.svg
 docs:
     '{{python}}' -m report docs
 

@@ -85,7 +85,9 @@ impl<'a> Axes<'a> {
 fn axes(file: &File) -> Result<Axes<'_>, Fault> {
     let (topology, told) = (file.topology.get_ref(), &file.told);
     let mut axes = Axes::default();
-    axes.add("owd", "ms", Some(&topology.owd), |p, v| p.owd_ms = v);
+    axes.add("owd", "ms", Some(&topology.owd), |p, v| {
+        p.owd_ms = Millis(v.0)
+    });
     axes.add("loss", "%", topology.loss.as_ref(), |p, v| {
         p.loss_percent = v;
     });
@@ -199,7 +201,7 @@ pub(super) fn expand(file: &File) -> Result<(Vec<Swept>, Vec<Cell>), Fault> {
     let all = axes.multiply(Point {
         bottleneck: topology.bottleneck,
         link: LinkRate::Load(Load(1.0)),
-        owd_ms: topology.owd.values[0],
+        owd_ms: Millis(topology.owd.values[0].0),
         loss_percent: Percent(0.0),
         fading: None,
         burst: ROUTER_BURST,

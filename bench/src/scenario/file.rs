@@ -9,8 +9,8 @@ use toml::Spanned;
 use super::{
     cell::{Bottleneck, Control, Stall},
     value::{
-        BucketBytes, Discard, Error, Lifetime, Load, Millis, Percent, Rate, Repetitions, Seconds,
-        Seed, Sweep, TcpFlows, distinct,
+        BucketBytes, Discard, Error, Lifetime, Load, Millis, OwdMillis, Percent, Rate, Repetitions,
+        Seconds, Seed, Sweep, TcpFlows, distinct,
     },
 };
 use crate::{
@@ -59,7 +59,7 @@ pub(super) struct Topology {
     pub(super) load: Option<Sweep<Load>>,
     pub(super) trace: Option<Sweep<Trace>>,
     pub(super) device: Option<Device>,
-    pub(super) owd: Sweep<Millis>,
+    pub(super) owd: Sweep<OwdMillis>,
     pub(super) loss: Option<Sweep<Percent>>,
     pub(super) router_queue: Option<Sweep<RouterQueue>>,
     pub(super) tcp: Option<Sweep<TcpFlows>>,
@@ -106,8 +106,6 @@ pub(super) fn fault(at: usize, message: impl fmt::Display) -> Fault {
     }
 }
 
-/// ms: beyond, the receiver has given a run up.
-const MOST_OWD: f64 = 1000.0;
 /// ms: both ways below the second after which a greeting goes out again.
 const MOST_OWD_OF_TFRC: f64 = 450.0;
 
@@ -167,11 +165,6 @@ impl File {
         self.check_fading(topology)?;
         let (owds, at) = (topology.owd.values.iter(), topology.owd.at);
         let longest = owds.map(|owd| owd.0).fold(0.0, f64::max);
-        let why = format!(
-            "`owd` must be 0 to {MOST_OWD}, not {longest}: a run ends when nothing has come for \
-             1.5 s, and a queue's own delay must fit in, too"
-        );
-        refuse(longest > MOST_OWD, at, why)?;
         let tfrc = self.control == Control::Tfrc;
         let why = format!(
             "`owd` must be at most {MOST_OWD_OF_TFRC} with control = \"tfrc\", not {longest}: its \

@@ -148,7 +148,7 @@ const WRONG: &str = r#"
 5 | load = 1 | speed = 10 | unknown field `speed`
 4 | load = 1 || either `rate`
 4 | load = 1 | load = 1;rate = 9000 | either `rate`
-6 | owd = 40 | owd = -1 | 0 to 10000, not -1
+6 | owd = 40 | owd = -1 | 0 to 1000, not -1
 6 | owd = 40 | owd = [40, 1001] | 0 to 1000, not 1001
 7 | owd = 40 | owd = 40;loss = 101 | 0 to 100, not 101
 7 | owd = 40 | owd = 40;loss = [0, -0.0] | `0` stands in the list twice

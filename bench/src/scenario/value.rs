@@ -104,6 +104,9 @@ macro_rules! ranged {
 ranged! {
     /// A delay in ms.
     Millis(f64): number, "a delay in ms", 0.0..=10_000.0;
+    /// A one-way delay in ms: with a longer one the receiver has given a run up, since nothing came for 1.5 s and a
+    /// queue's own delay must fit in, too.
+    OwdMillis(f64): number, "owd (ms)", 0.0..=1000.0;
     /// How long data is of use in ms; what is of no use when it is created is not worth sending.
     LifetimeMillis(f64): number, "a lifetime in ms", 1.0..=60_000.0;
     /// A time at the start of a run in s.

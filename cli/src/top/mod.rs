@@ -49,10 +49,13 @@ pub(crate) struct What {
     /// Rows of each table at most, where there is no terminal
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
+    /// Refused, and so not in the help: in the place of the option that all other commands share
+    #[arg(long, hide = true)]
+    json: bool,
 }
 
 pub(crate) async fn run(what: What, client: &Client, output: &Output) -> Result<ExitCode, Failure> {
-    if output.is_json() {
+    if what.json || output.is_json() {
         return Err(Failure::Usage(
             "top prints no JSON; for programs there is `bestby --json stats`".into(),
         ));

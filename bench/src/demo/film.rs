@@ -14,11 +14,13 @@ use crate::{
     traffic::media::{self, Parameters},
 };
 
-/// Makes `demo.mp4` and `demo.png` in `directory` of the streams that have pictures.
+/// Makes `demo.mp4` and `demo.png` in `directory` of the streams that have pictures. A measured queue without any has a
+/// dark tile with its name.
 pub(super) fn make(
     parameters: &Parameters,
     seconds: u64,
     seed: u64,
+    measured: &[Queue],
     streams: &[(Queue, PathBuf)],
     directory: &Path,
 ) -> Result<()> {
@@ -31,16 +33,17 @@ pub(super) fn make(
     ffmpeg
         .args("-hide_banner -v fatal -nostdin -y -copyts -f lavfi -i".split(' '))
         .arg(format!("{source},trim=end_frame={}", seconds * fps));
-    let mut graph = "[0:v]pad=2*iw:2*ih".to_owned();
+    let mut graph = "[0:v]pad=3*iw:2*ih".to_owned();
     for (input, (queue, file)) in streams.iter().enumerate() {
         ffmpeg.args(["-threads", "1", "-f", "ivf", "-i"]).arg(file);
-        let (x, y) = place(*queue as u32 + 1, width, height);
+        let (x, y) = place(Some(*queue), width, height);
         let input = input + 1;
         graph += &format!("[under{input}];[under{input}][{input}:v]overlay={x}:{y}");
     }
-    let names = ["as sent"].into_iter().chain(Queue::ALL.map(Queue::name));
-    for (number, name) in (0..).zip(names) {
-        let (x, y) = place(number, width, height);
+    let tiles = [None].into_iter().chain(measured.iter().copied().map(Some));
+    for tile in tiles {
+        let name = tile.map_or("as sent", Queue::name);
+        let (x, y) = place(tile, width, height);
         graph += &format!(
             ",drawtext=text='{name}':x={x}+12:y={y}+12:fontsize=24:fontcolor=white:box=1:\
              boxcolor=black@0.7:boxborderw=6"
@@ -61,7 +64,16 @@ pub(super) fn make(
         .context("making the film")
 }
 
-/// Of four pictures in two rows, where picture `number` is.
-fn place(number: u32, width: u32, height: u32) -> (u32, u32) {
-    (number % 2 * width, number / 2 * height)
+/// Where the picture of a queue (`None`: of the source) is, of six in two rows: the source above the FIFO, then mode tc
+/// above mode qdisc.
+fn place(queue: Option<Queue>, width: u32, height: u32) -> (u32, u32) {
+    let (column, row) = match queue {
+        None => (0, 0),
+        Some(Queue::Fifo) => (0, 1),
+        Some(Queue::TcRules) => (1, 0),
+        Some(Queue::TcMarks) => (2, 0),
+        Some(Queue::QdiscRules) => (1, 1),
+        Some(Queue::QdiscMarks) => (2, 1),
+    };
+    (column * width, row * height)
 }

@@ -3,8 +3,11 @@
 //! All of it is the lab's: [`media`] encodes, [`Path`] carries, [`measure`](crate::measure)
 //! counts and a decoder judges. The same packets go
 //! 1. through a plain FIFO,
-//! 2. through bestby, told by two flow rules what audio and video are worth,
-//! 3. through bestby, told so by the application, packet by packet.
+//! 2. through bestby with two flow rules, one for audio and one for video,
+//! 3. through bestby, where the application marks each packet,
+//!
+//! the last two in each mode. A kernel without BPF qdiscs has mode tc only: there a VM with a newer kernel measures mode
+//! qdisc, so that the reader sees both.
 //!
 //! Two steps, because a VM that emulates its processor measures well but encodes slowly:
 //! [`Demo::measure`] here or there, [`Demo::finish`] on the host.
@@ -20,7 +23,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
+use bestby_api::{CheckStatus, Doctor};
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -58,29 +62,58 @@ const SEED: u64 = 363;
 
 /// Everything measured.
 const REPORT: &str = "demo.json";
+/// What a virtual machine measured, until it is read.
+const GUEST: &str = "guest.json";
+/// How a virtual machine is started, from the top of the source tree.
+const VM: &str = "tests/vm/run";
 
-/// What stands between the application and the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// What stands between the application and the link, in the order of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 enum Queue {
     /// A plain FIFO.
     Fifo,
-    /// bestby; an operator's rules say what packets are worth.
-    Rules,
-    /// bestby; the application says so itself.
-    Marks,
+    /// bestby in mode tc, with an operator's rules.
+    TcRules,
+    /// bestby in mode tc; the application marks its packets.
+    TcMarks,
+    /// bestby in mode qdisc, with rules.
+    QdiscRules,
+    /// bestby in mode qdisc, with marks.
+    QdiscMarks,
 }
 
 impl Queue {
-    const ALL: [Self; 3] = [Self::Fifo, Self::Rules, Self::Marks];
+    const ALL: [Self; 5] = [
+        Self::Fifo,
+        Self::TcRules,
+        Self::TcMarks,
+        Self::QdiscRules,
+        Self::QdiscMarks,
+    ];
 
     /// In names of files, and in the table and the film.
     fn names(self) -> [&'static str; 2] {
         match self {
             Self::Fifo => ["fifo", "plain FIFO"],
-            Self::Rules => ["rules", "bestby, rules"],
-            Self::Marks => ["marks", "bestby, packets marked"],
+            Self::TcRules => ["tc-rules", "mode tc, rules"],
+            Self::TcMarks => ["tc-marks", "mode tc, marked"],
+            Self::QdiscRules => ["qdisc-rules", "mode qdisc, rules"],
+            Self::QdiscMarks => ["qdisc-marks", "mode qdisc, marked"],
         }
+    }
+
+    /// Of bestby; none of a FIFO.
+    fn mode(self) -> Option<&'static str> {
+        match self {
+            Self::Fifo => None,
+            Self::TcRules | Self::TcMarks => Some("tc"),
+            Self::QdiscRules | Self::QdiscMarks => Some("qdisc"),
+        }
+    }
+
+    fn marks(self) -> bool {
+        matches!(self, Self::TcMarks | Self::QdiscMarks)
     }
 
     fn name(self) -> &'static str {
@@ -99,14 +132,19 @@ impl Queue {
             rule("audio", 5004, AUDIO_LIFETIME, 0),
             rule("video", 5005, VIDEO_LIFETIME, 4),
         ];
+        let Some(mode) = self.mode() else {
+            return Vec::new();
+        };
         let interface = [
-            format!("iface attach {DEVICE} --enforce --rate {}kbit", RATE / 1000),
+            format!(
+                "iface attach {DEVICE} --enforce --mode {mode} --rate {}kbit",
+                RATE / 1000
+            ),
             format!("session set {RECEIVER} --owd {}ms", DELAY / MILLI),
         ];
-        match self {
-            Self::Fifo => Vec::new(),
-            Self::Rules => [rules, interface].concat(),
-            Self::Marks => interface.into(),
+        match self.marks() {
+            false => [rules, interface].concat(),
+            true => interface.into(),
         }
     }
 }
@@ -115,8 +153,12 @@ impl Queue {
 #[derive(Debug, Serialize, Deserialize)]
 struct Run {
     queue: Queue,
-    /// bestby's, `qdisc` or `tc`.
+    /// bestby's, `qdisc` or `tc`, as it says itself.
     mode: Option<String>,
+    /// `uname -r` of where it was measured.
+    kernel: String,
+    /// Processor, or the VM with its virtual time.
+    machine: String,
     /// What was typed, without `bestby` in front.
     commands: Vec<String>,
     measures: Measures,
@@ -134,19 +176,19 @@ struct Report {
 /// Options of `bestby-lab demo`.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// Measure in a virtual machine with the newest kernel, where bestby runs in mode
-    /// qdisc; from the top of the source tree, with DIR in it.
+    /// Measure all of it in a virtual machine with the newest kernel, in virtual time; from the top of the source
+    /// tree, with DIR in it. Without it a virtual machine measures only what this kernel cannot (mode qdisc).
     #[arg(long)]
     vm: bool,
-    /// Length of each of the three runs, seconds.
+    /// Length of each run, seconds.
     #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u64).range(4..=600))]
     seconds: u64,
     /// Where the film, the figures and the packets' records go.
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     out: PathBuf,
-    /// Only measure what is prepared in DIR (how `--vm` works).
-    #[arg(long, hide = true)]
-    measure: bool,
+    /// Only measure these with what is prepared in DIR (how a virtual machine is asked).
+    #[arg(long, hide = true, value_enum, value_delimiter = ',')]
+    measure: Vec<Queue>,
 }
 
 /// Makes the demonstration.
@@ -160,15 +202,16 @@ pub fn run(options: &Options) -> Result<()> {
         directory: fs::canonicalize(out)?,
         seconds: options.seconds,
     };
-    if options.measure {
-        return demo.measure();
+    if !options.measure.is_empty() {
+        let report = demo.measure(|_| Ok(options.measure.clone()))?;
+        return demo.write(GUEST, &report);
     }
     demo.prepare()?;
-    match options.vm {
-        true => demo.measure_in_vm()?,
-        false => demo.measure()?,
-    }
-    demo.finish()?;
+    let report = match options.vm {
+        true => demo.measure_in_vm(&Queue::ALL)?,
+        false => demo.measure_both()?,
+    };
+    demo.finish(report)?;
     for (what, file) in [
         ("What a viewer sees", "demo.mp4"),
         ("One picture of it", "demo.png"),
@@ -189,6 +232,20 @@ fn check() -> Result<()> {
         run::sh(command).context("the demo needs iproute2 (Debian: apt install iproute2)")?;
     }
     program("bestbyd").and(program("bestby")).map(drop)
+}
+
+/// What this kernel can: mode tc, and mode qdisc where it has BPF qdiscs.
+fn queues_of(path: &Path) -> Result<Vec<Queue>> {
+    let agent = Agent::start(path.sender(), "demo")?;
+    let doctor: Doctor = serde_json::from_value(agent.json("doctor")?)?;
+    let qdisc = doctor
+        .checks
+        .iter()
+        .any(|check| check.id == "mode-qdisc" && check.status == CheckStatus::Ok);
+    let queues = Queue::ALL.into_iter();
+    Ok(queues
+        .filter(|queue| qdisc || queue.mode() != Some("qdisc"))
+        .collect())
 }
 
 /// A demonstration that is to be made.
@@ -224,19 +281,44 @@ impl Demo {
         Model::Media(self.parameters()).prepare(self.seconds, SEED)
     }
 
-    /// Makes the runs, one after the other, and leaves `demo.json` and each one's records.
-    fn measure(&self) -> Result<()> {
+    /// Measures what this kernel can, and the rest in a virtual machine where there is one.
+    fn measure_both(&self) -> Result<Report> {
+        let mut report = self.measure(queues_of)?;
+        let missing: Vec<Queue> = Queue::ALL
+            .into_iter()
+            .filter(|queue| report.runs.iter().all(|run| run.queue != *queue))
+            .collect();
+        if missing.is_empty() {
+            return Ok(report);
+        }
+        if !std::path::Path::new(VM).exists() {
+            note!(
+                "this kernel has no mode qdisc, and {VM} is not here to measure it in a virtual machine: start the \
+                 demo at the top of the source tree"
+            );
+            return Ok(report);
+        }
+        note!("this kernel has no mode qdisc: a virtual machine measures it");
+        match self.measure_in_vm(&missing) {
+            Ok(guest) => report.runs.extend(guest.runs),
+            Err(error) => note!("mode qdisc is left out: {error:#}"),
+        }
+        Ok(report)
+    }
+
+    /// Makes the runs that `queues` chooses, one after the other, and leaves each one's records.
+    fn measure(&self, queues: impl FnOnce(&Path) -> Result<Vec<Queue>>) -> Result<Report> {
         let schedule = Model::Media(self.parameters()).schedule(self.seconds, SEED)?;
         let shape = Shape {
             delay: DELAY,
             ..Shape::default()
         };
         let path = Path::build(&shape).context("building the path")?;
-        let runs = Queue::ALL
+        let runs = queues(&path)?
             .into_iter()
             .map(|queue| self.run(queue, &path, &schedule))
             .collect::<Result<_>>()?;
-        self.write(&Report {
+        Ok(Report {
             provenance: Provenance::here(),
             offered: schedule.load(),
             runs,
@@ -244,32 +326,36 @@ impl Demo {
     }
 
     /// [`measure`](Self::measure) in a VM, which shares nothing but the source tree with this machine.
-    fn measure_in_vm(&self) -> Result<()> {
-        let vm = std::path::Path::new("tests/vm/run");
+    fn measure_in_vm(&self, queues: &[Queue]) -> Result<Report> {
         ensure!(
-            vm.exists(),
-            "--vm needs tests/vm/run: start the demo at the top of the source tree"
+            std::path::Path::new(VM).exists(),
+            "{VM} is not here: start the demo at the top of the source tree"
         );
         note!("starting a virtual machine ...");
-        let mut command = Command::new(vm);
+        let names: Vec<_> = queues
+            .iter()
+            .filter_map(|queue| Some(queue.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        let mut command = Command::new(VM);
         command
             .args(["--icount", "--timeout", "900", "--"])
             .arg(env::current_exe()?)
-            .args([
-                "demo",
-                "--measure",
-                "--seconds",
-                &self.seconds.to_string(),
-                "--out",
-            ])
+            .args(["demo", "--measure", &names.join(",")])
+            .args(["--seconds", &self.seconds.to_string(), "--out"])
             .arg(&self.directory)
             .stdin(Stdio::null());
-        let status = command.status().context("starting tests/vm/run")?;
+        let status = command.status().with_context(|| format!("starting {VM}"))?;
         ensure!(
             status.success(),
             "measuring in the VM failed ({status}); its words are above"
         );
-        Ok(())
+        let file = self.file(GUEST);
+        let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+        let mut report: Report = serde_json::from_slice(&text).context("the VM's figures")?;
+        // Not the guest's: what was typed here makes it again.
+        report.provenance.commands = Provenance::here().commands;
+        Ok(report)
     }
 
     fn run(&self, queue: Queue, path: &Path, schedule: &Schedule) -> Result<Run> {
@@ -292,7 +378,7 @@ impl Demo {
                 agent.bestby(words)?;
             }
             let marking = Marking {
-                mark: queue == Queue::Marks,
+                mark: queue.marks(),
                 ..Marking::default()
             };
             let passed = path.run(schedule, marking)?;
@@ -309,9 +395,12 @@ impl Demo {
         };
         records::packets(schedule, &sent, &arrivals, path.extra_delay)
             .write(&self.of(queue, "parquet"))?;
+        let here = Provenance::here();
         Ok(Run {
             queue,
             mode,
+            kernel: here.kernel,
+            machine: here.machine,
             commands,
             measures,
         })
@@ -319,13 +408,8 @@ impl Demo {
 
     /// Gives what [`measure`](Self::measure) left to a decoder, prints the table, and makes the
     /// film.
-    fn finish(&self) -> Result<()> {
+    fn finish(&self, mut report: Report) -> Result<()> {
         note!("decoding what came in time ...");
-        let file = self.file(REPORT);
-        let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
-        let mut report: Report = serde_json::from_slice(&text).context("the runs' figures")?;
-        // Not the guest's: what was typed here makes it again.
-        report.provenance.commands = Provenance::here().commands;
         let parameters = self.parameters();
         let mut shown = Vec::new();
         for run in &mut report.runs {
@@ -340,13 +424,15 @@ impl Demo {
                 shown.push((run.queue, file));
             }
         }
-        self.write(&report)?;
+        self.write(REPORT, &report)?;
         say!("\n{}", table::text(&report));
-        film::make(&parameters, self.seconds, SEED, &shown, &self.directory)
+        let measured: Vec<Queue> = report.runs.iter().map(|run| run.queue).collect();
+        let (seconds, directory) = (self.seconds, &self.directory);
+        film::make(&parameters, seconds, SEED, &measured, &shown, directory)
     }
 
-    fn write(&self, report: &Report) -> Result<()> {
-        let file = self.file(REPORT);
+    fn write(&self, name: &str, report: &Report) -> Result<()> {
+        let file = self.file(name);
         let text = serde_json::to_string_pretty(report)? + "\n";
         fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
     }

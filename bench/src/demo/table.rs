@@ -38,11 +38,10 @@ pub(super) fn text(report: &Report) -> String {
     row("audio delay p50 / p99", |m| delay(m.audio_delay));
     row("video delay p50 / p99", |m| delay(m.video_delay));
 
-    let mode = report.runs.iter().find_map(|run| run.mode.as_deref());
     format!(
         "{}\n\
          Offered: {:.2} Mbit/s of H.264 and Opus. The link: {} kbit/s, {} ms one way. \
-         bestby in mode {}, Linux {}.\n\
+         Measured on {}.\n\
          On time: within {AUDIO_LIFETIME} ms (audio) or {VIDEO_LIFETIME} ms (video frame) of \
          sending. Stale packets arrived after that, and took the place of fresh ones.\n\
          Packets marked: the application says what other frames lose with a packet.\n",
@@ -50,9 +49,26 @@ pub(super) fn text(report: &Report) -> String {
         report.offered / 1e6,
         RATE / 1000,
         DELAY / MILLI,
-        mode.unwrap_or("?"),
-        report.provenance.kernel,
+        places(report),
     )
+}
+
+/// "Linux 6.18.44 (AMD EPYC): plain FIFO, mode tc; Linux 7.3.4 (VM in virtual time): mode qdisc".
+fn places(report: &Report) -> String {
+    let mut places: Vec<(String, Vec<&str>)> = Vec::new();
+    for run in &report.runs {
+        let place = format!("Linux {} ({})", run.kernel, run.machine);
+        let what = run.mode.as_deref().unwrap_or("FIFO");
+        match places.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, all)) if all.contains(&what) => {}
+            Some((_, all)) => all.push(what),
+            None => places.push((place, vec![what])),
+        }
+    }
+    let places = places
+        .into_iter()
+        .map(|(place, what)| format!("{place}: {}", what.join(", ")));
+    places.collect::<Vec<_>>().join("; ")
 }
 
 fn picture(measures: &Measures) -> Picture {

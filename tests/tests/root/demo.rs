@@ -44,15 +44,18 @@ fn demo_counts_each_packet_once_and_leaves_only_its_files() {
     };
     begins("demo.mp4", b"ftyp");
     begins("demo.png", b"PNG");
-    begins("fifo.parquet", b"PAR1");
+    for name in ["fifo", "tc-rules", "tc-marks"] {
+        begins(&format!("{name}.parquet"), b"PAR1");
+    }
 
     let report: Value =
         serde_json::from_slice(&fs::read(out.path().join("demo.json")).unwrap()).unwrap();
-    let [fifo, rules, marks] = report["runs"].as_array().unwrap().as_slice() else {
-        panic!("not three runs: {report}")
-    };
+    // No virtual machine here: what this kernel can. Each mode is there whole or not at all.
+    let runs = report["runs"].as_array().unwrap();
+    let (fifo, runs_of_bestby) = runs.split_first().unwrap();
+    assert!(matches!(runs_of_bestby.len(), 2 | 4), "{report}");
     // What holds however busy the machine is; demo_in_vm.rs has the rest.
-    for run in [fifo, rules, marks] {
+    for run in runs {
         let measures = &run["measures"];
         let count = |what: &str| measures[what].as_u64().unwrap();
         let pair = |what: &str| [0, 1].map(|n| measures[what][n].as_u64().unwrap());
@@ -72,7 +75,7 @@ fn demo_counts_each_packet_once_and_leaves_only_its_files() {
         assert!(picture("intact") <= picture("decoded"), "{measures}");
     }
     assert!(fifo["mode"].is_null(), "{fifo}");
-    for run in [rules, marks] {
+    for run in runs_of_bestby {
         assert!(run["mode"].is_string(), "{run}");
     }
     assert_eq!(before, traces(), "the demo left something behind");

@@ -223,7 +223,8 @@ struct bb_rule_ref {
 #define BB_RULE_RTO 0x04 /* TCP: its lifetime is its retransmission timeout at most */
 #define BB_RULE_PROBED 0x08 /* ... and only where a probe has come through (bb_probed) */
 
-#define BB_RULE_RTX 4
+/* As many as a server registers: LiveKit has seven (docs/sfu.md). */
+#define BB_RULE_RTX 8
 
 /* Packets of one payload type retransmit those of another (RFC 4588). */
 struct bb_rtx {

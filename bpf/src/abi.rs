@@ -62,7 +62,7 @@ pub const BB_RULE_NO_FRAMES: u32 = 1;
 pub const BB_RULE_STAMP: u32 = 2;
 pub const BB_RULE_RTO: u32 = 4;
 pub const BB_RULE_PROBED: u32 = 8;
-pub const BB_RULE_RTX: u32 = 4;
+pub const BB_RULE_RTX: u32 = 8;
 pub const BB_MODE_NONE: u32 = 0;
 pub const BB_MODE_QDISC: u32 = 1;
 pub const BB_MODE_TC: u32 = 2;
@@ -1028,12 +1028,12 @@ pub struct bb_rule {
     pub treatment: __u8,
     pub flags: __u8,
     pub rtx_n: __u8,
-    pub rtx: [bb_rtx; 4usize],
+    pub rtx: [bb_rtx; 8usize],
     pub pad: [__u8; 4usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_rule"][::std::mem::size_of::<bb_rule>() - 32usize];
+    ["Size of bb_rule"][::std::mem::size_of::<bb_rule>() - 40usize];
     ["Alignment of bb_rule"][::std::mem::align_of::<bb_rule>() - 8usize];
     ["Offset of field: bb_rule::lifetime_ns"]
         [::std::mem::offset_of!(bb_rule, lifetime_ns) - 0usize];
@@ -1044,7 +1044,7 @@ const _: () = {
     ["Offset of field: bb_rule::flags"][::std::mem::offset_of!(bb_rule, flags) - 18usize];
     ["Offset of field: bb_rule::rtx_n"][::std::mem::offset_of!(bb_rule, rtx_n) - 19usize];
     ["Offset of field: bb_rule::rtx"][::std::mem::offset_of!(bb_rule, rtx) - 20usize];
-    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 28usize];
+    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 36usize];
 };
 pub const BB_DECREMENT_OFF: bb_decrement = 0;
 pub const BB_DECREMENT_CLOCK: bb_decrement = 1;

@@ -80,7 +80,13 @@ fn command_of_each_form_is_parsed() {
 fn command_in_the_docs_is_parsed() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let mut seen = 0;
-    for guide in ["operating.md", "commands.md", "metadata.md", "../README.md"] {
+    for guide in [
+        "operating.md",
+        "sfu.md",
+        "commands.md",
+        "metadata.md",
+        "../README.md",
+    ] {
         let text = std::fs::read_to_string(docs.join(guide)).unwrap();
         // Every second part between fences is code.
         for line in text.split("```").skip(1).step_by(2).flat_map(str::lines) {
@@ -144,7 +150,10 @@ fn wrong_usage_exits_with_2_and_names_what_is_allowed() {
             "bestby flow add a --lifetime 1s --ssrc 0x123456789",
             "32-bit",
         ),
-        ("bestby flow add a --lifetime 1s --rtx 1,2,3,4,5", "4"),
+        (
+            "bestby flow add a --lifetime 1s --rtx 1,2,3,4,5,6,7,8,9",
+            "8",
+        ),
         ("bestby flow add a --lifetime 1s --frames some", "auto"),
         ("bestby session set host --rate 1mbit", "IP"),
         ("bestby explain eth0", "PACKET-DESCRIPTION"),
@@ -194,7 +203,7 @@ fn flow_set_joins_rtx_and_refuses_bad_ones() {
     for (line, why) in [
         ("--rtx 97:96 --rtx 97:98", "twice"),
         ("--rtx none --rtx 97", "both"),
-        ("--rtx 1,2,3 --rtx 4,5", "4"),
+        ("--rtx 1,2,3,4,5 --rtx 6,7,8,9", "8"),
     ] {
         let failure = patch(&format!("bestby flow set a {line}")).unwrap_err();
         assert!(format!("{failure:?}").contains(why), "{line}: {failure:?}");

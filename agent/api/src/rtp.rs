@@ -11,9 +11,9 @@ use crate::value::ValueError;
 const PAYLOAD_TYPES_ALLOWED: &str =
     "payload types from 0 to 127, separated by commas, for example 111 or 96,98";
 const SSRC_ALLOWED: &str = "a 32-bit number, for example 305419896 or 0x12345678";
-const RTX_ALLOWED: &str = "RTX[:ORIGINAL], at most 4 separated by commas, each a payload type from 0 to 127, for example 97:96,99:98";
+const RTX_ALLOWED: &str = "RTX[:ORIGINAL], at most 8 separated by commas, each a payload type from 0 to 127, for example 97:96,99:98";
 /// Most entries of [`Retransmissions`] (the kernel side's `BB_RULE_RTX`).
-pub const MAX_RTX: usize = 4;
+pub const MAX_RTX: usize = 8;
 
 /// A payload type, or what is wrong with it.
 pub(crate) fn parse_payload_type(s: &str) -> Result<u8, String> {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn retransmissions_are_at_most_four_and_no_payload_type_twice() {
+    fn retransmissions_are_at_most_eight_and_no_payload_type_twice() {
         let rtx: Retransmissions = "97:96, 99".parse().unwrap();
         assert_eq!(rtx.pairs(), [(97, Some(96)), (99, None)]);
         assert_eq!(rtx.to_string(), "97:96,99");
@@ -371,7 +371,7 @@ mod tests {
             ("97:", "payload"),
             (":96", "payload"),
             ("1:2:3", "payload"),
-            ("1,2,3,4,5", "4"),
+            ("1,2,3,4,5,6,7,8,9", "8"),
         ] {
             let error = bad.parse::<Retransmissions>().unwrap_err();
             assert!(error.problem.contains(why), "{bad}: {error}");

@@ -12,6 +12,7 @@ mod classify;
 mod cli;
 mod cli_lab;
 mod cli_rtp;
+mod cli_sfu;
 mod cli_top;
 mod cli_truth;
 mod client;

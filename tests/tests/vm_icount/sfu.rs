@@ -94,7 +94,7 @@ fn sfu_on_a_wide_link_loses_nothing() {
     });
 }
 
-/// A rule per kind of media, as docs/operating.md has them.
+/// A rule per kind of media, as docs/sfu.md has them; 20 ms of each lifetime are the path's.
 fn rule_per_payload_type() -> [Value; 2] {
     let rule = |name: &str, pt: u8, lifetime: &str, priority: u8| {
         json!({

@@ -234,6 +234,29 @@ static __always_inline void bb_explain_result(const struct bb_work *w, int reaso
 	explained->known = explained->said[BB_STEP_REST].done;
 }
 
+/*
+ * A packet that came while this CPU judged another one (bb_take_cpu): plain traffic, whatever
+ * its control block says of an earlier interface, and its time of departure no deadline.
+ */
+__noinline int bb_pass_plain(struct __sk_buff *skb, const struct bb_iface *iface)
+{
+	volatile __u64 *words = (volatile __u64 *)&skb->cb[0];
+	struct bb_meta meta = {};
+
+	if (!iface)
+		return TC_ACT_UNSPEC;
+	bb_global_inc(BB_G_PREEMPTED);
+	if (skb->tstamp)
+		bb_read_txtime(skb, &meta);
+	words[0] = 0;
+	words[1] = 0;
+	skb->cb[4] = 0;
+	if (iface->mode == BB_MODE_TC && iface->htb_major)
+		skb->priority = (__u32)iface->htb_major << 16 |
+				(BB_TC_LEAF_MINOR + BB_TC_LEAF_PLAIN);
+	return TC_ACT_UNSPEC;
+}
+
 SEC("classifier")
 int bb_classify(struct __sk_buff *skb)
 {
@@ -244,9 +267,9 @@ int bb_classify(struct __sk_buff *skb)
 	struct bb_flow *flow = 0;
 	__u32 ifindex = skb->ifindex, zero = 0, slot;
 	__u64 hint;
-	int joined = 0, link, reason = BB_TC_ADMIT;
+	int joined = 0, link, reason = BB_TC_ADMIT, verdict = TC_ACT_UNSPEC;
 
-	hint = *bb_iface_hint(ifindex);
+	hint = *bb_iface_hint(ifindex, 0);
 	if ((__u32)hint != ifindex)
 		hint = bb_find_iface(skb);
 	if (!hint)
@@ -280,12 +303,14 @@ int bb_classify(struct __sk_buff *skb)
 	if (!cpu)
 		return TC_ACT_UNSPEC;
 	w = &cpu->work;
-	if (w->again == ifindex) {
-		int verdict = bb_come_again(skb, w, iface->mode);
+	if (bb_is_back(skb, w, iface->mode)) {
+		int back = bb_come_again(skb, w, iface->mode);
 
-		if (verdict != BB_ANOTHER)
-			return verdict;
+		if (back != BB_ANOTHER)
+			return back;
 	}
+	if (!bb_take_cpu(cpu))
+		return bb_pass_plain(skb, iface);
 	bb_begin(w);
 	w->now = bpf_ktime_get_ns();
 	w->meta.priority = BB_PRIORITY_NONE;
@@ -409,11 +434,12 @@ out:
 	}
 	bb_write_cb(skb, w);
 	if (iface->mode == BB_MODE_TC)
-		return bb_tc_finish(skb, w, iface, reason);
-	if (w->class_ >> 4 == BB_TREAT_TRUNCATE &&
+		verdict = bb_tc_finish(skb, w, iface, reason);
+	else if (w->class_ >> 4 == BB_TREAT_TRUNCATE &&
 	    (!w->stamped || bb_find_header(skb, w, link & BB_LINK_ETHERNET)))
 		bb_send_twin(skb, w);
-	return TC_ACT_UNSPEC;
+	bb_give_cpu(cpu);
+	return verdict;
 }
 
 char _license[] SEC("license") = "GPL";

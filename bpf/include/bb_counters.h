@@ -99,6 +99,7 @@ enum bb_global_counter {
 	BB_G_ANSWER_REFUSED = 35, /* ... to what was sent twice, or of a delay that cannot be */
 	BB_G_HELD_BACK =
 		36, /* a flow's socket was found half full, with less buffer than rate x lifetime takes */
+	BB_G_PREEMPTED = 37, /* PREEMPT_RT: came while another packet was judged: sent as plain */
 	BB_GLOBALS = 64,
 };
 

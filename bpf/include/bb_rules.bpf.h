@@ -21,19 +21,34 @@
 /*
  * Slot and link type of an ifindex, so that a packet does not search the 64
  * slots: one word, ifindex | slot << 32 | BB_LINK_* << 48, because another CPU
- * may write the hint of an ifindex that is the same modulo 64 at any moment. A
- * hint that is gone costs a search: bb_ifaces has the last word.
+ * may write it at any moment. The hint of an interface is in one of BB_HINT_WAYS
+ * places from that of its hash on. There are four times as many as interfaces, so
+ * none is without one. A hint that is gone costs a search: bb_ifaces has the last word.
  */
-__u64 bb_iface_hints[BB_MAX_IFACES];
+#define BB_HINT_BITS 8
+#define BB_HINT_WAYS 16
+__u64 bb_iface_hints[1 << BB_HINT_BITS];
 
 #define BB_LINK_ETHERNET 1 /* frames begin with Ethernet's header */
 #define BB_LINK_AGAIN 2 /* takes what is sent to it anew (bb_takes_again) */
 #define bb_hint_link(hint_) ((int)((hint_) >> 48))
 #define bb_hint_slot(hint_) ((__u32)((hint_) >> 32) & 0xFFFF)
 
-static __always_inline volatile __u64 *bb_iface_hint(__u32 ifindex)
+/* The n-th place of an ifindex. Indices that are equal modulo something have other places. */
+static __always_inline volatile __u64 *bb_iface_hint(__u32 ifindex, __u32 n)
 {
-	return &bb_iface_hints[ifindex & (BB_MAX_IFACES - 1)];
+	__u32 at = (ifindex * 0x9E3779B1U >> (32 - BB_HINT_BITS)) + n;
+
+	return &bb_iface_hints[at & ((1 << BB_HINT_BITS) - 1)];
+}
+
+/* Is the slot of this hint still its interface's? */
+static __always_inline int bb_hint_holds(__u64 hint)
+{
+	__u32 slot = bb_hint_slot(hint);
+	struct bb_iface *iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
+
+	return (__u32)hint && iface && iface->ifindex == (__u32)hint;
 }
 
 /*
@@ -58,15 +73,20 @@ static __always_inline int bb_takes_again(__u16 type)
 	return 0;
 }
 
-/* The hint of skb->ifindex, made anew; 0 when the interface is not attached. */
+/* The hint of skb->ifindex, made anew if it is in no place; 0 when the interface is not attached. */
 __noinline __u64 bb_find_iface(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex, slot;
+	__u32 ifindex = skb->ifindex, slot, n;
 	struct net_device *dev = 0;
 	struct bb_iface *iface;
 	__u16 type = 0;
 	__u64 hint;
 
+	for (n = 0; n < BB_HINT_WAYS; n++) {
+		hint = *bb_iface_hint(ifindex, n);
+		if ((__u32)hint == ifindex && bb_hint_holds(hint))
+			return hint;
+	}
 	for (slot = 0; slot < BB_MAX_IFACES; slot++) {
 		__u32 key = slot;
 
@@ -86,7 +106,11 @@ __noinline __u64 bb_find_iface(struct __sk_buff *skb)
 		hint |= (BB_LINK_ETHERNET | BB_LINK_AGAIN) * 1ULL << 48;
 	else if (bb_takes_again(type))
 		hint |= BB_LINK_AGAIN * 1ULL << 48;
-	*bb_iface_hint(ifindex) = hint;
+	/* The first place that is no attached interface's. */
+	for (n = 0; n < BB_HINT_WAYS; n++)
+		if (!bb_hint_holds(*bb_iface_hint(ifindex, n)))
+			break;
+	*bb_iface_hint(ifindex, n) = hint;
 	return hint;
 }
 

@@ -206,6 +206,8 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, struct bb_work *w, const stru
 	if (!bb_tc_truncated(&v))
 		return TC_ACT_UNSPEC;
 	/* HTB would charge what the packet's length was when it came to the device. */
+	w->again_of = (__u64)bb_untyped(skb);
+	w->again_len = skb->len;
 	w->again = iface->ifindex;
 	return bpf_redirect(iface->ifindex, 0);
 }

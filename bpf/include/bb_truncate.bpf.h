@@ -232,6 +232,25 @@ __noinline int bb_truncate(struct __sk_buff *skb, struct bb_work *w)
 	return 0;
 }
 
+/*
+ * Is this the packet that w->again waits for? Where nothing comes between, the interface
+ * says so. Else its address does, or, as a clone has another one, its control block.
+ */
+static __always_inline int bb_is_back(struct __sk_buff *skb, const struct bb_work *w, int mode)
+{
+	const volatile __u64 *words = (const volatile __u64 *)&skb->cb[0];
+	__u64 twin = bb_cb_first(0, 0, 0, BB_CB_TWIN);
+
+	if (w->again != skb->ifindex)
+		return 0;
+	if (!bb_preemptible)
+		return 1;
+	if (mode == BB_MODE_QDISC)
+		return words[1] == w->again_of &&
+		       words[0] == (twin | bb_cb_check(twin, w->again_of, skb->cb[4]));
+	return (__u64)bb_untyped(skb) == w->again_of;
+}
+
 #define BB_ANOTHER 1 /* none of our verdicts */
 
 /*
@@ -246,7 +265,7 @@ __noinline int bb_come_again(struct __sk_buff *skb, struct bb_work *w, int mode)
 	w->again = 0;
 	if (mode == BB_MODE_QDISC)
 		return bb_truncate(skb, w) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
-	return skb->len == w->header.transport + w->header.length ? TC_ACT_UNSPEC : BB_ANOTHER;
+	return skb->len == w->again_len ? TC_ACT_UNSPEC : BB_ANOTHER;
 }
 
 /* The kind of our queue (agent/src/kernel/qdisc.rs), as the first six of eight bytes. */
@@ -291,6 +310,7 @@ __noinline int bb_send_twin(struct __sk_buff *skb, struct bb_work *w)
 	words[0] = twin | bb_cb_check(twin, of, pair);
 	words[1] = of;
 	skb->cb[4] = pair;
+	w->again_of = of;
 	w->again = ifindex;
 	if (!bpf_clone_redirect(skb, ifindex, 0))
 		first |= bb_cb_first(0, 0, 0, BB_CB_PAIRED);

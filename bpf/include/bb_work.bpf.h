@@ -29,6 +29,8 @@ struct bb_work {
 	struct bb_header header;
 	/* The ifindex where a packet that is judged already comes once more on this CPU; 0 = none. */
 	__u32 again;
+	__u32 again_len; /* mode tc: its length */
+	__u64 again_of; /* kernel address of that packet, in mode qdisc of the one whose twin it is */
 	/* Each is written before it is read. */
 	/* The session that is looked for, and whose it is, where it is not media. */
 	struct bb_session_key key __attribute__((aligned(8)));
@@ -66,10 +68,13 @@ struct bb_work {
 struct bb_cpu {
 	struct bb_work work;
 	__u32 flow; /* index of the flow of its last packet: packets come in trains */
-	__u32 pad;
+	__u32 taken; /* a packet has it, see bb_take_cpu */
 };
 
-/* Not on the stack, of which 6.1 gives a chain of calls 512 bytes. A CPU judges one packet at a time. */
+/*
+ * Not on the stack, of which 6.1 gives a chain of calls 512 bytes (bpf/tests/stack.rs). A CPU
+ * judges one packet at a time, but see bb_take_cpu.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__type(key, __u32);
@@ -82,6 +87,28 @@ static __always_inline struct bb_cpu *bb_this_cpu(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&bb_cpus, &zero);
+}
+
+/*
+ * 1 where the kernel is PREEMPT_RT; whoever loads this says so. Elsewhere it is constant, and
+ * the verifier takes out of the program what depends on it.
+ */
+const volatile __u32 bb_preemptible = 0;
+
+/*
+ * A packet takes the CPU's bb_work. 0: another packet has it. On PREEMPT_RT a sender may be
+ * preempted here by another one on its CPU: since v6.18 local_bh_disable() forbids no more
+ * than migration there. The second one would overwrite what is said of the first.
+ */
+static __always_inline int bb_take_cpu(struct bb_cpu *cpu)
+{
+	return !bb_preemptible || !__sync_lock_test_and_set(&cpu->taken, 1);
+}
+
+static __always_inline void bb_give_cpu(struct bb_cpu *cpu)
+{
+	if (bb_preemptible)
+		*(volatile __u32 *)&cpu->taken = 0;
 }
 
 /* For the next packet: all that is not written first. */

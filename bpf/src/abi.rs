@@ -288,6 +288,7 @@ pub const BB_G_STAMP_PROBE: bb_global_counter = 33;
 pub const BB_G_ANSWER_UNKNOWN: bb_global_counter = 34;
 pub const BB_G_ANSWER_REFUSED: bb_global_counter = 35;
 pub const BB_G_HELD_BACK: bb_global_counter = 36;
+pub const BB_G_PREEMPTED: bb_global_counter = 37;
 pub const BB_GLOBALS: bb_global_counter = 64;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use bestby_api::{Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, path};
+use bestby_api::{
+    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, path, realtime_check,
+};
 
 use crate::client::Client;
 use crate::failure::Failure;
@@ -61,6 +63,9 @@ pub(crate) fn of_kernel(pins: &Path) -> Doctor {
             "without CONFIG_DEBUG_INFO_BTF bestbyd does not run",
         ),
     });
+    if let Ok(name) = nix::sys::utsname::uname() {
+        checks.extend(realtime_check(&name.version().to_string_lossy()));
+    }
     checks.push(mounts());
     checks.push(data_path(pins));
     Doctor { checks }

@@ -81,6 +81,19 @@ impl Lab {
     /// Without root, or when the kernel refuses.
     #[must_use]
     pub fn bare() -> Self {
+        Self::bare_on(0)
+    }
+
+    /// [`Lab::bare`] as the agent loads it on a kernel for real time.
+    ///
+    /// # Panics
+    /// As [`Lab::bare`].
+    #[must_use]
+    pub fn preemptible() -> Self {
+        Self::bare_on(1)
+    }
+
+    fn bare_on(preemptible: u32) -> Self {
         let mount = tempfile::tempdir().unwrap();
         crate::netns::mount("bpf", mount.path(), "");
         let dir = mount
@@ -94,6 +107,7 @@ impl Lab {
         drop(skel);
         let mut classifier = EbpfLoader::new()
             .default_map_pin_directory(&dir)
+            .override_global("bb_preemptible", &preemptible, true)
             .load(bestby_bpf::CLASSIFY)
             .unwrap();
         classifier_of(&mut classifier).load().unwrap();
@@ -126,6 +140,20 @@ impl Lab {
     #[must_use]
     pub fn map(&self, name: &str) -> MapHandle {
         MapHandle::from_pinned_path(self.dir.join(name)).unwrap()
+    }
+
+    /// A map that the classifier alone has, by name.
+    ///
+    /// # Panics
+    /// When it has none of that name.
+    #[must_use]
+    pub fn own_map(&self, name: &str) -> MapHandle {
+        use aya::maps::Map;
+
+        let (Map::PerCpuArray(map) | Map::Array(map)) = self.classifier.map(name).unwrap() else {
+            panic!("{name} is no array");
+        };
+        MapHandle::from_map_id(map.info().unwrap().id()).unwrap()
     }
 
     /// Writes one map entry.
@@ -345,6 +373,18 @@ impl Lab {
         program.load().unwrap();
         program.attach(&cgroup, CgroupAttachMode::Single).unwrap();
         self.hooks.push(object);
+    }
+
+    /// The program of [`Lab::attach_rtt`], the last one if there are several.
+    ///
+    /// # Panics
+    /// Without one.
+    #[must_use]
+    pub fn rtt_program(&self) -> std::os::fd::BorrowedFd<'_> {
+        let mut hooks = self.hooks.iter().rev();
+        let program = hooks.find_map(|object| object.program("bb_sockops"));
+        let program: &SockOps = program.unwrap().try_into().unwrap();
+        program.fd().unwrap().as_fd()
     }
 }
 

@@ -108,6 +108,25 @@ pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
+/// Whether the kernel of this version (`uname -v`) is one for real time: a sender may then be preempted by
+/// another one of its CPU while its packet is judged.
+pub fn realtime(version: &str) -> bool {
+    version.contains("PREEMPT_RT")
+}
+
+/// What that means, where it is so.
+pub fn realtime_check(version: &str) -> Option<Check> {
+    realtime(version).then(|| {
+        Check::new(
+            "PREEMPT_RT",
+            CheckStatus::Warn,
+            "a packet that preempts another one of its CPU goes as plain traffic: no deadline, no \
+             priority (`preempted` in stats)",
+            "a kernel without PREEMPT_RT, or senders of media that do not preempt each other",
+        )
+    })
+}
+
 /// One row of the kernel table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
@@ -198,6 +217,23 @@ mod tests {
         assert_eq!(kernel_version("6.18.44-fc-v657"), Some((6, 18)));
         assert_eq!(kernel_version("7.2-rc1"), Some((7, 2)));
         assert_eq!(kernel_version("x"), None);
+    }
+
+    #[test]
+    fn kernels_for_real_time_are_warned_of() {
+        let debian = "#1 SMP PREEMPT_RT Debian 6.18.3-1 (2026-01-05)";
+        let check = realtime_check(debian).unwrap();
+        assert_eq!(
+            (&*check.id, check.status),
+            ("preempt_rt", CheckStatus::Warn)
+        );
+        for other in [
+            "#1 SMP PREEMPT_DYNAMIC Debian 6.18.3-1 (2026-01-05)",
+            "#1 SMP PREEMPT Debian",
+            "",
+        ] {
+            assert_eq!(realtime_check(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -41,7 +41,9 @@ pub use config::{
     PeerConfig, SoPriorityTable,
 };
 pub use described::Described;
-pub use doctor::{Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version};
+pub use doctor::{
+    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, realtime, realtime_check,
+};
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
 pub use http::{ConfigDiff, Done, ErrorBody, ErrorDetail, path};

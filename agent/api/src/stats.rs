@@ -147,6 +147,8 @@ counted! {
             "answers of STUN and RTCP that measure nothing: to what was sent twice, or of a delay that cannot be";
         held_back: "held back", "lookups",
             "look-ups of a flow, one in 10 ms at most, whose application its own send buffer held back (doctor)";
+        preempted: "preempted", "packets",
+            "packets sent as plain traffic because they preempted another one of their CPU (PREEMPT_RT)";
     }
 }
 

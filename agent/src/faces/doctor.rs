@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use bestby_api::{Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_version};
+use bestby_api::{
+    Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_version, realtime_check,
+};
 use libbpf_rs::btf::{Btf, types};
 
 use crate::datapath::{Datapath, has_capability, missing_capabilities};
@@ -147,6 +149,9 @@ impl Datapath {
             };
             found.id = feature.id.into();
             checks.push(found);
+        }
+        if let Ok(name) = nix::sys::utsname::uname() {
+            checks.extend(realtime_check(&name.version().to_string_lossy()));
         }
         checks.push(match btf {
             Some(_) => check("BTF", CheckStatus::Ok, "/sys/kernel/btf/vmlinux", ""),

@@ -25,13 +25,21 @@ fn chain(e: &dyn std::error::Error) -> String {
     text
 }
 
+/// Whether the kernel is one for real time.
+fn preemptible() -> &'static u32 {
+    let realtime = nix::sys::utsname::uname()
+        .is_ok_and(|name| bestby_api::realtime(&name.version().to_string_lossy()));
+    if realtime { &1 } else { &0 }
+}
+
 /// A loader of objects that use the maps pinned in `dir` and work in the network namespace of this cookie. It reads the
 /// types of the whole kernel, half of an agent's work at its start: one for all objects that are loaded together.
 pub fn loader<'a>(dir: &Path, netns: &'a u64) -> EbpfLoader<'a> {
     let mut loader = EbpfLoader::new();
     loader
         .default_map_pin_directory(dir)
-        .override_global("bb_netns", netns, false);
+        .override_global("bb_netns", netns, false)
+        .override_global("bb_preemptible", preemptible(), false);
     loader
 }
 

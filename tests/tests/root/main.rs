@@ -35,6 +35,7 @@ mod option;
 mod passive;
 #[path = "../player_lab/mod.rs"]
 mod player_lab;
+mod preempt;
 mod probe;
 mod race;
 mod reload;

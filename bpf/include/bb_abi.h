@@ -22,7 +22,7 @@
 #include "bb_explain_abi.h"
 #include "bb_real_abi.h"
 
-#define BB_ABI_VERSION 10
+#define BB_ABI_VERSION 11
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -424,18 +424,20 @@ struct bb_stream_adu {
 	__u32 bytes; /* so far */
 	__u16 number; /* as in bb_stream.head: one with another number is about to begin */
 	__u8 dead; /* mode tc: a packet of it was refused */
-	__u8 pad[5];
+	__u8 leaf; /* mode tc: HTB leaf of its last packet */
+	__u32 promised; /* mode tc: ns that the model keeps for what is still to come of it */
 };
 
 #define BB_STREAM_COUNTS 0x01 /* its sequence numbers count up: an old one is a resend */
 #define BB_STREAM_ALONE 0x02 /* the current timestamp is no frame's */
 #define BB_STREAM_NO_FRAMES 0x04 /* no timestamp is: the rule says so */
 #define BB_STREAM_REPAIRS 0x08 /* it repeats others: the rule says so */
+#define BB_STREAM_ONE 0x10 /* avg_bytes is of its first ADU */
+#define BB_STREAM_ODD 0x20 /* its large ADUs come at irregular intervals */
 
 /*
- * 128 bytes, of which 12 at the end and 5 in each ADU are kept for what the
- * frames of a stream are like. Several CPUs may write; the worst result is one
- * packet judged by the deadline of the ADU beside its own.
+ * 128 bytes. Several CPUs may write; the worst result is one packet judged by the
+ * deadline of the ADU beside its own, or by the size of another.
  */
 struct bb_stream {
 	struct bb_way way; /* the least recently used one makes room */
@@ -444,7 +446,7 @@ struct bb_stream {
 	__u64 head; /* bb_head of the current ADU: source, number, which of adu */
 	struct bb_stream_adu adu[2]; /* the current one and the one before */
 	__u64 verdict; /* rule, if rules compare payload types or SSRCs: bb_verdict */
-	__u32 avg_bytes; /* running mean of its ADUs; 0 = not known */
+	__u32 avg_bytes; /* running mean of its ADUs, large ones aside; 0 = not known */
 	__u16 seq; /* newest */
 	__u16 original; /* the stream that it seems to repeat */
 	__u8 pauses; /* in the current ADU */
@@ -453,7 +455,9 @@ struct bb_stream {
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 since; /* ADUs since the last large one, at most BB_LARGE_APART (bb_frame.h) */
 	__u8 lost; /* its last large ADU was given up; written by whoever gives up and sends */
-	__u8 pad[10];
+	__u16 large_every; /* from the one before the last large ADU to that (bb_large.h) */
+	__u32 large_ms; /* when its last large ADU began; 0 = none did */
+	__u32 large_bytes; /* of that */
 };
 
 /*

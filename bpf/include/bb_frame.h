@@ -38,7 +38,7 @@
 #ifndef BB_FRAME_H
 #define BB_FRAME_H
 
-#include "bb_core.h"
+#include "bb_large.h"
 
 /*
  * An ADU's identification may repeat for ever: a mark set once per socket, say.
@@ -226,6 +226,7 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	*(volatile __u64 *)&adu->first_ns = p->now;
 	adu->bytes = 0;
 	adu->dead = 0;
+	adu->promised = 0;
 	/* Last, see bb_frame_place: only volatile stores keep their order. */
 	*(volatile __u32 *)&adu->source = p->source;
 	if (!__sync_bool_compare_and_swap(&s->head, head, next)) {
@@ -238,7 +239,7 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	else if (s->since < BB_LARGE_APART)
 		s->since++;
 	if (bytes)
-		s->avg_bytes = s->avg_bytes ? (3 * (__u64)s->avg_bytes + bytes) / 4 : bytes;
+		bb_large_learn(s, last, bytes);
 	s->flags &= ~BB_STREAM_ALONE;
 	s->pauses = 0;
 	s->last_ns = p->now;

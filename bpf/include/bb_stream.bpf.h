@@ -45,6 +45,9 @@ static __always_inline void bb_stream_wipe(struct bb_stream *s)
 	__builtin_memset(s->adu, 0, sizeof(s->adu));
 	s->verdict = 0;
 	s->avg_bytes = 0;
+	s->large_ms = 0;
+	s->large_bytes = 0;
+	s->large_every = 0;
 	s->seq = 0;
 	s->original = 0;
 	s->pauses = 0;
@@ -532,17 +535,6 @@ static __always_inline struct bb_stream_adu *bb_adu_of(const struct bb_work *w)
 	struct bb_stream *s = w->stream == BB_STREAM_NONE ? 0 : bb_stream_at(w->stream);
 
 	return s ? &s->adu[w->adu_which & 1] : 0;
-}
-
-/*
- * Mean size of the ADUs of the packet's stream; 0 = not known, and of a later fragment,
- * since nothing here tells whether it is the last.
- */
-static __always_inline __u32 bb_avg_bytes(const struct bb_work *w)
-{
-	struct bb_stream *s = w->stream == BB_STREAM_NONE ? 0 : bb_stream_at(w->stream);
-
-	return s && !(w->packet.flags & BB_P_FRAG_LATER) ? s->avg_bytes : 0;
 }
 
 #endif /* BB_STREAM_BPF_H */

@@ -10,9 +10,10 @@
  *
  * 1. The tree sends leaf 0 before leaf 1 before ... leaf 7. Plain traffic (leaf
  *    8) has plain_share per cent of the link as its own, and what the others leave.
- * 2. *Priority decides what is given up, the deadline decides the order.* The
- *    leaf follows from the lifetime alone. Equal lifetimes share one leaf, so
- *    they leave in order of arrival, which is the order of their deadlines.
+ * 2. *Priority decides what is given up; deadline and priority decide the order.* The leaf
+ *    follows from both (bb_tc_leaf.h): what is important goes early, and what matters less
+ *    is admitted only if it fits behind all that will go before it. One leaf sends in order
+ *    of arrival, which is for equal lifetimes the order of the deadlines.
  * 3. A packet of priority p, with `need` bytes of its ADU still to come, is
  *    admitted if
  *      a. it leaves in time: what its leaf and those before it hold, plus need,
@@ -23,7 +24,8 @@
  *         two seconds, what an m packet arriving next would find before it, plus
  *         need, plus m's usual burst, fits into m's usual slack; and what is
  *         queued of m behind this leaf can bear the delay;
- *      c. its leaf has room below (bb_tc_leaf_bytes).
+ *      c. it leaves room for what is large (7);
+ *      d. its leaf has room below (bb_tc_leaf_bytes).
  * 4. What may not be refused (treatment forward, TCP of this host, signalling)
  *    passes the same test, and goes to the plain leaf where it fails. Of TCP and
  *    of signalling, which any user can send, no more than a quarter of each
@@ -32,24 +34,31 @@
  *    or its last packet came, or none came for half the time that such ADUs take
  *    to come, at most 500 ms. Later ADUs of the same or of lesser importance do
  *    not take that room. While the packets of an ADU come one by one, others come
- *    between them: so an ADU that begins is asked to leave earlier by that time.
+ *    between them: so an ADU that begins is asked to leave earlier by that time, or by
+ *    what more urgent leaves take meanwhile if that is more.
  * 6. The model forgets what the link has sent. No leaf owes more than its queue
  *    below can hold. So after t ns of silence a leaf owes at most what it can
  *    hold - t. A packet's size counts until that packet has left, no longer.
+ * 7. A key frame comes after smaller frames of the same importance, which would have taken
+ *    all the room: of frames in a leaf that is always full the largest never fits. And its
+ *    first packet looks like theirs. But each stream knows when it expects its next large
+ *    ADU, and how large (bb_large.h). With every ADU it says so, and the model keeps the
+ *    earliest of each priority. Until then an ADU that begins has to leave so early that
+ *    the large one still fits behind it, or, where that goes to a more urgent leaf, that it
+ *    fits before it or survives it. The stream's own ADUs have to leave nearly before the
+ *    large one comes: what refers to it counts for more than what ends with it, and as much
+ *    of the link is used. Where nobody knows when, one that finds its leaf empty goes.
+ *    The ADU that comes when the large one is expected is asked for 13/16 of that one's
+ *    size, and has all of it promised; what turns out large is promised as it grows. What
+ *    cannot come whole even over an empty link has no room kept.
  *
- * `need` of an ADU's first packet is 3/2 of the stream's mean ADU size, because
- * frames of one stream differ in size: a frame that will not fit is refused before
- * a byte of it is spent. A large frame, of more than half the time that it has, is
- * judged by less, at least by 13/16 of the mean: it fits an empty link only, and
- * would be refused for ever. The factors are from bpf/tests/tc_frames.rs, and from
- * a model of the SFDPS conference mix, whose frames are large (complete frames on
- * time at 253 kbit/s by factor: 0 28 %, 0.5 31 %, 0.7 43 %, 0.8125 44 %, 1.0 39 %).
+ * What an ADU needs is estimated in bb_tc_frame.h.
  */
 #ifndef BB_TC_MODEL_H
 #define BB_TC_MODEL_H
 
 #include <linux/bpf.h>
-#include "bb_core.h"
+#include "bb_tc_leaf.h"
 
 #ifdef __clang__
 #define BB_UNROLL _Pragma("unroll")
@@ -65,11 +74,7 @@
 #define BB_TC_LOAD_MAX 896 /* of 1024: however busy the others, at least an eighth is left */
 #define BB_TC_PACED_NS \
 	10000000ULL /* a promise is kept for so long at least, and twice as long at most */
-#define BB_TC_WHOLE_BYTES 1200 /* an ADU of no more comes in one packet: nothing is promised */
 #define BB_TC_ADMIT (-1)
-
-/* A leaf has room for two packets of the largest size at least, however slow the link. */
-#define BB_TC_LEAF_MIN_BYTES (1 << 17)
 
 /* Times in ns; bytes are kept as transmission times. */
 struct bb_tc_priority {
@@ -83,8 +88,16 @@ struct bb_tc_priority {
 	__u64 promised_before_ns; /* the same, of the time before */
 	__u64 promised_since_ns;
 	__u64 spread_ns; /* from the first to the last packet of its ADUs, lately at most */
+	/* The large ADU that one of its streams expects next: who waits for it keeps room. */
+	__u64 large_ns; /* what it will need; 0 = none is expected */
+	__u64 large_at_ns; /* when it comes */
+	__u64 large_slack_ns; /* how long it can wait */
+	__u64 large_until_ns; /* a stream said so; it is believed until then */
+	__u32 large_stream; /* which */
 	__u32 leaf;
-	__u32 pad;
+	__u8 large_leaf;
+	__u8 large_sure; /* large_at_ns is exact */
+	__u8 pad[6];
 };
 
 struct bb_tc_model {
@@ -117,11 +130,15 @@ struct bb_tc_request {
 	__u64 promised_ns; /* of what the model keeps for this packet's ADU until now */
 	__u64 more_ns; /* of what is still to come of the ADU after this packet */
 	__u64 age_ns; /* since the ADU's first packet */
+	__u64 large_ns; /* of the next large ADU of its stream; 0 = none is expected */
+	__u64 large_at_ns; /* when that is expected */
+	__u64 large_slack_ns; /* how long that can wait */
 	__u64 cap_ns; /* what the leaf holds at most */
 	__u64 plain_cap_ns; /* what the plain leaf holds at most */
 	__u64 wait_ns; /* answer, if it went to the plain leaf: when that has sent it, at the latest */
 	__u64 queued_ns; /* answer: of all that was queued when it came */
 	__u32 ifindex;
+	__u32 stream; /* any number that is its own; 0 = none */
 	__u8 leaf; /* 0..BB_TC_LEAF_PLAIN; the decision may make it the last */
 	__u8 priority;
 	__u8 never; /* refused: to the plain leaf instead */
@@ -130,73 +147,11 @@ struct bb_tc_request {
 	__u8 begins; /* the first packet of its ADU, or without one */
 	__u8 idle; /* goes only while nothing else waits: a stale retransmission */
 	__u8 plain_share; /* per cent, below 100 */
+	__u8 large_leaf; /* where that goes */
+	__u8 large; /* it is large, or may be the large one that is expected */
+	__u8 large_sure; /* large_at_ns is exact */
+	__u8 pad[5];
 };
-
-/* Upper bounds of the lifetimes of leaves 1..7; leaf 0 is control, leaf 7 the rest. */
-static const __u64 bb_leaf_ns[BB_TC_LEAVES] = {
-	0,
-	40000000ULL,
-	100000000ULL,
-	250000000ULL, /* interactive audio ... */
-	600000000ULL, /* ... goes before interactive video */
-	1500000000ULL,
-	5000000000ULL,
-	~0ULL / 2,
-};
-
-bb_inline __u64 bb_leaf_bound(__u32 leaf)
-{
-	leaf &= BB_TC_LEAVES - 1;
-	/* Else clang compares a copy, and the verifier does not know this one's range. */
-	asm volatile("" : "+r"(leaf));
-	return bb_leaf_ns[leaf & (BB_TC_LEAVES - 1)];
-}
-
-/*
- * Leaf for a lifetime of ns (0 = none), given the leaf in use: it is kept
- * within a quarter beyond its bounds, so that deadlines near one do not flip a
- * flow, and its packets' order, between two leaves.
- */
-bb_inline __u8 bb_tc_leaf(__u64 ns, __u8 leaf)
-{
-	__u8 fresh = BB_TC_LEAVES - 1;
-
-	if (!ns)
-		return BB_TC_LEAVES - 1;
-	if (leaf >= 1 && leaf < BB_TC_LEAVES) {
-		__u64 low = bb_leaf_bound(leaf - 1U);
-		__u64 high = bb_leaf_bound(leaf);
-
-		if (ns > low - low / 4 && ns <= high + high / 4)
-			return leaf;
-	}
-	for (__u8 i = BB_TC_LEAVES - 2; i >= 1; i--)
-		if (ns <= bb_leaf_ns[i])
-			fresh = i;
-	return fresh;
-}
-
-/*
- * Bytes that a leaf's queue below holds at most; the agent sets its limit to the
- * same. A leaf of lifetimes up to t needs room for 1.25 t (bb_tc_leaf), leaf 7 has
- * 10 s, control and plain traffic a second. The interface's own limit holds, too.
- */
-bb_inline __u64 bb_tc_leaf_bytes(__u32 leaf, __u64 rate, __u64 limit_bytes)
-{
-	__u64 ms = 1000, bytes;
-
-	if (leaf == BB_TC_LEAVES - 1)
-		ms = 10000;
-	else if (leaf && leaf < BB_TC_LEAVES)
-		ms = bb_leaf_bound(leaf) / 800000;
-	/* No rate is beyond 2^44 bytes/s; bb_tx_time holds below 2^34 bytes. */
-	bytes = (rate < 1ULL << 44 ? rate : 1ULL << 44) * ms / 1000;
-	if (limit_bytes && bytes > limit_bytes)
-		bytes = limit_bytes;
-	if (bytes > 1ULL << 31)
-		bytes = 1ULL << 31; /* struct tc_fifo_qopt has 32 bits */
-	return bytes > BB_TC_LEAF_MIN_BYTES ? bytes : BB_TC_LEAF_MIN_BYTES;
-}
 
 /*
  * The smaller of two values below 2^62, without a branch: the verifier would
@@ -345,6 +300,27 @@ bb_inline void bb_tc_keep(struct bb_tc_priority *p, const struct bb_tc_request *
 	p->promised_ns += more;
 }
 
+/* The packet's stream says when it expects its next large ADU. The earliest is kept. */
+bb_inline void bb_tc_expect(struct bb_tc_priority *p, const struct bb_tc_request *r)
+{
+	int own = p->large_ns && p->large_stream == r->stream;
+
+	if (!r->large_ns) {
+		if (own)
+			p->large_ns = 0;
+		return;
+	}
+	if (p->large_ns && !own && r->now <= p->large_until_ns && p->large_at_ns <= r->large_at_ns)
+		return;
+	p->large_ns = r->large_ns;
+	p->large_at_ns = r->large_at_ns;
+	p->large_slack_ns = r->large_slack_ns;
+	p->large_until_ns = r->large_at_ns + (r->large_at_ns - r->now) + BB_NSEC_PER_SEC / 2;
+	p->large_stream = r->stream;
+	p->large_leaf = r->large_leaf;
+	p->large_sure = r->large_sure;
+}
+
 /* Another owner, or another rate: what is queued is not known; nothing is. */
 bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request *r)
 {
@@ -362,6 +338,7 @@ bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request
 		model->priority[i].seen_ns = 0;
 		model->priority[i].promised_ns = model->priority[i].promised_before_ns = 0;
 		model->priority[i].spread_ns = 0;
+		model->priority[i].large_ns = 0;
 	}
 }
 
@@ -378,7 +355,8 @@ bb_inline void bb_tc_take(struct bb_tc_model *model, const struct bb_tc_request 
 			m->spare_ns -= bb_min(m->spare_ns, packet);
 	}
 	model->queue[leaf] += packet;
-	model->given[leaf] += packet;
+	/* What comes rarely is foreseen, and no part of the load of other times. */
+	model->given[leaf] += r->large ? 0 : packet;
 	if (packet >= model->largest[leaf]) {
 		model->largest[leaf] = packet;
 		model->until[leaf] = model->queue[leaf];
@@ -407,10 +385,47 @@ bb_inline int bb_tc_idle(const struct bb_tc_model *model)
 	return !waits;
 }
 
+/*
+ * Does what would be sent by `finish` leave room for the large ADUs that are expected,
+ * of the same and of greater importance? What finds its leaf empty does.
+ */
+bb_inline int bb_tc_leaves_room(const struct bb_tc_model *model, const struct bb_tc_request *r,
+				__u64 finish, __u64 slack, __u64 stretch)
+{
+	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
+
+	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
+		const struct bb_tc_priority *m = &model->priority[i];
+		__u64 wait = m->large_at_ns > r->now ? m->large_at_ns - r->now : 0, room;
+
+		if (i > priority)
+			break;
+		if (!m->large_ns || r->now > m->large_until_ns)
+			continue;
+		if (m->large_leaf < leaf) {
+			/* It overtakes. */
+			if (finish > wait &&
+			    finish + (m->large_ns * stretch >> 10) + BB_TC_MARGIN_NS > slack)
+				return 0;
+			continue;
+		}
+		/* For its own stream, what follows it counts for more than what leads up to it. */
+		room = m->large_ns * stretch >> 10;
+		if (!m->large_sure)
+			room = bb_min(room, m->large_slack_ns / 4 * 3);
+		else if (m->large_stream == r->stream)
+			room = bb_max(room, m->large_slack_ns - m->large_slack_ns / 8);
+		if (finish + room + BB_TC_MARGIN_NS > wait + m->large_slack_ns &&
+		    (m->large_sure || model->ahead[leaf]))
+			return 0;
+	}
+	return 1;
+}
+
 /* 3a and 3b of the top: BB_TC_ADMIT or a reason. */
 bb_inline int bb_tc_fits(struct bb_tc_model *model, const struct bb_tc_request *r)
 {
-	__u64 before = 0, load = 0, promised = 0, stretch, slack, finish;
+	__u64 before = 0, load = 0, promised = 0, stretch, slack, finish, spread;
 	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
 	int plain = model->plain_ns && r->now - model->plain_ns < BB_NSEC_PER_SEC;
 	/*
@@ -458,11 +473,12 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, const struct bb_tc_request *
 	 * nobody waits, nobody does.
 	 */
 	finish = model->ahead[leaf] + promised;
-	if (r->begins)
-		finish += bb_min(finish, model->priority[priority].spread_ns);
+	spread = r->begins ? bb_min(finish, model->priority[priority].spread_ns) : 0;
 	finish += r->need_ns;
-	finish = (finish * stretch >> 10) + model->blocked[leaf];
+	finish += bb_max(finish * (stretch - 1024) >> 10, spread) + model->blocked[leaf];
 	if (finish + BB_TC_MARGIN_NS > slack)
+		return BB_DROP_PREDICTED;
+	if (r->begins && !r->large && !bb_tc_leaves_room(model, r, finish, slack, stretch))
 		return BB_DROP_PREDICTED;
 
 	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
@@ -488,38 +504,6 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, const struct bb_tc_request *
 			return BB_DROP_PREDICTED;
 	}
 	return BB_TC_ADMIT;
-}
-
-/*
- * What is asked of a packet whose ADU began at first_ns, of a stream with ADUs of
- * `mean` bytes (0 = not known), after `before` bytes of this ADU; with r->latest,
- * r->packet_ns and r->rate known. `last`: no more will come.
- */
-bb_inline void bb_tc_frame(struct bb_tc_request *r, __u64 first_ns, __u32 mean, __u32 before,
-			   int last)
-{
-	__u64 mean_ns = bb_tx_time(mean, r->rate), before_ns = bb_tx_time(before, r->rate);
-	__u64 has = r->latest > first_ns ? r->latest - first_ns : 0, expected;
-
-	r->begins = !before;
-	if (mean <= BB_TC_WHOLE_BYTES)
-		return;
-	expected = mean_ns + mean_ns / 2;
-	if (expected > has / 2)
-		expected = has / 2;
-	if (expected < mean_ns * 13 / 16)
-		expected = mean_ns * 13 / 16;
-
-	r->age_ns = bb_min(r->now > first_ns ? r->now - first_ns : 0, has / 2);
-	if (before && expected > before_ns)
-		r->promised_ns = expected - before_ns;
-	if (!last && expected > before_ns + r->packet_ns)
-		r->more_ns = expected - before_ns - r->packet_ns;
-	/* Only the first packet answers for its ADU: later, part of it has been spent. */
-	if (!before && expected > r->packet_ns) {
-		r->need_ns = expected;
-		r->whole_ns = expected > mean_ns ? expected : mean_ns;
-	}
 }
 
 /*
@@ -555,6 +539,8 @@ bb_inline int bb_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
 	if (r->tcp && model->given_tcp + r->packet_ns > BB_TC_WINDOW_NS / BB_TC_ANYBODY_SHARE)
 		return bb_tc_to_plain(model, r);
 
+	if (r->latest && r->begins && r->stream)
+		bb_tc_expect(p, r);
 	if (r->latest)
 		verdict = bb_tc_fits(model, r);
 	if (verdict == BB_TC_ADMIT && model->queue[leaf] + r->packet_ns > r->cap_ns)

@@ -11,6 +11,7 @@
 #include "bb_session.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_tc.bpf.h"
+#include "bb_tc_frame.h"
 #include "bb_truncate.bpf.h"
 #include "bb_work.bpf.h"
 
@@ -42,24 +43,49 @@ struct {
 	__uint(max_entries, 1);
 } bb_tc_requests SEC(".maps");
 
-/* The leaf of a media packet: by its lifetime. */
+/* The leaf of a media packet: by its lifetime and its priority. */
 static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_flow *flow,
 					     const struct bb_stream_adu *adu, int never)
 {
 	__u64 lifetime = 0, from = adu ? adu->first_ns : w->now;
 	struct bb_stream *stream = adu ? bb_stream_at(w->stream) : 0;
-	__u8 leaf;
+	__u8 priority = w->class_ & 7, *kept = &flow->leaf, leaf;
 
 	if (w->meta.deadline)
 		lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
-	/* Streams of one 5-tuple have lifetimes of their own. */
-	leaf = bb_tc_leaf(lifetime, stream ? stream->leaf : flow->leaf);
-	if (lifetime && stream)
-		stream->leaf = leaf;
-	else if (lifetime)
-		flow->leaf = leaf;
+	/* Streams of one 5-tuple have lifetimes of their own, and packets of one stream priorities. */
+	if (stream) {
+		/* clang must not compute addresses before the check. */
+		asm volatile("" : "+r"(stream));
+		kept = &stream->leaf;
+	}
+	leaf = bb_tc_leaf(lifetime, priority, *kept >> 4 == priority ? *kept & 0xF : 0);
+	if (lifetime)
+		*kept = leaf | priority << 4;
 	/* What was not refused but went to the plain leaf is not overtaken by what follows it. */
 	return never && w->now < flow->plain_until_ns ? BB_TC_LEAF_PLAIN : leaf;
+}
+
+/* The rest of the question about a packet of an ADU. Apart, because of the stack. */
+static __noinline void bb_tc_judge_frame(const struct __sk_buff *skb, const struct bb_work *w,
+					 struct bb_stream_adu *adu, struct bb_tc_request *r)
+{
+	struct bb_stream *s = bb_stream_at(w->stream);
+	__u32 before = adu->bytes > skb->len ? adu->bytes - skb->len : 0;
+
+	if (!s)
+		return;
+	/* clang must not compute addresses before the check. */
+	asm volatile("" : "+r"(s));
+	/* Of a later fragment nothing here tells whether it is the last: it is asked for itself. */
+	if (w->packet.flags & BB_P_FRAG_LATER) {
+		r->begins = !before;
+		return;
+	}
+	r->stream = w->stream + 1;
+	adu->leaf = w->leaf;
+	bb_tc_frame(r, s, adu, s->adu[(w->adu_which ^ 1) & 1].first_ns, before,
+		    w->packet.flags & BB_P_MARKER);
 }
 
 /*
@@ -112,10 +138,9 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	} else if (media) {
 		r->latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
 		r->begins = 1;
+		r->leaf = w->leaf;
 		if (adu)
-			bb_tc_frame(r, adu->first_ns, bb_avg_bytes(w),
-				    adu->bytes > skb->len ? adu->bytes - skb->len : 0,
-				    w->packet.flags & BB_P_MARKER);
+			bb_tc_judge_frame(skb, w, adu, r);
 		r->tcp = forward && w->packet.key.proto == BB_PROTO_TCP;
 	} else {
 		r->signalling = w->control && (w->packet.key.proto == BB_PROTO_UDP ||
@@ -126,6 +151,8 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	r->plain_cap_ns = bb_tx_time(
 		bb_tc_leaf_bytes(BB_TC_LEAF_PLAIN, r->rate, iface->limit_bytes), r->rate);
 	reason = bb_tc_decide(w->slot, r);
+	if (adu)
+		adu->promised = reason == BB_TC_ADMIT ? bb_min(r->more_ns, ~0U) : 0;
 	/* Where nothing is shaped, nothing waits. */
 	if (iface->htb_major)
 		bb_tc_note_wait(w, r);

@@ -10,7 +10,7 @@ pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
 pub const BB_REAL_RX_BEGUN: u32 = 1;
 pub const BB_REAL_RX_DECIDED: u32 = 2;
-pub const BB_ABI_VERSION: u32 = 10;
+pub const BB_ABI_VERSION: u32 = 11;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -81,6 +81,8 @@ pub const BB_STREAM_COUNTS: u32 = 1;
 pub const BB_STREAM_ALONE: u32 = 2;
 pub const BB_STREAM_NO_FRAMES: u32 = 4;
 pub const BB_STREAM_REPAIRS: u32 = 8;
+pub const BB_STREAM_ONE: u32 = 16;
+pub const BB_STREAM_ODD: u32 = 32;
 pub const BB_ADU_SETS: u32 = 32768;
 pub const BB_ADU_WAYS: u32 = 4;
 pub const BB_KNOWN_BITS: u32 = 15;
@@ -1481,7 +1483,8 @@ pub struct bb_stream_adu {
     pub bytes: __u32,
     pub number: __u16,
     pub dead: __u8,
-    pub pad: [__u8; 5usize],
+    pub leaf: __u8,
+    pub promised: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1496,7 +1499,9 @@ const _: () = {
     ["Offset of field: bb_stream_adu::number"]
         [::std::mem::offset_of!(bb_stream_adu, number) - 16usize];
     ["Offset of field: bb_stream_adu::dead"][::std::mem::offset_of!(bb_stream_adu, dead) - 18usize];
-    ["Offset of field: bb_stream_adu::pad"][::std::mem::offset_of!(bb_stream_adu, pad) - 19usize];
+    ["Offset of field: bb_stream_adu::leaf"][::std::mem::offset_of!(bb_stream_adu, leaf) - 19usize];
+    ["Offset of field: bb_stream_adu::promised"]
+        [::std::mem::offset_of!(bb_stream_adu, promised) - 20usize];
 };
 #[repr(C)]
 #[derive(
@@ -1527,7 +1532,9 @@ pub struct bb_stream {
     pub leaf: __u8,
     pub since: __u8,
     pub lost: __u8,
-    pub pad: [__u8; 10usize],
+    pub large_every: __u16,
+    pub large_ms: __u32,
+    pub large_bytes: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1550,7 +1557,12 @@ const _: () = {
     ["Offset of field: bb_stream::leaf"][::std::mem::offset_of!(bb_stream, leaf) - 115usize];
     ["Offset of field: bb_stream::since"][::std::mem::offset_of!(bb_stream, since) - 116usize];
     ["Offset of field: bb_stream::lost"][::std::mem::offset_of!(bb_stream, lost) - 117usize];
-    ["Offset of field: bb_stream::pad"][::std::mem::offset_of!(bb_stream, pad) - 118usize];
+    ["Offset of field: bb_stream::large_every"]
+        [::std::mem::offset_of!(bb_stream, large_every) - 118usize];
+    ["Offset of field: bb_stream::large_ms"]
+        [::std::mem::offset_of!(bb_stream, large_ms) - 120usize];
+    ["Offset of field: bb_stream::large_bytes"]
+        [::std::mem::offset_of!(bb_stream, large_bytes) - 124usize];
 };
 #[repr(C)]
 #[derive(

@@ -2,7 +2,7 @@
 /* The arithmetic of the programs for the agent and the native tests: inline functions under linkable names. */
 #include "bb_core.h"
 #include "bb_rtt.h"
-#include "bb_tc_model.h"
+#include "bb_tc_frame.h"
 
 __u64 bbn_mark_deadline(__u32 mark, __u64 now_ns)
 {
@@ -171,14 +171,15 @@ __u64 bbn_tc_leaf_bound(__u32 leaf)
 	return bb_leaf_bound(leaf);
 }
 
-__u8 bbn_tc_leaf(__u64 ns, __u8 leaf)
+__u8 bbn_tc_leaf(__u64 lifetime, __u32 priority, __u8 leaf)
 {
-	return bb_tc_leaf(ns, leaf);
+	return bb_tc_leaf(lifetime, priority, leaf);
 }
 
-void bbn_tc_frame(struct bb_tc_request *r, __u64 first_ns, __u32 mean, __u32 before, int last)
+void bbn_tc_frame(struct bb_tc_request *r, const struct bb_stream *s, __u32 which, __u32 before,
+		  int last)
 {
-	bb_tc_frame(r, first_ns, mean, before, last);
+	bb_tc_frame(r, s, &s->adu[which & 1], s->adu[(which ^ 1) & 1].first_ns, before, last);
 }
 
 int bbn_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)

@@ -101,11 +101,20 @@ proptest! {
     }
 
     #[test]
-    fn leaf_stays_while_the_slack_changes_by_a_fifth(ns in 1..20 * SECOND) {
-        let leaf = bbn_tc_leaf(ns, 0);
+    fn leaf_stays_while_the_slack_changes_by_a_fifth(ns in 100..20 * SECOND, priority in 0u32..8) {
+        let leaf = bbn_tc_leaf(ns, priority, 0);
         prop_assert!((1..8).contains(&leaf));
-        prop_assert_eq!(bbn_tc_leaf(ns, leaf), leaf);
-        prop_assert_eq!(bbn_tc_leaf(ns + ns / 5, leaf), leaf, "a fifth later");
+        prop_assert_eq!(bbn_tc_leaf(ns, priority, leaf), leaf);
+        prop_assert_eq!(bbn_tc_leaf(ns + ns / 5, priority, leaf), leaf, "a fifth later");
+    }
+
+    /// Nobody waits behind what matters less and is of use as long, or longer.
+    #[test]
+    fn important_goes_into_no_later_leaf(ns in 1..u64::MAX, more in 0..20 * SECOND, priority in 0u32..8, below in 0u32..8) {
+        let (least, most) = (priority.min(below), priority.max(below));
+        let longer = ns.saturating_add(more);
+        prop_assert!(bbn_tc_leaf(ns, least, 0) <= bbn_tc_leaf(longer, most, 0));
+        prop_assert_eq!(bbn_tc_leaf(0, least, 0), 7, "no lifetime");
     }
 }
 

@@ -157,7 +157,8 @@ counted! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Leaf {
-    /// What it holds: `control`, `lifetimes to 250ms`, ..., `longer lifetimes`, or `plain`.
+    /// What it holds: `control`, `lifetimes to 250ms`, ..., `longer lifetimes`, or `plain`. The lifetimes are those of
+    /// priorities 4 to 6; what is more important goes to an earlier leaf (docs/design.md, "Mode tc").
     pub holds: String,
     /// Packets queued now.
     pub queued: u64,

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test program uses a part
 
+pub(crate) mod link;
+
 use bestby_bpf::{abi::*, tc_leaf_bytes};
 
 /// `struct bb_tc_request`.
@@ -17,11 +19,15 @@ pub(crate) struct Request {
     pub(crate) promised_ns: u64,
     pub(crate) more_ns: u64,
     pub(crate) age_ns: u64,
+    pub(crate) large_ns: u64,
+    pub(crate) large_at_ns: u64,
+    pub(crate) large_slack_ns: u64,
     pub(crate) cap_ns: u64,
     pub(crate) plain_cap_ns: u64,
     pub(crate) wait_ns: u64,
     pub(crate) queued_ns: u64,
     pub(crate) ifindex: u32,
+    pub(crate) stream: u32,
     pub(crate) leaf: u8,
     pub(crate) priority: u8,
     pub(crate) never: u8,
@@ -30,6 +36,10 @@ pub(crate) struct Request {
     pub(crate) begins: u8,
     pub(crate) idle: u8,
     pub(crate) plain_share: u8,
+    pub(crate) large_leaf: u8,
+    pub(crate) large: u8,
+    pub(crate) large_sure: u8,
+    pub(crate) pad: [u8; 5],
 }
 
 /// `struct bb_tc_model`: the tests read it by functions only.
@@ -41,8 +51,14 @@ unsafe extern "C" {
     safe fn bbn_tc_request_size() -> u64;
     safe fn bbn_tc_queue(model: &Memory, leaf: u32) -> u64;
     safe fn bbn_tc_ask(model: &mut Memory, request: &mut Request) -> i32;
-    safe fn bbn_tc_frame(request: &mut Request, first_ns: u64, mean: u32, before: u32, last: i32);
-    pub(crate) safe fn bbn_tc_leaf(ns: u64, leaf: u8) -> u8;
+    pub(crate) safe fn bbn_tc_frame(
+        request: &mut Request,
+        stream: &bb_stream,
+        which: u32,
+        before: u32,
+        last: i32,
+    );
+    pub(crate) safe fn bbn_tc_leaf(lifetime: u64, priority: u32, leaf: u8) -> u8;
     pub(crate) safe fn bbn_tx_time(bytes: u64, rate: u64) -> u64;
 }
 
@@ -108,18 +124,6 @@ impl Model {
     pub(crate) fn ask(&mut self, mut request: Request) -> (i32, u8) {
         let verdict = bbn_tc_ask(&mut self.memory, &mut request);
         (verdict, request.leaf)
-    }
-
-    /// The request for a packet of an ADU (`bb_tc_frame`).
-    pub(crate) fn part(
-        mut r: Request,
-        first_ns: u64,
-        mean: u64,
-        before: u64,
-        last: bool,
-    ) -> Request {
-        bbn_tc_frame(&mut r, first_ns, mean as u32, before as u32, last.into());
-        r
     }
 
     pub(crate) fn audio(&mut self) -> i32 {

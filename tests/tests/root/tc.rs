@@ -232,7 +232,7 @@ fn forward_traffic_is_never_refused_and_leaves_room_for_audio() {
     let leaves: Vec<u32> = (0..1000)
         .map(|frame| leaf(&lab.run(&video(frame))))
         .collect();
-    assert_eq!(leaves[0], 3);
+    assert_eq!(leaves[0], 4);
     assert_eq!(leaves[999], BB_TC_LEAF_PLAIN);
     assert_eq!(
         lab.run(&audio(2)).verdict,
@@ -455,7 +455,7 @@ fn observed_interface_notes_no_wait_for_the_rtt() {
 }
 
 #[test]
-fn leaf_is_chosen_by_lifetime_not_by_priority() {
+fn leaf_is_chosen_by_lifetime_and_priority() {
     let lab = lab_with(|i| i.rate = 12_500_000);
     let of = |ns: u64, priority: u8| {
         lab.rules(&[Rule::new().dport(VIDEO).lifetime(ns).priority(priority)]);
@@ -464,15 +464,19 @@ fn leaf_is_chosen_by_lifetime_not_by_priority() {
         leaf(&lab.run(&packet))
     };
     let leaves: Vec<u32> = [20, 60, 150, 400, 1000, 3000, 20_000]
-        .map(|ms| of(ms * MS, 3))
+        .map(|ms| of(ms * MS, 4))
         .to_vec();
     assert_eq!(leaves, [1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(of(400 * MS, 0), of(400 * MS, 7));
+    // Of equal lifetimes what is more important goes first ...
+    let leaves: Vec<u32> = (0..8).map(|priority| of(400 * MS, priority)).collect();
+    assert_eq!(leaves, [2, 2, 3, 3, 4, 4, 4, 5]);
+    // ... but what can wait for long does not go before what cannot.
+    assert!(of(5000 * MS, 1) > of(400 * MS, 4));
     assert_eq!(leaf(&lab.run(&udp4(9, b"plain"))), BB_TC_LEAF_PLAIN);
     assert_eq!(leaf(&lab.run(&ethernet(0x0806, &[0; 28]))), 0);
     // A deadline near the bound of two leaves does not flip the flow between them.
-    let near =
-        |units: u32| leaf(&lab.run_marked(&udp4(77, b"x"), 0xb000_0000 | BB_MARK_RELATIVE | units));
+    let mark = 0xb000_0000 | BB_MARK_RELATIVE | 4 << BB_MARK_PRIORITY_SHIFT;
+    let near = |units: u32| leaf(&lab.run_marked(&udp4(77, b"x"), mark | units));
     let first = near(2390); // 597.5 ms, the bound is 600
     assert_eq!([near(2410), near(2390), near(2450)], [first; 3]);
     assert_ne!(near(4000), first, "a second is another leaf");

@@ -1,0 +1,206 @@
+//! Key frames through the model of mode tc, in virtual time: what all others refer to is not what is given up,
+//! and what matters most goes first.
+
+mod tc;
+
+use tc::{
+    link::{self, Class, Packet, frame},
+    *,
+};
+
+const SECONDS: u64 = 20;
+/// Frames from one key frame to the next.
+const EVERY: u64 = 60;
+const BYTES: u64 = 1142;
+
+const AUDIO: usize = 0;
+const KEY: usize = 1;
+const OTHER: usize = 2;
+const LAYER: usize = 2;
+const DISPOSABLE: usize = 3;
+
+/// 30 frames a second, each packet `pace` after the one before at least. `role` says class, priority, lifetime
+/// and stream of frame n.
+fn video(
+    packets: &mut Vec<Packet>,
+    phase: u64,
+    pace: u64,
+    role: impl Fn(u64) -> (usize, u8, u64, usize),
+) {
+    let mut at = 0;
+    for n in 0..SECONDS * 30 {
+        let (class, priority, lifetime, stream) = role(n);
+        let count = if n % EVERY == 0 {
+            20
+        } else {
+            3 + u64::from(n % 3 == 0)
+        };
+        at = at.max(START + phase + n * SECOND / 30);
+        let of = Packet {
+            at,
+            stream,
+            frame: stream * 1_000_000 + n as usize,
+            class,
+            priority,
+            lifetime,
+            bytes: BYTES,
+            last: false,
+        };
+        frame(packets, of, count, count * pace);
+        at += count * pace;
+    }
+}
+
+fn audio(packets: &mut Vec<Packet>, lifetime: u64) {
+    for n in 0..SECONDS * 50 {
+        let of = Packet {
+            at: START + n * 20 * MS,
+            stream: 9,
+            frame: 9_000_000 + n as usize,
+            class: AUDIO,
+            priority: 0,
+            lifetime,
+            bytes: 202,
+            last: false,
+        };
+        frame(packets, of, 1, 0);
+    }
+}
+
+/// Classes, and per cent of what was sent for nothing.
+fn run(mut packets: Vec<Packet>, kbit: u64) -> (Vec<Class>, f64) {
+    packets.sort_by_key(|p| p.at);
+    let mut numbers: Vec<usize> = packets.iter().map(|p| p.frame).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    for p in &mut packets {
+        p.frame = numbers.binary_search(&p.frame).expect("it is there");
+    }
+    let left = link::run(&packets, kbit * 125, 0, true);
+    link::judge(&packets, &left, kbit * 125, 0)
+}
+
+/// One rule for all of the video: 1.1 to 1.4 times what the link carries. Audio of another rule beside it or not.
+#[test]
+fn key_frame_is_not_what_is_refused_among_equals() {
+    for (kbit, pace, beside, least) in [
+        (1000, 0, false, 10),
+        (900, 0, false, 10),
+        (700, 0, false, 9),
+        (1000, 0, true, 10),
+        (900, 0, true, 10),
+        (700, 0, true, 9),
+        (1000, 5 * MS, false, 10),
+        (900, 5 * MS, false, 10),
+        (700, 5 * MS, false, 9),
+    ] {
+        let mut packets = Vec::new();
+        let role = |n| (if n % EVERY == 0 { KEY } else { OTHER }, 4, 400 * MS, 1);
+        video(&mut packets, 0, pace, role);
+        if beside {
+            audio(&mut packets, 200 * MS);
+        }
+        let (classes, wasted) = run(packets, kbit);
+        let (key, other) = (&classes[KEY], &classes[OTHER]);
+        let cell = format!(
+            "{kbit} kbit/s, packets {} ms apart, audio {beside}: {} key frames, {} others, {wasted:.1} % for nothing",
+            pace / MS,
+            key.whole,
+            other.whole
+        );
+        println!("{cell}");
+        assert!(key.whole >= least && key.frames == 10, "{cell}");
+        // What the key frames take is all that the others lose: their packets are 10 in 3 frames.
+        let link = kbit * 125 * SECONDS / BYTES;
+        let fits = (link - 20 * 10 - if beside { 177 } else { 0 }) * 3 / 10;
+        assert!(
+            other.whole as u64 * 100 >= fits.min(590) * 95,
+            "{cell}, of {fits} that fit"
+        );
+        assert!(wasted < 1.0, "{cell}");
+        if beside {
+            assert_eq!(classes[AUDIO].whole, classes[AUDIO].frames, "{cell}");
+            assert!(
+                classes[AUDIO].delay(99) <= 20,
+                "{cell}: {}",
+                classes[AUDIO].delay(99)
+            );
+        }
+    }
+}
+
+/// The key frames of each of four videos come at their own times, and with the first loss of each the rest of its
+/// group does not decode: what is lost should come late in it.
+#[test]
+fn each_stream_loses_what_leads_up_to_its_key_frame() {
+    let mut packets = Vec::new();
+    for stream in 1..=4usize {
+        let role = |n| {
+            (
+                if n % EVERY == 0 { KEY } else { OTHER },
+                4,
+                400 * MS,
+                stream,
+            )
+        };
+        video(&mut packets, stream as u64 * 507 * MS, 0, role);
+    }
+    packets.sort_by_key(|p| p.at);
+    let left = link::run(&packets, 4 * 900 * 125, 0, true);
+    let mut lost = [false; 5];
+    let (mut decode, mut dead) = (0, [usize::MAX; 5]);
+    for (p, left) in packets.iter().zip(&left) {
+        if p.class == KEY {
+            lost[p.stream] = false;
+        }
+        if left.is_none() {
+            dead[p.stream] = p.frame;
+        }
+        lost[p.stream] |= dead[p.stream] == p.frame;
+        decode += usize::from(p.last && !lost[p.stream]);
+    }
+    assert!(decode > 2000, "{decode} of 2400");
+}
+
+/// No room is kept for what could not come whole over an empty link.
+#[test]
+fn key_frame_longer_than_its_lifetime_costs_the_others_nothing() {
+    let mut packets = Vec::new();
+    let role = |n| (if n % EVERY == 0 { KEY } else { OTHER }, 4, 200 * MS, 1);
+    video(&mut packets, 0, 0, role);
+    let (classes, wasted) = run(packets, 800);
+    assert_eq!(classes[KEY].whole, 0);
+    assert!(classes[OTHER].whole > 500, "{}", classes[OTHER].whole);
+    assert!(wasted < 3.0, "{wasted}");
+}
+
+/// Four classes told by payload type: audio, key frames, layers, and what nothing refers to.
+#[test]
+fn what_matters_most_goes_first_and_is_not_refused() {
+    for kbit in [900, 700, 600] {
+        let mut packets = Vec::new();
+        let role = |n: u64| match n {
+            n if n % EVERY == 0 => (KEY, 1, SECOND, 1),
+            n if n % 3 == 0 => (LAYER, 2, 500 * MS, 2),
+            _ => (DISPOSABLE, 6, 500 * MS, 3),
+        };
+        video(&mut packets, 0, 0, role);
+        audio(&mut packets, 300 * MS);
+        let (classes, _) = run(packets, kbit);
+        let of = |class: usize| classes[class].whole;
+        let cell = format!(
+            "{kbit} kbit/s: key {}, layer {}, disposable {}, audio p99 {} ms",
+            of(KEY),
+            of(LAYER),
+            of(DISPOSABLE),
+            classes[AUDIO].delay(99)
+        );
+        println!("{cell}");
+        assert_eq!(of(AUDIO), classes[AUDIO].frames, "{cell}");
+        assert!(classes[AUDIO].delay(99) <= 20, "{cell}");
+        assert_eq!((of(KEY), of(LAYER)), (10, 190), "{cell}");
+        if kbit == 900 {
+            assert!(of(DISPOSABLE) > 240, "{cell}");
+        }
+    }
+}

@@ -81,7 +81,12 @@ fn sfu_page_covers_every_payload_type_of_each_server() {
             assert!(!observes(lab), "{last}");
             // All of it is in the file, and so in force after the next start.
             let saved = fs::read_to_string(lab.path("bestby.toml")).unwrap();
-            for part in ["dev = \"v0\"", "observe = false", "name = \"audio\"", "rtx = "] {
+            for part in [
+                "dev = \"v0\"",
+                "observe = false",
+                "name = \"audio\"",
+                "rtx = ",
+            ] {
                 assert!(saved.contains(part), "{part}: {saved}");
             }
             lab.stop();

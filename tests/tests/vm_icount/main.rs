@@ -6,6 +6,7 @@ mod bounds;
 mod buffer;
 mod bundle;
 mod codel;
+mod cost;
 mod etf;
 mod hostile;
 mod lab;

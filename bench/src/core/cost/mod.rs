@@ -18,6 +18,7 @@
 //! The agent stands still (SIGSTOP) meanwhile: the data path does not need it, and
 //! its housekeeping is not a cost of packets.
 
+mod few;
 mod floor;
 mod pktgen;
 mod standing;
@@ -127,17 +128,18 @@ impl Bench {
         Ok(Self { ns })
     }
 
-    /// Instructions per packet of what is on the device now, and the spread.
-    fn pass(&self, flows: u64, bytes: u64) -> Result<(f64, f64)> {
+    /// Instructions per packet of what is on the device now, and the spread. `delay`: ns from one packet to the next.
+    fn pass(&self, [flows, bytes, delay]: [u64; 3], count: u64) -> Result<(f64, f64)> {
         let generator = generator(flows, 1, bytes)?;
+        generator.set(&format!("delay {delay}"))?;
         // The time would be the SSRC: every second each flow would begin a stream.
         generator.set("flag NO_TIMESTAMP")?;
         let run = |count| {
             thread::sleep(FORGOTTEN);
             generator.run(count)
         };
-        run(flows.max(PACKETS / 4))?;
-        let count = PACKETS.max(flows);
+        run(flows.max(count / 4))?;
+        let count = count.max(flows);
         let mut each = Vec::new();
         for _ in 0..5 {
             each.push(run(count)? as f64 / NS_PER_INSTRUCTION / count as f64);
@@ -213,7 +215,7 @@ fn generator(flows: u64, ports: u64, bytes: u64) -> Result<Pktgen> {
 fn passing(bench: &Bench, costs: &mut Costs) -> Result<()> {
     // The first of each kind of traffic is the base.
     let mut pass = |queue: &str, &(flows, bytes): &(u64, u64)| -> Result<()> {
-        let (total, spread) = bench.pass(flows, bytes)?;
+        let (total, spread) = bench.pass([flows, bytes, 0], PACKETS)?;
         let same = |p: &&Passing| (p.flows, p.bytes) == (flows, bytes);
         let base = costs.passing.iter().find(same);
         let added = total - base.map_or(total, |base| base.total);
@@ -303,6 +305,9 @@ pub(super) fn run(options: &Options) -> Result<Vec<Target>> {
     let bench = Bench::new()?;
     let costs = bench.ns.enter(|| {
         let mut costs = Costs::default();
+        if options.part(Part::Few) {
+            few::run(&bench).context("a few costs")?;
+        }
         if options.part(Part::Cost) {
             passing(&bench, &mut costs).context("passing packets")?;
         }
@@ -311,7 +316,9 @@ pub(super) fn run(options: &Options) -> Result<Vec<Target>> {
         }
         Ok(costs)
     })?;
-    say::text(&render(&costs));
+    if !costs.passing.is_empty() || !costs.standing.is_empty() {
+        say::text(&render(&costs));
+    }
     Ok(targets(&costs))
 }
 

@@ -4,7 +4,7 @@
  * interface of bestby (tcx from 6.6, a clsact filter before).
  *
  *   packet -> flow (bb_parse) -> rule, once per flow (bb_rules)
- *          -> deadline, priority (bb_meta), stream and ADU (bb_stream)
+ *          -> deadline, priority (bb_meta), stream and ADU (bb_stream), SRT (bb_srt)
  *          -> session, owd, stale? (bb_share)
  *          -> where the rule says so, LPD's option (bb_stamp)
  *          -> struct bb_cb in skb->cb[0..4], which the qdisc reads;
@@ -41,6 +41,7 @@
 #include "bb_rules.bpf.h"
 #include "bb_segment.bpf.h"
 #include "bb_share.bpf.h"
+#include "bb_srt.bpf.h"
 #include "bb_stamp.bpf.h"
 #include "bb_stream.bpf.h"
 #include "bb_tc_verdict.bpf.h"
@@ -231,6 +232,8 @@ static __always_inline void bb_explain_result(const struct bb_work *w, int reaso
 	explained->class_ = w->class_;
 	explained->stale = w->stale;
 	explained->control = w->control;
+	explained->rtp = w->packet.rtp;
+	explained->inner = w->packet.inner;
 	explained->known = explained->said[BB_STEP_REST].done;
 }
 
@@ -356,6 +359,8 @@ parsed:
 			goto plain;
 	}
 	w->rule = bb_rule_of(skb, w, flow, config->rule_gen);
+	if (bb_asks_flow(&w->packet, flow) && (w->rule || config->flags & BB_CONFIG_RTP_RULES))
+		bb_ask_flow(skb, w, flow);
 	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
 		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
 		if (w->rule)
@@ -397,6 +402,8 @@ parsed:
 	if (joined) {
 		bb_join_fragment(&w->packet, &w->meta);
 		bb_rejoin_adu(w, skb->len);
+	} else if (w->srt && !(w->meta.flags & BB_M_EXPLICIT)) {
+		bb_place_srt(w, flow);
 	} else {
 		bb_find_adu(skb, w, flow);
 	}

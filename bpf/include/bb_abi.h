@@ -22,7 +22,7 @@
 #include "bb_explain_abi.h"
 #include "bb_real_abi.h"
 
-#define BB_ABI_VERSION 11
+#define BB_ABI_VERSION 12
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -403,7 +403,8 @@ struct bb_flow {
 	__u32 media_gen; /* 1 + bb_config.rule_gen when a stream of it had a rule; 0 = none had */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
-	__u8 pad[2];
+	__u8 srt; /* is it SRT? BB_SRT_* of bb_srt.h */
+	__u8 srt_misses; /* packets that were not what SRT's are */
 	__u32 due; /* TCP: latest deadline of a segment so far (bb_in_order); 0 = none */
 };
 
@@ -414,8 +415,8 @@ struct bb_flow {
 
 struct bb_stream_key {
 	__u64 flow; /* hash of the flow's key, all 64 bits */
-	__u32 ssrc; /* host order; where there is none, one of the classifier's constants */
-	__u32 rtp; /* BB_RTP | payload type; 0 = not RTP */
+	__u32 ssrc; /* host order; SRT: socket id; where there is none, one of the classifier's constants */
+	__u32 rtp; /* BB_RTP | payload type; BB_STREAM_SRT; 0 = neither */
 };
 
 struct bb_stream_adu {
@@ -444,12 +445,12 @@ struct bb_stream {
 	struct bb_stream_key key;
 	__u64 last_ns; /* last packet of the current ADU */
 	__u64 head; /* bb_head of the current ADU: source, number, which of adu */
-	struct bb_stream_adu adu[2]; /* the current one and the one before */
+	struct bb_stream_adu adu[2]; /* the current one and the one before; SRT: struct bb_srt */
 	__u64 verdict; /* rule, if rules compare payload types or SSRCs: bb_verdict */
 	__u32 avg_bytes; /* running mean of its ADUs, large ones aside; 0 = not known */
 	__u16 seq; /* newest */
 	__u16 original; /* the stream that it seems to repeat */
-	__u8 pauses; /* in the current ADU */
+	__u8 pauses; /* in the current ADU: bb_pauses, and bb_forgotten (bb_frame.h) */
 	__u8 repairs; /* score: how sure it is that it repeats another stream */
 	__u8 flags; /* BB_STREAM_* */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */

@@ -54,7 +54,8 @@ struct bb_explained {
 	__u8 stale; /* it would arrive after its deadline, sent now */
 	__u8 known; /* some source says something of it: it is not plain traffic or signalling */
 	__u8 control; /* signalling */
-	__u8 pad[2];
+	__u8 rtp; /* BB_RTP | payload type; 0 = it was not read as RTP */
+	__u8 inner; /* bytes between UDP's header and RTP's */
 };
 
 #endif /* BB_EXPLAIN_ABI_H */

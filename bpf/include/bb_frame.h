@@ -27,7 +27,8 @@
  *    its lifetime, or with three pauses, is no frame: from then on each packet
  *    has a lifetime of its own, until the timestamp changes.
  * 4. A stream is one of repairs if the rule says so, or if three frames in a row
- *    have the timestamps of older frames of one other stream (bb_repair_learn).
+ *    have the timestamps of older frames of one other stream (bb_repair_learn): of
+ *    another payload type, or, as RIST has it, of the SSRC below (bb_repeats).
  * 5. Source, number and place of the current ADU are one word, `head`: the CPU
  *    that swaps it has begun the ADU, the other one joins it.
  * 6. A frame is large from the packet on that takes it beyond twice the mean of its
@@ -56,6 +57,14 @@
 
 /* Resends and overtaken packets are at most so many packets old; else the stream began again. */
 #define BB_SEQ_OLD 2048
+
+/* So far behind, 11 s of video, a timestamp is an old one; else the stream began again. */
+#define BB_TIME_OLD (1U << 20)
+/* Old packets within an ADU whose own is forgotten: a stream that began again has more. */
+#define BB_FORGOTTEN 63
+#define BB_FORGOTTEN_ONE 4 /* in bb_stream.pauses, beside two bits that count those */
+#define bb_forgotten(stream_) ((stream_)->pauses / BB_FORGOTTEN_ONE)
+#define bb_pauses(stream_) ((stream_)->pauses % BB_FORGOTTEN_ONE)
 
 /* Score of a stream of repairs: learnt at the first, and kept for a few misses. */
 #define BB_REPAIR_LEARNT 3
@@ -169,10 +178,10 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 			return BB_PLACE_RESENT;
 		s->last_ns = p->now;
 		if (pause >= (__s64)(BB_PAUSE_NS + p->bytes * BB_PAUSE_BYTE_NS) &&
-		    s->pauses < BB_PAUSES)
+		    bb_pauses(s) < BB_PAUSES)
 			s->pauses++;
 		limit = p->lifetime ? p->lifetime : BB_ADU_MAX_AGE_NS;
-		if (s->pauses >= BB_PAUSES || (__s64)(p->now - current->first_ns) > (__s64)limit)
+		if (bb_pauses(s) >= BB_PAUSES || (__s64)(p->now - current->first_ns) > (__s64)limit)
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
 	}
@@ -249,6 +258,28 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 }
 
 /* ---- repairs ---- */
+
+/* Is it an RTP timestamp of the past, where `now` is that of the current ADU? */
+bb_inline int bb_time_is_old(__u32 now, __u32 source)
+{
+	return now - source - 1 < BB_TIME_OLD;
+}
+
+/*
+ * RIST resends a packet as it was, but for the lowest bit of its SSRC, which is then 1 (VSF
+ * TR-06-1). Two streams side by side may have such SSRCs, too, and the same timestamps. So
+ * the frame, `id`, must be an old one, which the receiver has missed. And the number must be
+ * about as far back: each frame since has a packet, and none a great many more than the mean.
+ */
+bb_inline int bb_repeats(const struct bb_stream *original, __u32 id, __u16 seq, __u32 bytes)
+{
+	__u32 behind = (__u16)(original->seq - seq);
+	__u32 frames = (__u16)(bb_head_number(original->head) - id);
+	__u32 packets = original->avg_bytes / (bytes ? bytes : 1) + 1;
+
+	return original->flags & BB_STREAM_COUNTS && frames && behind < BB_SEQ_OLD &&
+	       behind + 1 >= frames && behind <= (frames + 1) * 8 * packets;
+}
 
 /*
  * The packet has another timestamp than the one before. `hit`: it is that of a

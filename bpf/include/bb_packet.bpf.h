@@ -66,7 +66,7 @@ struct bb_packet {
 	__u16 payload; /* where the datagram's payload starts; with BB_P_RTP, and UDP with BB_P_CONTROL */
 	__u16 payload_bytes;
 	__u8 rtp; /* BB_RTP | payload type; 0 = not RTP */
-	__u8 pad;
+	__u8 inner; /* bytes between UDP's header and RTP's */
 	__u32 frag_id;
 	__u32 pull;
 	/*

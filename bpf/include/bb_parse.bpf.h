@@ -416,6 +416,7 @@ static __always_inline int bb_parse_usual(struct __sk_buff *skb, struct bb_packe
 	packet->key.pad = 0;
 	packet->flags = BB_P_IP;
 	packet->rtp = 0;
+	packet->inner = 0;
 	packet->option = BB_OPTION_NONE;
 	bb_key_of_ipv4(packet, ip);
 	packet->key.sport = bb_be16(ip + 20);

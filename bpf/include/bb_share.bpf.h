@@ -301,7 +301,11 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 	}
 	if (!w->meta.deadline)
 		return;
-	if (flow->measured) {
+	if (w->first_ns) {
+		/* So far it said when the packet must leave: SRT's receiver takes no delay off. */
+		w->meta.deadline += w->owd_ns;
+		w->deadline = w->meta.deadline;
+	} else if (flow->measured) {
 		struct bb_stream_adu *adu = bb_adu_of(w);
 
 		if (adu)

@@ -250,10 +250,23 @@ struct bb_recall {
 	__u32 source;
 	__u32 ssrc;
 	__u32 stream; /* the asking packet's */
+	__u32 bytes;
+	__u16 seq;
 	__u8 rtp;
-	__u8 original; /* only ADUs of this BB_RTP | payload type; 0 = any other than rtp */
-	__u8 pad[6];
+	__u8 original; /* only ADUs of this BB_RTP | payload type; 0 = any that it may repeat */
 };
+
+/* May a packet repeat one of this stream's? */
+static __always_inline int bb_may_repeat(const struct bb_recall *r, const struct bb_stream *other,
+					 __u32 id)
+{
+	if (r->original)
+		return other->key.rtp == r->original;
+	if (other->key.rtp != r->rtp)
+		return 1;
+	return r->ssrc & 1 && other->key.ssrc == (r->ssrc ^ 1) &&
+	       bb_repeats(other, id, r->seq, r->bytes);
+}
 
 /* Looks for an ADU of this timestamp: the youngest of another SSRC's. */
 __noinline int bb_recall(struct bb_recall *r)
@@ -283,8 +296,7 @@ __noinline int bb_recall(struct bb_recall *r)
 		other = bb_stream_at(adu->id >> 16);
 		if (!other || adu->id >> 16 == r->stream || other->key.flow != r->flow ||
 		    other->key.rtp != (__u8)adu->tag || other->key.ssrc == r->ssrc ||
-		    first < r->first_ns ||
-		    (r->original ? other->key.rtp != r->original : other->key.rtp == r->rtp))
+		    first < r->first_ns || !bb_may_repeat(r, other, adu->id))
 			continue;
 		r->first_ns = first;
 		r->id = adu->id;
@@ -336,6 +348,16 @@ enum bb_other {
 	BB_OTHER_REPAIR,
 };
 
+/* Is it older than what the stream, which `s` repeats, is at? */
+static __always_inline int bb_is_of_the_past(const struct bb_work *w, const struct bb_stream *s,
+					     __u32 source)
+{
+	const struct bb_stream *original = bb_stream_at(s->original);
+
+	return original && original->key.flow == w->flow_hash &&
+	       bb_time_is_old(bb_head_source(original->head), source);
+}
+
 __noinline int bb_read_others(struct bb_work *w, struct bb_stream *s)
 {
 	struct bb_recall r = {};
@@ -352,8 +374,12 @@ __noinline int bb_read_others(struct bb_work *w, struct bb_stream *s)
 	r.stream = w->stream;
 	r.rtp = p->rtp;
 	r.original = w->original;
+	r.seq = p->seq;
+	r.bytes = p->bytes;
 	bb_recall(&r);
-	if (s->repairs < BB_REPAIR_LEARNT || bb_head_source(s->head) != p->source)
+	if (!r.id && s->repairs >= BB_REPAIR_LEARNT && bb_is_of_the_past(w, s, p->source))
+		; /* of a frame that is forgotten: neither for nor against */
+	else if (s->repairs < BB_REPAIR_LEARNT || bb_head_source(s->head) != p->source)
 		bb_repair_learn(s, r.id != 0, r.id >> 16, w->now - r.first_ns);
 	if (s->flags & BB_STREAM_REPAIRS || s->repairs >= BB_REPAIR_LEARNT) {
 		/* So that the next packet tells whether the timestamp has changed. */
@@ -394,6 +420,12 @@ static __always_inline int bb_read_older(struct bb_work *w, struct bb_stream *s,
 		if (w->meta.lifetime)
 			w->meta.deadline = adu->first_ns + w->meta.lifetime;
 		w->meta.adu = adu->id;
+		return 1;
+	}
+	if (p->old && bb_forgotten(s) < BB_FORGOTTEN && (__s64)(s->last_ns - after) > 0 &&
+	    bb_time_is_old(bb_head_source(s->head), p->source)) {
+		s->pauses += BB_FORGOTTEN_ONE;
+		bb_is_repair(&w->meta, w->now, 0);
 		return 1;
 	}
 	if (found & BB_SCAN_OTHERS || s->flags & BB_STREAM_REPAIRS ||

@@ -47,7 +47,7 @@ struct {
 static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_flow *flow,
 					     const struct bb_stream_adu *adu, int never)
 {
-	__u64 lifetime = 0, from = adu ? adu->first_ns : w->now;
+	__u64 lifetime = 0, from = adu ? adu->first_ns : w->first_ns ?: w->now;
 	struct bb_stream *stream = adu ? bb_stream_at(w->stream) : 0;
 	__u8 priority = w->class_ & 7, *kept = &flow->leaf, leaf;
 

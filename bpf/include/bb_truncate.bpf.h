@@ -124,9 +124,9 @@ __noinline int bb_find_header(struct __sk_buff *skb, struct bb_work *w, int ethe
 	if (!at || end > skb->len)
 		return 0;
 	if (proto == BB_PROTO_UDP || proto == BB_PROTO_UDPLITE) {
-		length = 8;
+		length = 8 + w->packet.inner;
 		if (w->packet.flags & BB_P_RTP)
-			length += bb_rtp_header(skb, at + 8);
+			length += bb_rtp_header(skb, at + length);
 		if (proto == BB_PROTO_UDP && at + bb_load16(skb, at + 4) < end)
 			end = at + bb_load16(skb, at + 4);
 	} else if (proto == BB_PROTO_TCP) {

@@ -23,6 +23,12 @@ struct bb_header {
 	__u8 rtp;
 };
 
+enum bb_srt_data {
+	BB_SRT_NONE,
+	BB_SRT_FIRST,
+	BB_SRT_AGAIN,
+};
+
 /* Everything the steps hand on, times in ns. */
 struct bb_work {
 	__u8 bytes[BB_MAX_KEPT + 8]; /* of the header that is made */
@@ -49,6 +55,9 @@ struct bb_work {
 	struct bb_meta meta;
 	__u64 owd_ns; /* of the destination, where its session has many; else of the session */
 	__u64 deadline; /* at the receiver: what the next hop is told */
+	__u64 first_ns; /* SRT: when what it carries was first due; 0 = it is not SRT */
+	__u32 srt_time; /* of its header, as srt_id */
+	__u32 srt_id;
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;
@@ -61,6 +70,7 @@ struct bb_work {
 	__u8 no_stream; /* none was found: it is counted */
 	__u8 kept; /* the flow's session is still its own */
 	__u8 stamped; /* its headers are no more where they were */
+	__u8 srt; /* enum bb_srt_data */
 	__u8 asked; /* treatment before this host makes something of it: what the next hop is told */
 };
 

@@ -10,7 +10,7 @@ pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
 pub const BB_REAL_RX_BEGUN: u32 = 1;
 pub const BB_REAL_RX_DECIDED: u32 = 2;
-pub const BB_ABI_VERSION: u32 = 11;
+pub const BB_ABI_VERSION: u32 = 12;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -444,7 +444,8 @@ pub struct bb_explained {
     pub stale: __u8,
     pub known: __u8,
     pub control: __u8,
-    pub pad: [__u8; 2usize],
+    pub rtp: __u8,
+    pub inner: __u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -469,7 +470,9 @@ const _: () = {
         [::std::mem::offset_of!(bb_explained, known) - 180usize];
     ["Offset of field: bb_explained::control"]
         [::std::mem::offset_of!(bb_explained, control) - 181usize];
-    ["Offset of field: bb_explained::pad"][::std::mem::offset_of!(bb_explained, pad) - 182usize];
+    ["Offset of field: bb_explained::rtp"][::std::mem::offset_of!(bb_explained, rtp) - 182usize];
+    ["Offset of field: bb_explained::inner"]
+        [::std::mem::offset_of!(bb_explained, inner) - 183usize];
 };
 pub const BB_REAL_OFF: bb_real_mode = 0;
 pub const BB_REAL_GUARDED: bb_real_mode = 1;
@@ -1411,7 +1414,8 @@ pub struct bb_flow {
     pub media_gen: __u32,
     pub leaf: __u8,
     pub measured: __u8,
-    pub pad: [__u8; 2usize],
+    pub srt: __u8,
+    pub srt_misses: __u8,
     pub due: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1435,7 +1439,9 @@ const _: () = {
     ["Offset of field: bb_flow::media_gen"][::std::mem::offset_of!(bb_flow, media_gen) - 132usize];
     ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 136usize];
     ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 137usize];
-    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 138usize];
+    ["Offset of field: bb_flow::srt"][::std::mem::offset_of!(bb_flow, srt) - 138usize];
+    ["Offset of field: bb_flow::srt_misses"]
+        [::std::mem::offset_of!(bb_flow, srt_misses) - 139usize];
     ["Offset of field: bb_flow::due"][::std::mem::offset_of!(bb_flow, due) - 140usize];
 };
 #[repr(C)]

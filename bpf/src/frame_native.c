@@ -22,6 +22,16 @@ int bbn_repair_learn(struct bb_stream *stream, int hit, __u32 original, __s64 ag
 	return bb_repair_learn(stream, hit, original, age);
 }
 
+int bbn_repeats(const struct bb_stream *original, __u32 id, __u16 seq, __u32 bytes)
+{
+	return bb_repeats(original, id, seq, bytes);
+}
+
+int bbn_time_is_old(__u32 now, __u32 source)
+{
+	return bb_time_is_old(now, source);
+}
+
 __u32 bbn_adu_id(__u32 stream, const struct bb_stream_adu *adu)
 {
 	return bb_adu_id(stream, adu);

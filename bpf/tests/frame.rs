@@ -35,6 +35,8 @@ unsafe extern "C" {
     safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, which: &mut u32) -> i32;
     safe fn bbn_frame_is_large(stream: &bb_stream, bytes: u32) -> i32;
     safe fn bbn_repair_learn(stream: &mut bb_stream, hit: i32, original: u32, age: i64) -> i32;
+    safe fn bbn_repeats(original: &bb_stream, id: u32, seq: u16, bytes: u32) -> i32;
+    safe fn bbn_time_is_old(now: u32, source: u32) -> i32;
     safe fn bbn_adu_id(stream: u32, adu: &bb_stream_adu) -> u32;
     safe fn bbn_adu_which(head: u64, id: u32) -> i32;
 }
@@ -351,6 +353,45 @@ fn adu_id_repeats_after_65535_others() {
         }
         before = Some(id);
         begun += 1;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Each packet of a frame that is remembered may be repeated; one that is newer, or far from there, is no repeat.
+    #[test]
+    fn repeat_has_the_number_of_its_frame(
+        number in any::<u16>(),
+        seq in any::<u16>(),
+        start in any::<u32>(),
+        frames in prop::collection::vec(1u16..5, 2..60),
+        of in any::<prop::sample::Index>(),
+        off in 1u16..,
+    ) {
+        let mut stream = Stream::numbered(number, seq);
+        let mut sent = Vec::new();
+        for (n, packets) in frames.iter().enumerate() {
+            let now = SECOND + n as u64 * 33 * MS;
+            for _ in 0..*packets {
+                let (_, id) = stream.send(now, start.wrapping_add(3000 * n as u32), 1200);
+                sent.push((id, stream.seq));
+            }
+        }
+        let (id, seq) = sent[of.index(sent.len())];
+        // Of the current frame nobody can have missed one yet.
+        let current = i32::from(id == sent[sent.len() - 1].0);
+        prop_assert_eq!(bbn_repeats(&stream.state, id, seq, 1200), 1 - current);
+        // Sizes of 1200 and up to 4 packets a frame: no frame is farther away than that.
+        let (newer, far) = (stream.seq.wrapping_add(off % 30_000 + 1), stream.seq.wrapping_sub(2048 + off % 30_000));
+        prop_assert_eq!(bbn_repeats(&stream.state, id, newer, 1200), 0);
+        prop_assert_eq!(bbn_repeats(&stream.state, id, far, 1200), 0);
+    }
+
+    #[test]
+    fn time_is_old_up_to_11_seconds(now in any::<u32>(), back in 1u32..=1 << 20, ahead in 0u32..1 << 31) {
+        prop_assert_eq!(bbn_time_is_old(now, now.wrapping_sub(back)), 1);
+        prop_assert_eq!(bbn_time_is_old(now, now.wrapping_add(ahead)), 0);
     }
 }
 

@@ -55,6 +55,7 @@ mod segment;
 mod socket;
 mod sockopt;
 mod sockopt_lab;
+mod srt;
 mod stamp;
 mod stamp_lab;
 mod stamp_place;

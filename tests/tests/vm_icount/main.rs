@@ -17,6 +17,7 @@ mod plan;
 #[path = "../qdisc_lab/mod.rs"]
 mod qdisc_lab;
 mod quic;
+mod repair;
 mod ring;
 #[allow(dead_code)] // it uses a part
 #[path = "../ring_lab/mod.rs"]

@@ -93,7 +93,11 @@ pub(crate) fn render(e: &Explanation) -> String {
         ("priority", e.priority.to_string()),
         ("treatment", e.treatment.clone()),
         ("one-way delay", owd),
+        ("payload", e.read_as.clone()),
     ] {
+        if value.is_empty() {
+            continue;
+        }
         table.row(vec![name.into(), value.into()]);
     }
     let _ = write!(text, "\n{}\n{}\n", table.render(), e.verdict);

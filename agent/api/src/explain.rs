@@ -89,6 +89,9 @@ pub struct Explanation {
     /// Since it was said or measured last, ns; null: nobody did.
     #[serde(default)]
     pub owd_age_ns: Option<u64>,
+    /// What the classifier took the payload for; empty of a description that says none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub read_as: String,
     /// What happens to the packet, one sentence.
     pub verdict: String,
     /// What a description leaves open and would change the answer, a sentence each.

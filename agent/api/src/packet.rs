@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::net::{parse_port, parse_u32};
-use crate::rtp::{parse_payload, parse_payload_type};
+use crate::rtp::{parse_hex, parse_payload_type, rtp_of};
 use crate::time::parse_ns;
 use crate::value::ValueError;
 use crate::{
@@ -44,8 +44,15 @@ pub struct PacketDescription {
     pub rtp: Option<u8>,
     /// RTP's synchronization source, if said.
     pub ssrc: Option<Ssrc>,
+    /// What the datagram begins with, if said: [`Self::PAYLOAD`] bytes at most.
+    pub payload: Option<Vec<u8>>,
     /// LPD's option, if it has one.
     pub option: Option<LpdOption>,
+}
+
+impl PacketDescription {
+    /// Bytes of a payload that are kept: no more are looked at.
+    pub const PAYLOAD: usize = 128;
 }
 
 /// LPD's option as a person says it, `300ms/truncate`, or as its eight bytes of IPv4 are printed, `9e08001000000012c`.
@@ -145,8 +152,10 @@ fn read(s: &str) -> Result<PacketDescription, String> {
         len: 1000,
         rtp: None,
         ssrc: None,
+        payload: None,
         option: None,
     };
+    let mut said_len = None;
     let mut seen = Vec::new();
     while let Some(word) = words.next() {
         if seen.contains(&word) {
@@ -172,23 +181,21 @@ fn read(s: &str) -> Result<PacketDescription, String> {
             "cgroup" => packet.cgroup = Some(value()?.parse().map_err(|e: ValueError| e.full())?),
             "len" => {
                 let text = value()?;
-                packet.len = parse_u32(text)
-                    .filter(|len| (20..=65_575).contains(len))
-                    .ok_or_else(|| {
-                        format!(
-                            "length \"{}\" is not 20 to 65575 bytes",
-                            text.escape_debug()
-                        )
-                    })?;
+                said_len = parse_u32(text).filter(|len| (20..=65_575).contains(len));
+                if said_len.is_none() {
+                    return Err(format!(
+                        "length \"{}\" is not 20 to 65575 bytes",
+                        text.escape_debug()
+                    ));
+                }
             }
             "option" => packet.option = Some(parse_option(value()?)?),
-            "rtp" if packet.rtp.is_none() => packet.rtp = Some(parse_payload_type(value()?)?),
-            "ssrc" if packet.ssrc.is_none() => {
+            "rtp" if packet.payload.is_none() => packet.rtp = Some(parse_payload_type(value()?)?),
+            "ssrc" if packet.payload.is_none() => {
                 packet.ssrc = Some(value()?.parse().map_err(|e: ValueError| e.full())?);
             }
             "payload" if packet.rtp.is_none() && packet.ssrc.is_none() => {
-                let (rtp, ssrc) = parse_payload(value()?)?;
-                (packet.rtp, packet.ssrc) = (Some(rtp), Some(ssrc));
+                packet.payload = Some(parse_hex(value()?)?);
             }
             "rtp" | "ssrc" | "payload" => {
                 return Err("gives rtp or ssrc and a payload, which says both".into());
@@ -199,8 +206,21 @@ fn read(s: &str) -> Result<PacketDescription, String> {
     if packet.rtp.is_none() && packet.ssrc.is_some() {
         return Err("gives an ssrc and no rtp: give both, or the payload".into());
     }
-    if packet.proto == Proto::Tcp && packet.rtp.is_some() {
-        return Err("gives RTP in tcp: the classifier looks for RTP in UDP packets only".into());
+    if let Some(payload) = &mut packet.payload {
+        (packet.rtp, packet.ssrc) = rtp_of(payload).unzip();
+        // Of IP and UDP.
+        let headers = if dst.is_ipv4() { 28 } else { 48 };
+        packet.len = u32::try_from(headers + payload.len()).unwrap_or(u32::MAX);
+        payload.truncate(PacketDescription::PAYLOAD);
+    }
+    packet.len = said_len.unwrap_or(packet.len);
+    if packet.len > 65_575 {
+        return Err("has a payload of more than 65,507 bytes".into());
+    }
+    if packet.proto == Proto::Tcp && (packet.rtp.is_some() || packet.payload.is_some()) {
+        return Err(
+            "gives RTP or a payload in tcp: the classifier looks into UDP packets only".into(),
+        );
     }
     Ok(packet)
 }
@@ -231,14 +251,21 @@ impl fmt::Display for PacketDescription {
         if let Some(cgroup) = &self.cgroup {
             write!(f, " cgroup {cgroup}")?;
         }
-        if self.len != 1000 {
+        if self.len != 1000 || self.payload.is_some() {
             write!(f, " len {}", self.len)?;
         }
-        if let Some(rtp) = self.rtp {
-            write!(f, " rtp {rtp}")?;
-        }
-        if let Some(ssrc) = self.ssrc {
-            write!(f, " ssrc {ssrc}")?;
+        if let Some(payload) = &self.payload {
+            f.write_str(" payload ")?;
+            for byte in payload {
+                write!(f, "{byte:02x}")?;
+            }
+        } else {
+            if let Some(rtp) = self.rtp {
+                write!(f, " rtp {rtp}")?;
+            }
+            if let Some(ssrc) = self.ssrc {
+                write!(f, " ssrc {ssrc}")?;
+            }
         }
         if let Some(option) = &self.option {
             f.write_str(" option ")?;
@@ -291,7 +318,24 @@ mod tests {
         let read: PacketDescription = "udp 10.0.0.2 payload 80ef0001000000a012345678"
             .parse()
             .unwrap();
-        assert_eq!(read.to_string(), "udp 10.0.0.2 rtp 111 ssrc 0x12345678");
+        assert_eq!(
+            (read.rtp, read.len, read.to_string().as_str()),
+            (
+                Some(111),
+                40,
+                "udp 10.0.0.2 len 40 payload 80ef0001000000a012345678"
+            )
+        );
+        assert_eq!(read.to_string().parse::<PacketDescription>().unwrap(), read);
+        // More than is looked at.
+        let long = format!("udp ::2 payload 47{}", "00".repeat(1315));
+        let read: PacketDescription = long.parse().unwrap();
+        assert_eq!((read.rtp, read.len), (None, 48 + 1316));
+        assert_eq!(
+            read.payload.as_ref().map(Vec::len),
+            Some(PacketDescription::PAYLOAD)
+        );
+        assert_eq!(read.to_string().parse::<PacketDescription>().unwrap(), read);
         let said: PacketDescription = "udp 10.0.0.2 option 300ms/truncate".parse().unwrap();
         assert_eq!(said.to_string(), "udp 10.0.0.2 option 9e0800200000012c");
         assert_eq!(said.to_string().parse::<PacketDescription>().unwrap(), said);
@@ -316,7 +360,8 @@ mod tests {
             ("udp 10.0.0.1 len 0", "65575"),
             ("udp 10.0.0.1 rtp 200", "0..127"),
             ("udp 10.0.0.1 ssrc x", "32-bit"),
-            ("udp 10.0.0.1 payload 16", "shorter"),
+            ("udp 10.0.0.1 payload 1", "two"),
+            ("tcp 10.0.0.1 payload 16", "UDP"),
             ("udp 10.0.0.1 option 66s", "65535ms"),
             ("udp 10.0.0.1 option 1s/drop", "drop"),
             ("udp 10.0.0.1 option 4408001000000001", "LPD"),
@@ -343,7 +388,7 @@ mod tests {
             let src = src.map(canonical).filter(|s| s.is_ipv4() == dst.is_ipv4());
             let p = PacketDescription {
                 proto: Proto::Udp, src, sport: src.map(|_| sport), dst, dport, dscp: Dscp::new(dscp).unwrap(), mark,
-                priority: priority.map(|p| Priority::try_from(p).unwrap()), cgroup: None, len, rtp: rtp.map(|r| r.0), ssrc: rtp.map(|r| Ssrc::new(r.1)), option: None,
+                priority: priority.map(|p| Priority::try_from(p).unwrap()), cgroup: None, len, rtp: rtp.map(|r| r.0), ssrc: rtp.map(|r| Ssrc::new(r.1)), payload: None, option: None,
             };
             prop_assert_eq!(p.to_string().parse::<PacketDescription>().unwrap(), p);
         }

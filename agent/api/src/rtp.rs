@@ -275,11 +275,11 @@ impl RtpProfile {
     }
 }
 
-/// Payload type and SSRC of an RTP packet.
+/// Bytes from hexadecimal digits, which colons may part.
 ///
 /// # Errors
-/// Why the bytes are not RTP.
-pub(crate) fn parse_payload(hex: &str) -> Result<(u8, Ssrc), String> {
+/// What is wrong with them.
+pub(crate) fn parse_hex(hex: &str) -> Result<Vec<u8>, String> {
     let digits: Vec<u8> = hex
         .bytes()
         .filter(|b| *b != b':')
@@ -290,28 +290,29 @@ pub(crate) fn parse_payload(hex: &str) -> Result<(u8, Ssrc), String> {
         })
         .collect::<Option<_>>()
         .ok_or("payload is not hexadecimal")?;
-    let bytes: Vec<u8> = digits
+    if digits.is_empty() || !digits.len().is_multiple_of(2) {
+        return Err("payload is not two hexadecimal digits for each byte".into());
+    }
+    Ok(digits
         .chunks(2)
         .map(|d| d.iter().fold(0, |n, d| n << 4 | d))
-        .collect();
-    let Some(header) = bytes
-        .first_chunk::<12>()
-        .filter(|_| digits.len().is_multiple_of(2))
-    else {
-        return Err("payload is shorter than RTP's header of 12 bytes".into());
+        .collect())
+}
+
+/// Payload type and SSRC of a datagram that is RTP as far as its header tells, also behind the 8 bytes of RIST's main
+/// profile.
+pub(crate) fn rtp_of(payload: &[u8]) -> Option<(u8, Ssrc)> {
+    let inner = match payload {
+        [0, 0, 0x88, 0xb6, _, _, _, _, inner @ ..] => inner,
+        whole => whole,
     };
-    if header[0] >> 6 != 2 {
-        return Err(format!(
-            "payload is not RTP: its first byte is {:#04x}, not 0x80 to 0xbf",
-            header[0]
-        ));
-    }
+    let header = inner.first_chunk::<12>()?;
     // RFC 5761: a second byte of these values is RTCP's packet type.
-    if (192..=223).contains(&header[1]) {
-        return Err("payload is RTCP, which no rule matches by payload type".into());
+    if header[0] >> 6 != 2 || (192..=223).contains(&header[1]) {
+        return None;
     }
     let [.., a, b, c, d] = *header;
-    Ok((header[1] & 0x7f, Ssrc(u32::from_be_bytes([a, b, c, d]))))
+    Some((header[1] & 0x7f, Ssrc(u32::from_be_bytes([a, b, c, d]))))
 }
 
 #[cfg(test)]
@@ -400,18 +401,22 @@ mod tests {
     }
 
     #[test]
-    fn payload_gives_its_type_and_ssrc_or_is_refused() {
-        let read = parse_payload("80ef0001000000a012345678ff").unwrap();
-        assert_eq!(read, (111, Ssrc(0x1234_5678)));
-        for (bad, why) in [
-            ("80ef", "shorter"),
-            ("80ef0001000000a01234567", "shorter"),
-            ("16ef0001000000a012345678", "0x16"),
-            ("80c80001000000a012345678", "RTCP"),
-            ("zz", "hexadecimal"),
+    fn payload_is_rtp_or_something_else() {
+        let of = |hex| rtp_of(&parse_hex(hex).unwrap());
+        let rtp = Some((111, Ssrc(0x1234_5678)));
+        assert_eq!(of("80ef0001000000a012345678ff"), rtp);
+        assert_eq!(of("00:00:88:b6:07b307b080ef0001000000a012345678"), rtp);
+        for other in [
+            "80ef",
+            "16ef0001000000a012345678",
+            "80c80001000000a012345678",
+            "000088b507b307b080ef0001000000a012345678",
         ] {
-            let error = parse_payload(bad).unwrap_err();
-            assert!(error.contains(why), "{bad}: {error}");
+            assert_eq!(of(other), None, "{other}");
+        }
+        for bad in ["", "8", "80e", "zz"] {
+            let error = parse_hex(bad).unwrap_err();
+            assert!(error.contains("hexadecimal"), "{bad}: {error}");
         }
     }
 
@@ -428,7 +433,7 @@ mod tests {
             let _ = text.parse::<PayloadTypes>();
             let _ = text.parse::<Ssrc>();
             let _ = text.parse::<Retransmissions>();
-            let _ = parse_payload(&text);
+            let _ = parse_hex(&text).map(|bytes| rtp_of(&bytes));
         }
     }
 }

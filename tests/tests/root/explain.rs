@@ -233,3 +233,55 @@ fn questions_at_once_are_answered_each_with_its_own() {
         assert!(!lab.bpffs.join("explain").exists());
     });
 }
+
+#[test]
+fn any_payload_is_taken_and_named() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "20mbit"}));
+        agent.add(json!({"name": "media", "proto": "udp", "dport": 9000, "lifetime": "400ms"}));
+        let rtp = "80a10001000000a000001234".to_owned() + &"47".repeat(188);
+        let handshake = "800000000000000000000001123456780000000500000000000000070000\
+                         05dc00002000ffffffff"
+            .to_owned()
+            + &"00".repeat(24);
+        for (payload, read_as, signalling) in [
+            (rtp.clone(), "RTP, payload type 33, ssrc 0x1234", false),
+            (
+                format!("000088b607b307b0{rtp}"),
+                "ssrc 0x1234, 8 bytes further in",
+                false,
+            ),
+            (format!("200088b607b307b0{rtp}"), "encrypted", false),
+            (format!("80c80006{}", "00".repeat(24)), "RTCP", true),
+            (
+                format!("000088b607b307b080c80006{}", "00".repeat(24)),
+                "RTCP, 8 bytes",
+                true,
+            ),
+            (format!("000088b5{}", "00".repeat(16)), "keep-alive", true),
+            (format!("000100002112a442{}", "00".repeat(12)), "STUN", true),
+            (handshake, "handshake of SRT", true),
+            (
+                format!("12345678c0000001000003e800001234{}", "47".repeat(188)),
+                "data of SRT, perhaps",
+                false,
+            ),
+            ("47".repeat(188), "MPEG-TS, perhaps", false),
+            ("ff".into(), "nothing is known", false),
+        ] {
+            let said = explain(&agent, &format!("udp 10.9.0.2:9000 payload {payload}"));
+            let named = said["read_as"].as_str().unwrap();
+            assert!(named.contains(read_as), "{payload}: {said}");
+            assert_eq!(
+                said["lifetime_ns"].is_null(),
+                signalling,
+                "{payload}: {said}"
+            );
+            assert_eq!(named.starts_with("signalling"), signalling, "{said}");
+        }
+        // Nothing is said of what was not described.
+        let said = explain(&agent, "udp 10.9.0.2:9000 rtp 33");
+        assert!(said["read_as"].is_null(), "{said}");
+    });
+}

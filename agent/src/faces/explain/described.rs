@@ -39,7 +39,7 @@ pub(super) fn frame(p: &PacketDescription, types: &LpdTypes) -> Result<Frame, St
     let (sport, dport) = (p.sport.unwrap_or(0), p.dport.unwrap_or(0));
     // A packet that is shorter than its headers is not: it has no payload.
     let payload = |headers: usize| {
-        let mut payload = rtp(p);
+        let mut payload = p.payload.clone().unwrap_or_else(|| rtp(p));
         let room = whole.min(LONGEST).saturating_sub(headers);
         payload.resize(payload.len().max(room), NO_PROTOCOL);
         payload

@@ -394,6 +394,7 @@ impl Datapath {
             owd_ns: delay.owd_ns,
             owd_source: delay.source,
             owd_age_ns: delay.age_ns,
+            read_as: words::read_as(p, explained),
             verdict: words::verdict(request, attached.as_ref(), answer, lifetime_ns, treatment),
             notes,
         }))

@@ -127,6 +127,55 @@ pub(super) fn verdict(
     }
 }
 
+/// What the classifier took the payload for; empty if the description has none.
+pub(super) fn read_as(p: &PacketDescription, explained: &abi::bb_explained) -> String {
+    let Some(payload) = &p.payload else {
+        return String::new();
+    };
+    let (first, second) = (payload[0], payload.get(1).copied().unwrap_or(0));
+    let inside = if explained.inner != 0 {
+        ", 8 bytes further in (RIST's main profile)"
+    } else {
+        ""
+    };
+    if explained.rtp != 0 {
+        let kind = explained.rtp & 0x7f;
+        let source = p.ssrc.map_or(0, |ssrc| ssrc.get());
+        return format!("RTP, payload type {kind}, ssrc {source:#x}{inside}");
+    }
+    if explained.control != 0 {
+        let what = match (first, second) {
+            (0x80.., 192..=223) => "RTCP",
+            (0x80, 0) => "a handshake of SRT: what its flow sends from now on is read as SRT's",
+            (0, 0) if explained.inner != 0 => "RTCP",
+            (0, 0) => "a keep-alive of RIST's main profile",
+            (0..4, _) => "STUN",
+            _ => "DTLS",
+        };
+        return format!("signalling: {what}{inside}");
+    }
+    let is_ts = |payload: &[u8]| payload[0] == 0x47 && payload.get(188).is_none_or(|b| *b == 0x47);
+    let what = match payload[..] {
+        [0x16, 0xfe, ..] | [0x17, 0xfe, ..] => "DTLS, or SRT's",
+        _ if is_ts(payload) => {
+            "MPEG-TS, perhaps, of which bestby reads nothing: each packet has a lifetime of its own"
+        }
+        [0x20..=0x3f, 0, 0x88, 0xb6, ..] => {
+            "RIST's main profile, encrypted: nothing in it can be read"
+        }
+        [0..0x80, ..] if payload.len() >= 16 => {
+            "data of SRT, perhaps: a flow is known by its handshake, or when 16 packets in a row go on like SRT's"
+        }
+        _ => "",
+    };
+    let rest = if what.is_empty() {
+        String::new()
+    } else {
+        format!(" ({what})")
+    };
+    format!("a datagram of which nothing is known{rest}")
+}
+
 /// What a description leaves open: whether the packet is forwarded, and what its payload is. `mark`: it has bestby's.
 pub(super) fn notes(
     p: &PacketDescription,
@@ -145,7 +194,7 @@ pub(super) fn notes(
             .into(),
         ];
     }
-    if p.proto != bestby_api::Proto::Udp || p.rtp.is_some() {
+    if p.proto != bestby_api::Proto::Udp || p.rtp.is_some() || p.payload.is_some() {
         return Vec::new();
     }
     let says = if flow == NO_RULE {

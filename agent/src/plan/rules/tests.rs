@@ -225,7 +225,7 @@ prop_compose! {
         PacketDescription {
             proto, src: Some(src), sport: Some(sport), dst, dport: Some(dport), dscp: Dscp::new(dscp).unwrap(),
             mark, priority: None, cgroup, len: 1000, rtp: rtp.map(|r| r.0), ssrc: rtp.map(|r| Ssrc::new(r.1)),
-            option: None,
+            payload: None, option: None,
         }
     }
 }

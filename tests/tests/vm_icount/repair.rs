@@ -86,7 +86,7 @@ fn receive(far: &UdpSocket, arrived: &Arrived) {
     }
 }
 
-/// Sends all when it is due, and again what the receiver must be missing.
+/// Sends all when it is due, and before, as SRT does, what the receiver must be missing.
 fn send(form: Form, arrived: &Arrived) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     force_buffer(&socket, libc::SO_SNDBUFFORCE, 16 << 20);
@@ -95,19 +95,22 @@ fn send(form: Form, arrived: &Arrived) {
     let mut sent: HashMap<u32, u64> = HashMap::new();
     for n in 0..PACKETS {
         thread::sleep(Duration::from_nanos(due(n).saturating_sub(now_ns())));
-        // A full queue is no reason to stop.
-        let _ = socket.send_to(&form.packet(n, due(n), false), TO);
         let now = now_ns();
-        sent.insert(n, now);
-        let arrived = arrived.lock().unwrap();
-        let newest = arrived.keys().max().copied().unwrap_or(0);
-        for missing in (0..newest).filter(|n| !arrived.contains_key(n)) {
+        let missing: Vec<u32> = {
+            let arrived = arrived.lock().unwrap();
+            let newest = arrived.keys().max().copied().unwrap_or(0);
+            (0..newest).filter(|n| !arrived.contains_key(n)).collect()
+        };
+        for missing in missing {
             let last = sent[&missing];
             if now < due(missing) + KEPT && now >= last + ASKED {
+                // A full queue is no reason to stop.
                 let _ = socket.send_to(&form.packet(missing, due(missing), true), TO);
                 sent.insert(missing, now);
             }
         }
+        let _ = socket.send_to(&form.packet(n, due(n), false), TO);
+        sent.insert(n, now);
     }
 }
 

@@ -340,6 +340,9 @@ int bb_classify(struct __sk_buff *skb)
 		w->control =
 			!!(w->packet.flags & BB_P_CONTROL) && !(w->packet.flags & BB_P_MALFORMED);
 		flow = 0;
+		/* What is not judged is not held until its deadline either. */
+		if (skb->tstamp)
+			bb_read_txtime(skb, &w->meta);
 		goto plain;
 	}
 	if (w->packet.flags & BB_P_FRAG_LATER)
@@ -349,6 +352,11 @@ parsed:
 	if (skb->mark)
 		bb_take_mark(skb, w, config);
 	bb_explain_step(&w->meta, BB_STEP_MARK, w->meta.flags & BB_M_EXPLICIT);
+	if (skb->tstamp && w->packet.key.proto != BB_PROTO_TCP)
+		if (bb_read_txtime(skb, &w->meta) && w->meta.priority == BB_PRIORITY_NONE)
+			w->meta.priority =
+				bb_table_priority(config, skb->priority, w->packet.key.dscp);
+	bb_explain_step(&w->meta, BB_STEP_TXTIME, 0);
 
 	flow = bb_last_flow(cpu);
 	if (!flow) {
@@ -369,12 +377,6 @@ parsed:
 	if (w->rule)
 		w->media = 1;
 
-	if (skb->tstamp && w->packet.key.proto != BB_PROTO_TCP)
-		if (bb_read_txtime(skb, &w->meta) && w->meta.priority == BB_PRIORITY_NONE)
-			w->meta.priority =
-				bb_table_priority(config, skb->priority, w->packet.key.dscp);
-
-	bb_explain_step(&w->meta, BB_STEP_TXTIME, 0);
 
 	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
 		w->control = 1;

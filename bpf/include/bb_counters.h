@@ -100,6 +100,7 @@ enum bb_global_counter {
 	BB_G_HELD_BACK =
 		36, /* a flow's socket was found half full, with less buffer than rate x lifetime takes */
 	BB_G_PREEMPTED = 37, /* PREEMPT_RT: came while another packet was judged: sent as plain */
+	BB_G_ROUTED_TIME = 38, /* a time of SO_TXTIME whose socket was lost on the way: not believed */
 	BB_GLOBALS = 64,
 };
 

@@ -104,6 +104,10 @@ static __always_inline __u8 bb_table_priority(const struct bb_config *config, __
  * Call only for packets that are not TCP and have a tstamp. CLOCK_TAI counts
  * from another epoch; the difference of the two clocks is read now. Any other
  * clock cannot be converted: such a packet is left alone.
+ *
+ * A packet that was routed has lost its socket and kept the time (from 6.10 on). Nobody
+ * can tell whether that is a deadline or a time of departure. So it is neither: as the
+ * latter it would hold media until they are of no use.
  */
 __noinline int bb_read_txtime(struct __sk_buff *skb, struct bb_meta *meta)
 {
@@ -112,8 +116,14 @@ __noinline int bb_read_txtime(struct __sk_buff *skb, struct bb_meta *meta)
 	__u64 deadline;
 	__u8 clock = 0;
 
-	if (!meta || !sk)
+	if (!meta)
 		return 0;
+	if (!sk) {
+		if (skb->tstamp_type) /* else when it arrived */
+			bb_global_inc(BB_G_ROUTED_TIME);
+		skb->tstamp = 0;
+		return 0;
+	}
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return 0;

@@ -13,18 +13,31 @@
 /* A later time of departure is taken to be this: as with fq's horizon. */
 #define BBQ_DEPARTS_NS (10 * BB_NSEC_PER_SEC)
 #define SKB_CLOCK_MONOTONIC 1
+#define SKB_CLOCK_TAI 2
 
 /*
  * When a packet may leave at the earliest, if its socket says so; 0 = at once. The
- * classifier has cleared what means a deadline. What is not of CLOCK_MONOTONIC is the
- * time of a packet's arrival, or another clock's.
+ * classifier has cleared what means a deadline. CLOCK_TAI, which ETF and TSN talkers use,
+ * counts from another epoch; the difference of the two clocks is read now. A time of no
+ * clock that a socket may name is that of the packet's arrival.
  */
 bb_inline __u64 bbq_departs(struct sk_buff *skb, __u64 now)
 {
 	__u64 at = skb->tstamp;
+	__u32 clock;
 
-	if (at <= now || BPF_CORE_READ_BITFIELD_PROBED(skb, tstamp_type) != SKB_CLOCK_MONOTONIC)
+	if (at <= now)
 		return 0;
+	clock = BPF_CORE_READ_BITFIELD_PROBED(skb, tstamp_type);
+	if (clock == SKB_CLOCK_TAI) {
+		__u64 ahead = bpf_ktime_get_tai_ns() - bpf_ktime_get_ns();
+
+		if (at <= now + ahead)
+			return 0;
+		at -= ahead;
+	} else if (clock != SKB_CLOCK_MONOTONIC) {
+		return 0;
+	}
 	return at - now < BBQ_DEPARTS_NS ? at : now + BBQ_DEPARTS_NS;
 }
 

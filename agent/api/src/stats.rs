@@ -149,6 +149,8 @@ counted! {
             "look-ups of a flow, one in 10 ms at most, whose application its own send buffer held back (doctor)";
         preempted: "preempted", "packets",
             "packets sent as plain traffic because they preempted another one of their CPU (PREEMPT_RT)";
+        routed_time: "routed time", "packets",
+            "routed packets with a time of SO_TXTIME: neither a deadline nor a departure, as their socket is not known";
     }
 }
 

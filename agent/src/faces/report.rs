@@ -61,6 +61,7 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         answers_refused: get(abi::BB_G_ANSWER_REFUSED)?,
         held_back: get(abi::BB_G_HELD_BACK)?,
         preempted: get(abi::BB_G_PREEMPTED)?,
+        routed_time: get(abi::BB_G_ROUTED_TIME)?,
     })
 }
 

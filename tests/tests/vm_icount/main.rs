@@ -37,4 +37,5 @@ mod tfrc;
 mod times;
 mod triage;
 mod turns;
+mod txtime;
 mod users;

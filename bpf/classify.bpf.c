@@ -388,6 +388,10 @@ parsed:
 	if (skb->sk)
 		bb_read_socket(skb, &w->meta);
 	bb_explain_step(&w->meta, BB_STEP_SOCKET, w->meta.flags & BB_M_SOCKET);
+	if (w->meta.deadline && !bb_believe(&flow->untimely, w->meta.deadline, w->now)) {
+		w->meta.deadline = 0;
+		bb_global_inc(BB_G_UNTIMELY);
+	}
 	if (w->packet.option)
 		bb_read_option(skb, &w->packet, &w->meta, w->now);
 	bb_explain_step(&w->meta, BB_STEP_OPTION, w->meta.flags & BB_M_OPTION);

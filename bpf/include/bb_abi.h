@@ -403,8 +403,7 @@ struct bb_flow {
 	__u32 media_gen; /* 1 + bb_config.rule_gen when a stream of it had a rule; 0 = none had */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
-	__u8 srt; /* is it SRT? BB_SRT_* of bb_srt.h */
-	__u8 srt_misses; /* packets that were not what SRT's are */
+	__u16 untimely; /* since when its explicit deadlines are far past (bb_believe); 0 = they are not */
 	__u32 due; /* TCP: latest deadline of a segment so far (bb_in_order); 0 = none */
 };
 

@@ -73,3 +73,4 @@ bb_inline void bb_wipe_flow(struct bb_flow *flow, __u64 hash)
 }
 
 #endif /* BB_ANSWER_H */
+	flow->untimely = 0;

@@ -149,6 +149,39 @@ bb_inline __u32 bb_buffer_goal(__u64 need, __u32 wmem_max)
 	return need < most ? need : most;
 }
 
+/* ---- explicit deadlines of another clock ---- */
+
+#define BB_UNTIMELY_NS BB_NSEC_PER_SEC
+#define BB_UNTIMELY_SHIFT 27 /* of time in *since, whose 0 says that there was none */
+
+/*
+ * Does an explicit deadline count? An application in a time namespace names a time of
+ * another clock. Then all that it sends would be stale for ever, or nothing. So a deadline
+ * is none if it is further away than any lifetime, and if all explicit deadlines of its
+ * flow have been past by more than BB_UNTIMELY_NS for as long. *since is when the first of
+ * those was seen; it wraps after 2.4 hours, and a flow that comes back then may have its
+ * first second again.
+ */
+bb_inline int bb_believe(__u16 *since, __u64 deadline, __u64 now)
+{
+	__u16 here = now >> BB_UNTIMELY_SHIFT;
+	__s64 ahead = deadline - now;
+
+	if (ahead > (__s64)BB_LIFETIME_MAX_NS || ahead < -(__s64)BB_LIFETIME_MAX_NS)
+		return 0;
+	if (ahead >= -(__s64)BB_UNTIMELY_NS) {
+		if (*since)
+			*since = 0;
+		return 1;
+	}
+	if (!*since) {
+		*since = here ? here : 1;
+		return 1;
+	}
+	/* Both were rounded down. */
+	return (__u16)(here - *since) <= (BB_UNTIMELY_NS >> BB_UNTIMELY_SHIFT) + 1;
+}
+
 /* ---- staleness ---- */
 
 /* now + owd > deadline, without overflow for any owd. */

@@ -54,6 +54,11 @@ __u32 bbn_dscp_so_priority(__u8 dscp)
 	return bb_dscp_so_priority(dscp);
 }
 
+int bbn_believe(__u16 *since, __u64 deadline_ns, __u64 now_ns)
+{
+	return bb_believe(since, deadline_ns, now_ns);
+}
+
 int bbn_stale(__u64 now_ns, __u64 owd_ns, __u64 deadline_ns)
 {
 	return bb_stale(now_ns, owd_ns, deadline_ns);

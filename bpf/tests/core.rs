@@ -18,6 +18,7 @@ unsafe extern "C" {
     safe fn bbn_option_is_time(lifetime: u32) -> i32;
     safe fn bbn_option_treatment(flags: u8) -> u8;
     safe fn bbn_option_bits(treatment: u8) -> u8;
+    safe fn bbn_believe(since: &mut u16, deadline_ns: u64, now_ns: u64) -> i32;
     safe fn bbn_stale(now_ns: u64, owd_ns: u64, deadline_ns: u64) -> i32;
     safe fn bbn_latest_departure(owd_ns: u64, deadline_ns: u64) -> u64;
     safe fn bbn_in_order(due: &mut u32, deadline_ns: u64) -> u64;
@@ -125,6 +126,39 @@ proptest! {
         prop_assert_eq!(u32::from(bbn_mark_priority(mark)), priority);
         prop_assert_eq!(u32::from(bbn_mark_treatment(mark)), treatment);
         prop_assert_eq!(u32::from(bbn_mark_adu(mark)), adu);
+    }
+
+    /// Which deadlines count, of packets that come one after the other: all but those of another clock.
+    #[test]
+    fn deadline_counts_unless_all_of_its_flow_are_past_by_a_second_for_a_second(
+        now in 200 * SECOND..UPTIME, late in SECOND + 1..131 * SECOND, step in SECOND / 100..SECOND / 10,
+    ) {
+        let mut since = 0;
+        let believed = |since: &mut u16, after: u64, late: u64| {
+            bbn_believe(since, now + after - late, now + after) == 1
+        };
+        // As long as that may be a moment's delay, and behind one that is not so late.
+        let mut after = 0;
+        while after < SECOND {
+            prop_assert!(believed(&mut since, after, late));
+            after += step;
+        }
+        prop_assert!(believed(&mut since, after, SECOND), "late by no more than a second");
+        prop_assert!(believed(&mut since, after, late), "and so it begins anew");
+        after += SECOND * 3 / 2;
+        prop_assert!(!believed(&mut since, after, late));
+        prop_assert!(!believed(&mut since, after + step, late));
+        prop_assert_eq!(bbn_believe(&mut since, now + after + SECOND, now + after), 1);
+        prop_assert!(believed(&mut since, after, late), "one was in time");
+    }
+
+    #[test]
+    fn deadline_further_away_than_any_lifetime_counts_never(now in 200 * SECOND..UPTIME, more in 1..HALF) {
+        let (mut since, far) = (0, BB_LIFETIME_MAX_NS as u64);
+        prop_assert_eq!(bbn_believe(&mut since, now + far, now), 1);
+        prop_assert_eq!(bbn_believe(&mut since, now + far + more, now), 0);
+        prop_assert_eq!(bbn_believe(&mut since, now - far, now), 1);
+        prop_assert_eq!(bbn_believe(&mut since, (now - far).saturating_sub(more).max(1), now), 0);
     }
 
     /// stale is exactly now + owd > deadline, for any owd, without overflow.

@@ -151,6 +151,10 @@ counted! {
             "packets sent as plain traffic because they preempted another one of their CPU (PREEMPT_RT)";
         routed_time: "routed time", "packets",
             "routed packets with a time of SO_TXTIME: neither a deadline nor a departure, as their socket is not known";
+        no_cgroup: "no cgroup", "flows",
+            "routed flows, which have no socket: a rule with a cgroup does not match them";
+        untimely: "untimely", "packets",
+            "packets with deadlines of another clock (a time namespace): without effect";
     }
 }
 

@@ -477,6 +477,12 @@ impl Datapath {
                 }
             }
             if g.sessions_full > 0 {
+                    "routed time" => {
+                        "SO_TXTIME of a routed container has no effect: give its packets a flow rule by port, address or mark"
+                    }
+                    "untimely" => {
+                        "is their application in a time namespace? relative marks, lifetimes of sockets and rules count there"
+                    }
                 checks.push(check(
                     "sessions",
                     CheckStatus::Warn,

@@ -62,6 +62,8 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         held_back: get(abi::BB_G_HELD_BACK)?,
         preempted: get(abi::BB_G_PREEMPTED)?,
         routed_time: get(abi::BB_G_ROUTED_TIME)?,
+        no_cgroup: get(abi::BB_G_NO_CGROUP)?,
+        untimely: get(abi::BB_G_UNTIMELY)?,
     })
 }
 

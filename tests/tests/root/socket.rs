@@ -116,6 +116,64 @@ fn txtime_deadline_is_read_and_removed() {
     });
 }
 
+/// An application in a time namespace: its CLOCK_MONOTONIC is not ours.
+#[test]
+fn deadlines_of_another_clock_cost_no_packet() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        let untimely = || lab.global(BB_G_UNTIMELY);
+        let lifetime = 200 * MS;
+        // An hour ahead or behind is no lifetime's end.
+        for clock in [3_600 * SECOND as i64, -3_600 * SECOND as i64] {
+            let s = txtime_socket(libc::CLOCK_MONOTONIC, DEADLINE_MODE);
+            let (before, counted) = (arrived(), untimely());
+            send_txtime(&s, now_ns().saturating_add_signed(clock).max(1) + lifetime);
+            assert_eq!(
+                (arrived(), untimely()),
+                (before + 1, counted + 1),
+                "{clock}"
+            );
+        }
+        // 3 s behind may be an application that hung: until all its packets come like that for a second.
+        let s = txtime_socket(libc::CLOCK_MONOTONIC, DEADLINE_MODE);
+        let behind = || now_ns() - 3 * SECOND + lifetime;
+        let (before, counted) = (arrived(), untimely());
+        send_txtime(&s, behind());
+        assert_eq!(arrived(), before, "stale");
+        std::thread::sleep(Duration::from_millis(1_500));
+        send_txtime(&s, behind());
+        send_txtime(&s, behind());
+        assert_eq!((arrived(), untimely()), (before + 2, counted + 2));
+        // Another flow has a second of its own, and one packet in time ends it.
+        send_txtime(
+            &txtime_socket(libc::CLOCK_MONOTONIC, DEADLINE_MODE),
+            behind(),
+        );
+        assert_eq!(arrived(), before + 2);
+        send_txtime(&s, now_ns() + lifetime);
+        send_txtime(&s, behind());
+        assert_eq!((arrived(), untimely()), (before + 3, counted + 2));
+        // By mark, the same; the lifetime of a rule counts in its place.
+        lab.rules(&[Rule::new().dport(5004).lifetime(SECOND).priority(4)]);
+        let s = udp();
+        let mark = || {
+            let units = behind() / u64::from(BB_MARK_UNIT_NS);
+            BB_MARK_MAGIC << BB_MARK_MAGIC_SHIFT | units as u32 & BB_MARK_TIME_MASK
+        };
+        let send = || {
+            let _ = send_cmsg(&s, libc::SOL_SOCKET, libc::SO_MARK, &mark().to_ne_bytes());
+        };
+        send();
+        std::thread::sleep(Duration::from_millis(1_500));
+        let before = arrived();
+        send();
+        assert_eq!((arrived(), untimely()), (before + 1, counted + 3));
+        let c = lab.rule_stats(1);
+        assert_eq!((c.packets_in, c.dropped[BB_DROP_STALE as usize]), (2, 1));
+    });
+}
+
 #[test]
 fn mark_per_packet_reaches_the_classifier() {
     let _one = alone();

@@ -124,6 +124,9 @@ static __always_inline __u32 bb_rule_of(struct __sk_buff *skb, struct bb_work *w
 	if (!((before ^ found) >> 16))
 		return before & 0xFFFF;
 	found = bb_find_rule(skb, &w->packet.key, 0, 0);
+	/* What was routed has no socket. */
+	if (w->no_cgroup && skb->ingress_ifindex)
+		bb_global_inc(BB_G_NO_CGROUP);
 	bb_keep_answer(&flow->rule, before, w->flow_gen, bb_answer_rule(found, w->slot, rule_gen));
 	flow->refreshed_ns = 0;
 	flow->plain_refreshed_ns = 0;
@@ -271,6 +274,7 @@ int bb_classify(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex, zero = 0, slot;
 	__u64 hint;
 	int joined = 0, link, reason = BB_TC_ADMIT, verdict = TC_ACT_UNSPEC;
+	__u32 rule_gen;
 
 	hint = *bb_iface_hint(ifindex, 0);
 	if ((__u32)hint != ifindex)
@@ -366,32 +370,37 @@ parsed:
 		if (!flow)
 			goto plain;
 	}
-	w->rule = bb_rule_of(skb, w, flow, config->rule_gen);
-	if (bb_asks_flow(&w->packet, flow) && (w->rule || config->flags & BB_CONFIG_RTP_RULES))
-		bb_ask_flow(skb, w, flow);
+	rule_gen = config->rule_gen;
+	if (config->flags & BB_CONFIG_CGROUP_RULES) {
+		__u64 cgroup = bb_own_cgroup(skb);
+
+		w->no_cgroup = cgroup == BB_NO_CGROUP;
+		rule_gen = bb_rule_gen(rule_gen, cgroup, config->seed);
+	}
+	w->rule = bb_rule_of(skb, w, flow, rule_gen);
 	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
-		w->rule = bb_rule_of_stream(skb, w, flow, config->rule_gen);
+		w->rule = bb_rule_of_stream(skb, w, flow, rule_gen);
 		if (w->rule)
-			flow->media_gen = config->rule_gen + 1;
+			flow->media_gen = rule_gen + 1;
 	}
 	if (w->rule)
 		w->media = 1;
 
+	if (w->meta.deadline && !bb_believe(&flow->untimely, w->meta.deadline, w->now)) {
+		w->meta.deadline = 0;
+		bb_global_inc(BB_G_UNTIMELY);
+	}
 
 	if (w->packet.flags & BB_P_CONTROL && !(w->meta.flags & BB_M_EXPLICIT)) {
 		w->control = 1;
 		/* Signalling of a flow whose streams have rules is media, too. */
-		w->media |= flow->media_gen == config->rule_gen + 1;
+		w->media |= flow->media_gen == rule_gen + 1;
 		goto plain;
 	}
 
 	if (skb->sk)
 		bb_read_socket(skb, &w->meta);
 	bb_explain_step(&w->meta, BB_STEP_SOCKET, w->meta.flags & BB_M_SOCKET);
-	if (w->meta.deadline && !bb_believe(&flow->untimely, w->meta.deadline, w->now)) {
-		w->meta.deadline = 0;
-		bb_global_inc(BB_G_UNTIMELY);
-	}
 	if (w->packet.option)
 		bb_read_option(skb, &w->packet, &w->meta, w->now);
 	bb_explain_step(&w->meta, BB_STEP_OPTION, w->meta.flags & BB_M_OPTION);

@@ -155,6 +155,7 @@ struct bb_cb {
 #define BB_CONFIG_BUFFERS \
 	0x04 /* sockets are looked at that their send buffer holds back (bb_buffer) */
 #define BB_CONFIG_RAISE 0x08 /* ... and their buffers raised */
+#define BB_CONFIG_CGROUP_RULES 0x10 /* a rule in force compares cgroups */
 
 struct bb_config {
 	__u32 abi_version;
@@ -391,7 +392,7 @@ struct bb_flow_key {
 struct bb_flow {
 	struct bb_way way; /* the least recently used one makes room */
 	struct bb_flow_key key;
-	__u64 rule; /* rule | slot in bb_ifaces << 16 | 24 bits of bb_config.rule_gen << 24 */
+	__u64 rule; /* rule | slot in bb_ifaces << 16 | 24 bits of bb_rule_gen << 24 */
 	__u64 session; /* session | its generation << 16; session 0 = none yet */
 	__u64 plain; /* the same, for packets of this flow without metadata */
 	__u64 owd_ns; /* to this destination; 48 bits */
@@ -400,7 +401,7 @@ struct bb_flow {
 	__u64 plain_until_ns; /* mode tc: the plain leaf may hold packets of it until then */
 	__u64 hash; /* of the key: bb_hash_key */
 	__u32 stream; /* index of the stream of its last packet: looked at first */
-	__u32 media_gen; /* 1 + bb_config.rule_gen when a stream of it had a rule; 0 = none had */
+	__u32 media_gen; /* 1 + bb_rule_gen when a stream of it had a rule; 0 = none had */
 	__u8 leaf; /* mode tc: HTB leaf in use; 0 = none yet */
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
 	__u16 untimely; /* since when its explicit deadlines are far past (bb_believe); 0 = they are not */

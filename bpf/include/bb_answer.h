@@ -44,6 +44,18 @@ bb_inline void bb_keep_answer(__u64 *word, __u64 before, __u32 gen, __u64 bits)
 #define bb_answer_index(word_) ((__u32)(word_) & 0xFFFF)
 #define bb_answer_gen(word_) ((__u32)((word_) >> 16))
 
+/*
+ * Under which rules an answer was found: their generation. Where rules compare cgroups,
+ * that of the sender's cgroup, too: two senders may use one 5-tuple, one after the other,
+ * and what was found for one is no answer for the other. `seed`: nobody may choose cgroups
+ * that are taken for each other. `cgroup`: 0 = no rule compares them.
+ */
+bb_inline __u32 bb_rule_gen(__u32 rule_gen, __u64 cgroup, __u64 seed)
+{
+	return cgroup ? rule_gen ^ (__u32)((cgroup ^ seed) * 0x9E3779B97F4A7C15ULL >> 40) :
+			rule_gen;
+}
+
 /* A rule, looked for under `rule_gen` for the interface in `slot`, as an answer. */
 #define bb_answer_rule(rule_, slot_, rule_gen_) \
 	((__u64)(rule_) | (__u64)(slot_) << 16 | (__u64)((rule_gen_) & 0xFFFFFF) << 24)
@@ -67,10 +79,8 @@ bb_inline void bb_wipe_flow(struct bb_flow *flow, __u64 hash)
 	flow->stream = 0;
 	flow->plain_until_ns = 0;
 	flow->leaf = 0;
-	flow->srt = 0;
-	flow->srt_misses = 0;
+	flow->untimely = 0;
 	flow->due = 0;
 }
 
 #endif /* BB_ANSWER_H */
-	flow->untimely = 0;

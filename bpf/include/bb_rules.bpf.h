@@ -6,7 +6,8 @@
  * rules that compare the same bits (a "shape") are entries of one hash table,
  * so a search costs one look-up per shape, whatever the number of rules. The
  * matching rule with the lowest order wins. Results, "no rule" included, stay
- * in bb_flows until bb_config.rule_gen moves on.
+ * in bb_flows until bb_config.rule_gen moves on. Where rules compare cgroups, a
+ * result holds for the sender's cgroup only (bb_rule_gen).
  */
 #ifndef BB_RULES_BPF_H
 #define BB_RULES_BPF_H

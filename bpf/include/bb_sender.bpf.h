@@ -9,6 +9,8 @@
 #include "bb_explain.bpf.h"
 #include "bb_kernel.bpf.h"
 
+#define BB_NO_CGROUP ~0ULL
+
 /*
  * Does the packet come from a socket of the network namespace that its device is
  * in? skb->sk alone does not say so: it survives the way to another namespace. A
@@ -46,6 +48,14 @@ static __always_inline __u32 bb_socket_uid(struct __sk_buff *skb)
 	if (sk && !bb_told.explain)
 		sk = bpf_sk_fullsock(sk);
 	return sk && !bb_told.explain ? bb_uid_of(sk) : ~0U;
+}
+
+/* Id of the cgroup of the packet's socket; BB_NO_CGROUP = it has none. One question has one sender. */
+static __always_inline __u64 bb_own_cgroup(struct __sk_buff *skb)
+{
+	__u64 cgroup = bb_told.explain ? 0 : bpf_skb_cgroup_id(skb);
+
+	return cgroup ? cgroup : BB_NO_CGROUP;
 }
 
 /* Id of the cgroup of the packet's socket, or of the one above it at this level; 0 = none. */

@@ -302,6 +302,9 @@ pub(crate) fn render_one(info: &FlowInfo) -> String {
         }
         .into(),
     ]);
+    if let Some(why) = &info.matches_nothing {
+        table.row(vec!["matches nothing".into(), why.as_str().into()]);
+    }
     for (name, text) in counters(&info.counters) {
         table.row(vec![name.into(), text.into()]);
     }

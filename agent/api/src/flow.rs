@@ -381,6 +381,9 @@ pub struct FlowInfo {
     pub saved: bool,
     /// What passed.
     pub counters: Counters,
+    /// Why it matches nothing, if it cannot, or may not without the operator's noticing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matches_nothing: Option<String>,
 }
 
 #[cfg(test)]

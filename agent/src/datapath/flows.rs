@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bestby_api::{CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowSet};
+use bestby_api::{CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
@@ -198,18 +198,35 @@ impl Datapath {
         })
     }
 
+    /// Why a rule matches nothing: it waits, or compares cgroups where packets come without a socket.
+    pub(crate) fn matches_nothing(&self, rule: &FlowRule, packets_in: u64) -> Option<String> {
+        if let Some((_, why)) = self.waiting.iter().find(|(name, _)| *name == rule.name) {
+            return Some(why.clone());
+        }
+        if rule.cgroup.is_none() || packets_in > 0 {
+            return None;
+        }
+        let routed = self.shared.global.get(&abi::BB_G_NO_CGROUP).ok()??;
+        (routed > 0).then(|| {
+            format!("{routed} routed flows were seen, which have no socket and so no cgroup: match a routed container by its ports, by --src if its address is not translated, \
+                 or by a mark of the host's firewall (--mark)")
+        })
+    }
+
     fn info(&self, position: usize, entry: &Entry) -> Result<FlowInfo> {
+        let counters = maps::counters(
+            &self
+                .shared
+                .rule_stats
+                .get(&u32::from(entry.id))?
+                .unwrap_or_default(),
+        );
         Ok(FlowInfo {
             position: u32::try_from(position + 1).unwrap_or(u32::MAX),
             flow: entry.rule.clone(),
             saved: entry.file == Some(fingerprint(&entry.rule)),
-            counters: maps::counters(
-                &self
-                    .shared
-                    .rule_stats
-                    .get(&u32::from(entry.id))?
-                    .unwrap_or_default(),
-            ),
+            matches_nothing: self.matches_nothing(&entry.rule, counters.packets_in),
+            counters,
         })
     }
 

@@ -79,6 +79,9 @@ impl RuleSet {
         if compiled.rtp {
             config.flags |= abi::BB_CONFIG_RTP_RULES;
         }
+        if compiled.cgroups {
+            config.flags |= abi::BB_CONFIG_CGROUP_RULES;
+        }
         shared.config.set(&0, &config)?;
         self.grace.wait()?;
         config.rule_set = idle;
@@ -91,6 +94,9 @@ impl RuleSet {
         config.flow_mark_mask = compiled.flow_mark_mask;
         if !compiled.rtp {
             config.flags &= !abi::BB_CONFIG_RTP_RULES;
+        }
+        if !compiled.cgroups {
+            config.flags &= !abi::BB_CONFIG_CGROUP_RULES;
         }
         shared.config.set(&0, &config)
     }

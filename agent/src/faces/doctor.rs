@@ -9,7 +9,8 @@ use libbpf_rs::btf::{Btf, types};
 
 use crate::datapath::{Datapath, has_capability, missing_capabilities};
 use crate::faces::report::{global, kernel_release};
-use crate::kernel::sys;
+use crate::kernel::{locked, sys};
+use crate::observed::names::{PART_OF_TREE, WHOLE_TREE};
 
 fn check(
     name: &str,
@@ -226,6 +227,15 @@ impl Datapath {
             Some(path) => check(
                 "cgroup",
                 CheckStatus::Ok,
+            Some(path) if self.names.sees_part() => check(
+                "cgroup",
+                CheckStatus::Warn,
+                format!(
+                    "socket options and TCP's RTT only from {}: {PART_OF_TREE}",
+                    path.display()
+                ),
+                WHOLE_TREE,
+            ),
                 format!("socket options and TCP's RTT from {}", path.display()),
                 "",
             ),
@@ -305,13 +315,15 @@ impl Datapath {
                 ),
             ));
         }
-        for (name, why) in &self.waiting {
-            checks.push(check(
-                "flow rule",
-                CheckStatus::Warn,
-                format!("\"{name}\" matches nothing yet: {why}"),
-                "",
-            ));
+        for info in self.flows().unwrap_or_default() {
+            if let Some(why) = info.matches_nothing {
+                checks.push(check(
+                    "flow rule",
+                    CheckStatus::Warn,
+                    format!("\"{}\" matches nothing yet: {why}", info.flow.name),
+                    "",
+                ));
+            }
         }
         for mistake in self.mistakes() {
             let status = if mistake.harmless {

@@ -56,8 +56,12 @@ fn tree_top(path: &Path) -> PathBuf {
 pub trait Resolve {
     /// Index of a device, `None` while it does not exist.
     fn ifindex(&self, dev: &DevName) -> Option<u32>;
-    /// Id and level (the root has 0) of a cgroup, `None` while it does not exist.
+    /// Id and level (the root has 0) of a cgroup, `None` while the kernel would not find it by those.
     fn cgroup(&self, path: &CgroupPath) -> Option<(u64, u32)>;
+    /// Why [`Resolve::cgroup`] has none.
+    fn no_cgroup(&self, path: &CgroupPath) -> String {
+        format!("cgroup {path} does not exist")
+    }
 }
 
 /// A picture of the host's names at one moment.
@@ -65,7 +69,16 @@ pub trait Resolve {
 pub struct Names {
     devices: BTreeMap<String, u32>,
     cgroup_top: Option<PathBuf>,
+    /// Whether that is the top that the kernel counts levels from.
+    whole: bool,
 }
+
+/// Id of the real top of the cgroup2 tree. In a cgroup namespace, as a container has, another one seems to be it.
+const CGROUP_ROOT: u64 = 1;
+/// What is wrong with the tree then, and what to do.
+pub(crate) const PART_OF_TREE: &str = "bestbyd is in a cgroup namespace of its own (a container's), \
+     where levels of cgroups are not the kernel's";
+pub(crate) const WHOLE_TREE: &str = "run bestbyd in the host's cgroup namespace (docker: --cgroupns host), or mount the host's tree and give --cgroup";
 
 impl Names {
     /// Takes the devices given, and looks cgroups up below `cgroup_root`'s tree.
@@ -73,10 +86,20 @@ impl Names {
         devices: impl IntoIterator<Item = (String, u32)>,
         cgroup_root: Option<&Path>,
     ) -> Self {
+        let cgroup_top = cgroup_root.map(tree_top);
+        let top = cgroup_top
+            .as_ref()
+            .and_then(|top| std::fs::metadata(top).ok());
         Self {
             devices: devices.into_iter().collect(),
-            cgroup_top: cgroup_root.map(tree_top),
+            cgroup_top,
+            whole: top.is_some_and(|top| top.ino() == CGROUP_ROOT),
         }
+    }
+
+    /// Whether a cgroup2 tree is seen, and only a part of it.
+    pub(crate) const fn sees_part(&self) -> bool {
+        self.cgroup_top.is_some() && !self.whole
     }
 
     /// The directory of a cgroup, if there is a cgroup2 tree; it need not exist.
@@ -92,6 +115,9 @@ impl Names {
 
     /// Id and level of each cgroup from the top down to this one.
     pub fn cgroup_ancestors(&self, path: &CgroupPath) -> Option<Vec<u64>> {
+        if !self.whole {
+            return None;
+        }
         let directory = self.cgroup_directory(path)?;
         let top = self.cgroup_top.as_deref()?;
         let below = directory.strip_prefix(top).ok()?;
@@ -117,6 +143,14 @@ impl Resolve for Names {
     fn cgroup(&self, path: &CgroupPath) -> Option<(u64, u32)> {
         let ids = self.cgroup_ancestors(path)?;
         Some((*ids.last()?, u32::try_from(ids.len() - 1).ok()?))
+    }
+
+    fn no_cgroup(&self, path: &CgroupPath) -> String {
+        if self.sees_part() {
+            format!("cgroup {path}: {PART_OF_TREE}; {WHOLE_TREE}")
+        } else {
+            format!("cgroup {path} does not exist")
+        }
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Compiled {
     pub flow_mark_mask: u32,
     /// Whether a rule compares payload types or SSRCs.
     pub rtp: bool,
+    /// Whether a rule compares cgroups.
+    pub cgroups: bool,
     /// Rules that match nothing yet, and why.
     pub waiting: Vec<(FlowName, String)>,
 }
@@ -109,7 +111,7 @@ fn masked(
     if let Some(path) = &rule.cgroup {
         (key.cgroup, level) = resolve
             .cgroup(path)
-            .ok_or_else(|| format!("cgroup {path} does not exist"))?;
+            .ok_or_else(|| resolve.no_cgroup(path))?;
         // Every socket is below the root: nothing to compare.
         if level == 0 {
             key.cgroup = 0;
@@ -188,6 +190,7 @@ pub fn compile(
                 continue;
             }
         };
+        out.cgroups |= level > 0;
         let types;
         (types, mask.rtp) = payload_types(rule, profile);
         let any = || vec![(0, 0)];

@@ -2,11 +2,13 @@
 //! operator's order; a cgroup that comes later, or again, is found.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
-use bestby_tests::agent::{Agent, wait_for};
+use bestby_tests::agent::{self, Agent, wait_for};
+use bestby_tests::frame::rtp;
 use bestby_tests::load::{Counter, PEER};
-use bestby_tests::netns::{Lab, linked_lab};
+use bestby_tests::netns::{Lab, Netns, cgroup_root, linked_lab, shell};
 use bestby_tests::require;
 use serde_json::json;
 
@@ -166,5 +168,131 @@ fn rule_matches_a_cgroup_made_again_at_once() {
             send_from(lab, &tree.top.join("sfu"), 1);
             agent.flow("sfu", "packets_in") > 2
         });
+    });
+}
+
+/// A socket that belongs to a cgroup for good: that of the process when it is made.
+fn socket_in(cgroup: &Path, port: u16) -> UdpSocket {
+    let of_process = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let home = of_process
+        .lines()
+        .find_map(|l| l.strip_prefix("0::/"))
+        .unwrap();
+    let enter = |at: &Path| fs::write(at.join("cgroup.procs"), std::process::id().to_string());
+    enter(cgroup).unwrap();
+    let socket = UdpSocket::bind(("10.9.0.1", port));
+    enter(&cgroup_root().join(home)).unwrap();
+    socket.unwrap()
+}
+
+/// A port is used by one service and then by another: each has its own rule, whoever came first.
+#[test]
+fn rule_belongs_to_the_sender_and_not_to_who_had_its_port_before() {
+    linked_lab(require::root(), |lab, peer| {
+        let tree = Tree::new(lab, &["media", "backup"]);
+        let _listener = Counter::new(peer, PEER, PORT);
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        let [media, backup] = ["media", "backup"].map(|name| tree.top.join(name));
+        let audio = rtp(1, 1, false);
+        // With payload types each stream has its rule.
+        for (round, (rule, payload)) in [
+            (json!({"name": "m", "cgroup": tree.name("media"), "lifetime": "100s"}), &b"x"[..]),
+            (json!({"name": "m", "cgroup": tree.name("media"), "lifetime": "100s", "rtp_pt": "0-127"}), &audio),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            agent.add(rule);
+            for (port, order) in [(40_000, [&media, &backup, &media]), (40_010, [&backup, &media, &backup])] {
+                let mut expected = agent.flow("m", "packets_in");
+                for (at, cgroup) in order.into_iter().enumerate() {
+                    let socket = socket_in(cgroup, port + round as u16);
+                    for _ in 0..3 {
+                        socket.send_to(payload, (PEER, PORT)).unwrap();
+                    }
+                    expected += if *cgroup == media { 3 } else { 0 };
+                    let what = format!("round {round}, port {port}, sender {at}");
+                    assert_eq!(agent.flow("m", "packets_in"), expected, "{what}");
+                }
+            }
+            agent.ok("DELETE", "/v1/flows/m", None);
+        }
+    });
+}
+
+/// Docker's default network: what IP forwards has no socket, so no cgroup. Somebody has to say so.
+#[test]
+fn routed_container_matches_no_cgroup_and_is_told_of() {
+    linked_lab(require::root(), |lab, peer| {
+        let tree = Tree::new(lab, &["box"]);
+        let inside = Netns::new();
+        inside.link("c0", "172.17.0.2/24", &lab.netns, "h0", "172.17.0.1/24");
+        inside.run("ip route add default via 172.17.0.1");
+        shell("echo 1 >/proc/sys/net/ipv4/conf/all/forwarding");
+        let listener = Counter::new(peer, PEER, PORT);
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        agent.add(json!({"name": "box", "cgroup": tree.name("box"), "lifetime": "100s"}));
+        let told = || agent.complaints("flow rule");
+        let shown = || agent.ok("GET", "/v1/flows/box", None)["matches_nothing"].clone();
+        // Nothing came yet: nothing to complain of. Nor is what this host sends itself.
+        send_from(lab, &tree.top, 2);
+        assert_eq!((told().len(), shown()), (0, json!(null)));
+        let send = |count: usize| {
+            inside.enter(|| {
+                let socket = UdpSocket::bind("172.17.0.2:0").unwrap();
+                (0..count).for_each(|_| assert!(socket.send_to(b"x", (PEER, PORT)).is_ok()));
+            });
+        };
+        send(3);
+        wait_for("the routed flow", || {
+            agent.stats()["global"]["no_cgroup"] == 1
+        });
+        assert_eq!(agent.flow("box", "packets_in"), 0);
+        assert!(told()[0].contains("routed"), "{:?}", told());
+        assert!(shown().as_str().unwrap().contains("--src"), "{}", shown());
+        // By its address it is found, and a rule that matches is not complained of.
+        agent.add(json!({"name": "src", "src": "172.17.0.0/24", "lifetime": "100s"}));
+        send(3);
+        wait_for("the rule", || agent.flow("src", "packets_in") == 3);
+        send_from(lab, &tree.top.join("box"), 2);
+        assert_eq!(agent.flow("box", "packets_in"), 2);
+        assert_eq!((told().len(), shown()), (0, json!(null)));
+        drop(listener);
+    });
+}
+
+/// bestbyd in a container of its own: the tree's top that it sees is not the kernel's.
+#[test]
+fn cgroup_rule_in_a_cgroup_namespace_is_not_taken_for_one_that_works() {
+    linked_lab(require::root(), |lab, _peer| {
+        let tree = Tree::new(lab, &["agent", "agent/media"]);
+        let mut command = lab.netns.command("bash");
+        let script = r#"echo $$ >"$1/cgroup.procs"; shift
+            exec unshare --cgroup --mount bash -euc 'mount -t cgroup2 none /sys/fs/cgroup; exec "$@"' bash "$@""#;
+        command
+            .args(["-euc", script, "bash"])
+            .arg(tree.top.join("agent"));
+        let agent = agent::command(lab, &[]);
+        command.arg(agent.get_program());
+        let args: Vec<_> = agent.get_args().collect();
+        // The last two words name the lab's cgroup, which is not there.
+        command.args(&args[..args.len() - 2]);
+        let agent = Agent::spawn(command, lab.dir.join("s"), lab.dir.join("log"));
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        for cgroup in ["/media", "/"] {
+            let done = agent.add(json!({"name": "m", "cgroup": cgroup, "lifetime": "100s"}));
+            let warning = done["warnings"][0].as_str().unwrap();
+            assert!(warning.contains("cgroup namespace"), "{done}");
+            let told = agent.complaints("flow rule");
+            assert!(told[0].contains("cgroup namespace"), "{told:?}");
+            send_from(lab, &tree.top.join("agent/media"), 2);
+            assert_eq!(agent.flow("m", "packets_in"), 0, "{cgroup}");
+            agent.ok("DELETE", "/v1/flows/m", None);
+        }
+        let told = agent.complaints("cgroup");
+        assert!(told[0].contains("cgroup namespace"), "{told:?}");
+        drop(agent);
     });
 }

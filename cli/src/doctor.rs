@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bestby_api::{
-    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, path, realtime_check,
+    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, lockdown_check, path, realtime_check,
 };
 
 use crate::client::Client;
@@ -66,6 +66,8 @@ pub(crate) fn of_kernel(pins: &Path) -> Doctor {
     if let Ok(name) = nix::sys::utsname::uname() {
         checks.extend(realtime_check(&name.version().to_string_lossy()));
     }
+    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").ok();
+    checks.extend(lockdown_check(lockdown.as_deref()));
     checks.push(mounts());
     checks.push(data_path(pins));
     Doctor { checks }

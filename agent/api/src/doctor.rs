@@ -102,6 +102,27 @@ impl Doctor {
     }
 }
 
+/// The mode in the text of `/sys/kernel/security/lockdown`, e.g. `none [integrity] confidentiality`.
+pub fn lockdown_mode(text: &str) -> Option<&str> {
+    text.split_whitespace()
+        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
+/// What lockdown, in the mode that this text names, means for bestby; `None` where there is no such file.
+pub fn lockdown_check(text: Option<&str>) -> Option<Check> {
+    let mode = lockdown_mode(text?)?;
+    Some(if mode == "confidentiality" {
+        Check::new(
+            "lockdown",
+            CheckStatus::Fail,
+            format!("{mode}: no BPF program may read the kernel's memory, so bestby loads none"),
+            "boot with lockdown=integrity, or without lockdown",
+        )
+    } else {
+        Check::new("lockdown", CheckStatus::Ok, mode, "")
+    })
+}
+
 /// `6.18.44-x` -> (6, 18).
 pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);

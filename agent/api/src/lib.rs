@@ -42,7 +42,8 @@ pub use config::{
 };
 pub use described::Described;
 pub use doctor::{
-    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, realtime, realtime_check,
+    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, lockdown_check,
+    lockdown_mode, realtime, realtime_check,
 };
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};

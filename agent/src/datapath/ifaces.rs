@@ -44,6 +44,25 @@ fn may_replace(link: &Link, q: &Qdisc, replace: bool) -> Result<()> {
     .hint(hint))
 }
 
+/// What of an earlier root qdisc does not come back with it.
+fn not_restored(q: &Qdisc) -> Option<String> {
+    let classful = matches!(
+        q.kind.as_str(),
+        "htb" | "hfsc" | "prio" | "drr" | "qfq" | "mqprio" | "taprio"
+    );
+    match (q.below.as_str(), classful) {
+        ("", false) => None,
+        ("", true) => Some(format!(
+            "the earlier root qdisc, {}, may have classes and filters: detach restores only the qdisc itself",
+            q.kind
+        )),
+        (below, _) => Some(format!(
+            "detach restores the earlier root qdisc, {}, without the qdiscs below it: {below}",
+            q.kind
+        )),
+    }
+}
+
 impl Datapath {
     /// Directory of an interface's pins: by index, because another device may have its name by now.
     pub(crate) fn pins(&self, ifindex: u32) -> PathBuf {
@@ -205,7 +224,8 @@ impl Datapath {
             self.tc.remove_root(link.ifindex, &link.name)?;
             return Ok(None);
         }
-        Ok(Some(q))
+        let below = q.children(&self.tc.qdiscs(link.ifindex)?);
+        Ok(Some(Qdisc { below, ..q }))
     }
 
     /// Attaches an interface again as it was before a change that failed; says in the error how that went.
@@ -279,14 +299,7 @@ impl Datapath {
                     abi::BB_MAX_IFACES
                 ))
             })?;
-        if earlier.as_ref().is_some_and(|q| {
-            matches!(
-                q.kind.as_str(),
-                "htb" | "hfsc" | "prio" | "drr" | "qfq" | "mqprio" | "taprio"
-            )
-        }) {
-            notes.push("the earlier qdisc may have classes and filters: detach restores only the qdisc itself".into());
-        }
+        notes.extend(earlier.as_ref().and_then(not_restored));
         let instances = instances(mode, request, link);
         let mut attached = Attached {
             dev: request.dev.clone(),
@@ -397,6 +410,9 @@ impl Datapath {
         let tcx = self.hook(link)?;
         if !tcx {
             notes.push(NO_TCX.into());
+        }
+        if earlier != old.earlier {
+            notes.extend(earlier.as_ref().and_then(not_restored));
         }
         let new = Attached {
             request: request.clone(),
@@ -516,6 +532,14 @@ impl Datapath {
                     if let Err(e) = self.tc.restore(link, attached.earlier.as_ref()) {
                         self.kept_ifaces.set(slot, &attached)?;
                         return Err(e);
+                    }
+                    if let Some(q) = &attached.earlier
+                        && !q.below.is_empty()
+                    {
+                        warnings.push(format!(
+                            "{} is the root qdisc again, without the qdiscs that were below it: {}",
+                            q.kind, q.below
+                        ));
                     }
                 }
                 Some(q) if attached.needs_root() => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bestby_api::{
-    Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_version, realtime_check,
+    Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_version, lockdown_check, realtime_check,
 };
 use libbpf_rs::btf::{Btf, types};
 
@@ -163,6 +163,7 @@ impl Datapath {
                 "needs CONFIG_DEBUG_INFO_BTF",
             ),
         });
+        checks.extend(lockdown_check(locked::text().as_deref()));
         checks.push(
             if has("htb_sched") || Path::new("/sys/module/sch_htb").exists() {
                 check("HTB", CheckStatus::Ok, "for mode tc with a rate", "")
@@ -224,9 +225,6 @@ impl Datapath {
 
     fn loaded_checks(&self, checks: &mut Vec<Check>) {
         checks.push(match &self.cgroup {
-            Some(path) => check(
-                "cgroup",
-                CheckStatus::Ok,
             Some(path) if self.names.sees_part() => check(
                 "cgroup",
                 CheckStatus::Warn,
@@ -236,6 +234,9 @@ impl Datapath {
                 ),
                 WHOLE_TREE,
             ),
+            Some(path) => check(
+                "cgroup",
+                CheckStatus::Ok,
                 format!("socket options and TCP's RTT from {}", path.display()),
                 "",
             ),
@@ -474,6 +475,12 @@ impl Datapath {
                     "users full" => {
                         "give media that matter a flow rule: what a rule matches shares with no user"
                     }
+                    "routed time" => {
+                        "SO_TXTIME of a routed container has no effect: give its packets a flow rule by port, address or mark"
+                    }
+                    "untimely" => {
+                        "is their application in a time namespace? relative marks, lifetimes of sockets and rules count there"
+                    }
                     "segmenter lost" => {
                         "leave the devices named bbs... alone; bestbyd makes them again"
                     }
@@ -489,12 +496,6 @@ impl Datapath {
                 }
             }
             if g.sessions_full > 0 {
-                    "routed time" => {
-                        "SO_TXTIME of a routed container has no effect: give its packets a flow rule by port, address or mark"
-                    }
-                    "untimely" => {
-                        "is their application in a time namespace? relative marks, lifetimes of sockets and rules count there"
-                    }
                 checks.push(check(
                     "sessions",
                     CheckStatus::Warn,

@@ -8,6 +8,7 @@ use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::error::{Error, Result, Tried as _};
+use crate::kernel::locked;
 use crate::kernel::sys;
 use crate::kernel::tc::{Link, Side, Tc};
 
@@ -44,15 +45,20 @@ pub fn loader<'a>(dir: &Path, netns: &'a u64) -> EbpfLoader<'a> {
 }
 
 pub(crate) fn load(loader: &mut EbpfLoader<'_>, object: &'static [u8], name: &str) -> Result<Ebpf> {
+    locked::types()?;
     loader
         .load(object)
         .map_err(|e| Error::failed(format!("loading the {name} object: {}", chain(&e))))
 }
 
 pub(crate) fn refused(name: &str, e: &ProgramError) -> Error {
-    Error::failed(format!("the kernel refuses program {name}: {}", chain(e))).hint(
-        "if `bestby doctor` finds that this kernel has all it needs, this is a bug of bestby's",
-    )
+    let what = format!("the kernel refuses program {name}");
+    let said = chain(e);
+    locked::locked(&what, &said, locked::text().as_deref()).unwrap_or_else(|| {
+        Error::failed(format!("{what}: {said}")).hint(
+            "if `bestby doctor` finds that this kernel has all it needs, this is a bug of bestby's",
+        )
+    })
 }
 
 /// Makes a directory below the bpffs.

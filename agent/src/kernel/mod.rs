@@ -7,6 +7,7 @@ pub mod grace;
 pub mod hooks;
 pub mod htb;
 pub mod layouts;
+pub(crate) mod locked;
 pub mod maps;
 pub mod netlink;
 pub mod qdisc;

@@ -11,6 +11,7 @@ use libbpf_rs::{MapCore as _, MapHandle};
 
 use crate::error::{Error, Result, Tried as _};
 use crate::kernel::layouts::Layouts;
+use crate::kernel::locked;
 use crate::kernel::sys;
 use crate::kernel::tc::{Link, TC_H_ROOT, Tc, handle};
 
@@ -129,8 +130,11 @@ impl Queue<'_> {
             }
         }
         let mut loaded = open.load().map_err(|e| {
-            Error::failed(failed(&format!("the kernel refuses the qdisc: {e:#}")))
-                .hint("`bestby iface attach --mode tc` works on this kernel; please report the kernel's version")
+            let what = failed("the kernel refuses the qdisc");
+            locked::locked(&what, "", locked::text().as_deref()).unwrap_or_else(|| {
+                Error::failed(format!("{what}: {e:#}"))
+                    .hint("`bestby iface attach --mode tc` works on this kernel; please report the kernel's version")
+            })
         })?;
         let mut memory = 0;
         for mut map in loaded.object_mut().maps_mut() {

@@ -126,6 +126,9 @@ pub struct Qdisc {
     pub parent: u32,
     /// `TCA_OPTIONS`, byte for byte.
     pub options: Option<Vec<u8>>,
+    /// A root whose place was taken: the qdiscs below it that somebody chose. They do not come back with it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub below: String,
 }
 
 impl Qdisc {
@@ -141,6 +144,7 @@ impl Qdisc {
             handle: word(&raw.body, 2),
             parent: word(&raw.body, 3),
             options: find(&all, TCA_OPTIONS).map(<[u8]>::to_vec),
+            below: String::new(),
         };
         Some((word(&raw.body, 1), qdisc))
     }
@@ -148,6 +152,23 @@ impl Qdisc {
     /// Whether the kernel put it there by itself: such ones have no handle, and come back when ours goes.
     pub fn is_default(&self) -> bool {
         self.handle == 0
+    }
+
+    /// The qdiscs below it that somebody chose, in words; the kernel's own come back.
+    pub fn children(&self, all: &[Self]) -> String {
+        let below: Vec<_> = all
+            .iter()
+            .filter(|q| !q.is_default() && q.parent != TC_H_ROOT)
+            .filter(|q| q.parent >> 16 == self.handle >> 16)
+            .collect();
+        let named = below.iter().take(4);
+        let mut words: Vec<String> = named
+            .map(|q| format!("{} at {}", q.kind, place_name(q.parent)))
+            .collect();
+        if below.len() > words.len() {
+            words.push(format!("{} more", below.len() - words.len()));
+        }
+        words.join(", ")
     }
 
     /// Whether it is one of bestby's. Our own kind has whatever handle the kernel picked: one of its

@@ -383,3 +383,33 @@ fn reload_of_a_setting_that_needs_a_restart_warns() {
         });
     });
 }
+
+/// A container that hides what BPF needs, and a kernel that keeps its memory to itself, by their names.
+#[test]
+fn masked_types_and_lockdown_are_named() {
+    linked_lab(require::root(), |lab, _| {
+        let hidden = lab.dir.join("empty");
+        std::fs::create_dir(&hidden).unwrap();
+        let bound = |at: &str| {
+            let agent = command(lab, &[]);
+            let script = format!("mount --bind {} {at}; exec \"$@\"", hidden.display());
+            let mut unshare = lab.netns.command("unshare");
+            unshare.args(["--mount", "sh", "-euc", &script, "sh"]);
+            unshare.arg(agent.get_program()).args(agent.get_args());
+            unshare
+        };
+        let said = start_refused(bound("/sys/kernel/btf"));
+        assert!(said.contains("/sys/kernel/btf/vmlinux"), "{said}");
+        assert!(said.contains("mask"), "{said}");
+
+        let lockdown = |text: &str| {
+            std::fs::write(hidden.join("lockdown"), text).unwrap();
+            let (socket, log) = (lab.dir.join("s"), lab.dir.join("log"));
+            let agent = Agent::spawn(bound("/sys/kernel/security"), socket, log);
+            agent.complaints("lockdown").join(" ")
+        };
+        assert_eq!(lockdown("none [integrity] confidentiality\n"), "");
+        let told = lockdown("none integrity [confidentiality]\n");
+        assert!(told.contains("confidentiality"), "{told}");
+    });
+}

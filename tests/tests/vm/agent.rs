@@ -435,6 +435,42 @@ fn doctor_on_a_kernel_with_bpf_qdiscs_has_no_failed_check(
     agent
 }
 
+/// Qdiscs that somebody chose for the queues below `mq` do not come back: said at attach and at detach.
+#[test]
+fn chosen_qdiscs_below_mq_are_named_at_attach_and_detach() {
+    if !require::can(require::bpf_qdisc()) {
+        return;
+    }
+    lab(|lab| {
+        lab.netns.run("ip link add m0 numtxqueues 4 numrxqueues 4 type veth peer name m1 numtxqueues 4 numrxqueues 4");
+        lab.netns.run("ip link set m0 up");
+        lab.netns.run("ip link set m1 up");
+        lab.netns.run("tc qdisc replace dev m0 root handle 7: mq");
+        let agent = start(lab, json!({"dev": "m0", "replace": true}));
+        let warned = |answer: &serde_json::Value| answer["warnings"].to_string();
+        // The kernel's own come back with it.
+        assert!(!warned(&agent.detach("m0")).contains("below"));
+        assert!(root_qdisc(&lab.netns, "m0").starts_with("qdisc mq 7:"));
+        lab.netns
+            .run("tc qdisc replace dev m0 parent 7:1 fq limit 777");
+        lab.netns
+            .run("tc qdisc replace dev m0 parent 7:2 fq limit 778");
+        for settings in [
+            json!({"dev": "m0", "replace": true}),
+            json!({"dev": "m0", "replace": true, "mode": "tc", "rate": "100mbit"}),
+        ] {
+            lab.netns
+                .run("tc qdisc replace dev m0 parent 7:1 fq limit 777");
+            lab.netns
+                .run("tc qdisc replace dev m0 parent 7:2 fq limit 778");
+            let attached = warned(&agent.attach(settings));
+            assert!(attached.contains("fq at 7:1, fq at 7:2"), "{attached}");
+            let detached = warned(&agent.detach("m0"));
+            assert!(detached.contains("fq at 7:1, fq at 7:2"), "{detached}");
+        }
+    });
+}
+
 #[test]
 fn each_transmit_queue_of_mq_has_an_instance() {
     if !require::can(require::bpf_qdisc()) {

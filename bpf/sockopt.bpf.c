@@ -29,6 +29,11 @@
 /* The hook shows at most a page; longer options of others must be let through unread. */
 #define BB_PAGE_SIZE 4096
 
+/* Programs are built with these: they stay where they are. */
+_Static_assert(__builtin_offsetof(struct bb_counters, sent_stale) == 88 &&
+		       __builtin_offsetof(struct bb_counters, truncated) == 144,
+	       "new counters at the end only");
+
 #define BB_ALLOW 1
 #define BB_REFUSE 0
 
@@ -199,10 +204,36 @@ static __always_inline void bb_read_stats(struct bb_sock *options, struct bb_cou
 	options->answered = *answer;
 }
 
+/*
+ * The counters as they are in struct bb_counters: as many as the caller has room for. So a
+ * program that was built with fewer reads those, and one that was built with more is told
+ * how many there are. What was counted once stays where it is: new ones come at the end.
+ */
+static __always_inline int bb_answer_stats(struct bpf_sockopt *ctx, struct bb_sock *options)
+{
+	struct bb_counters now = {};
+	const __u64 *from = (const __u64 *)&now;
+	int size = 0;
+
+	if (ctx->optlen > 0 && ctx->optlen < 8)
+		return bb_refuse(BB_EINVAL);
+	if (options)
+		bb_read_stats(options, &now);
+#pragma unroll
+	for (int i = 0; i < (int)sizeof(now) / 8; i++) {
+		__u64 *to = (__u64 *)ctx->optval + i;
+
+		if (ctx->optlen < 8 * (i + 1) || (void *)(to + 1) > ctx->optval_end)
+			break;
+		*to = from[i];
+		size = 8 * (i + 1);
+	}
+	return bb_answer(ctx, size);
+}
+
 SEC("cgroup/getsockopt")
 int bb_getsockopt(struct bpf_sockopt *ctx)
 {
-	struct bb_counters *answer;
 	struct bb_sock *options;
 
 	if (ctx->level != SOL_BESTBY)
@@ -228,14 +259,7 @@ int bb_getsockopt(struct bpf_sockopt *ctx)
 		*(__u32 *)ctx->optval = options ? options->treatment : 0;
 		return bb_answer(ctx, 4);
 	case BB_SO_STATS:
-		answer = ctx->optval;
-		if (ctx->optlen < (int)sizeof(*answer) || (void *)(answer + 1) > ctx->optval_end)
-			return bb_refuse(BB_EINVAL);
-		__builtin_memset(answer, 0, sizeof(*answer));
-		if (options) {
-			bb_read_stats(options, answer);
-		}
-		return bb_answer(ctx, sizeof(*answer));
+		return bb_answer_stats(ctx, options);
 	}
 	return bb_refuse(BB_ENOPROTOOPT);
 }

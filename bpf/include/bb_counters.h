@@ -20,7 +20,11 @@ enum bb_reason {
 	BB_REASONS = 6,
 };
 
-/* in = sent + sum(dropped) + queued, always. would_drop counts in observe mode only. */
+/*
+ * in = sent + sum(dropped) + queued, always. would_drop counts in observe mode only.
+ * BB_SO_STATS copies this to programs that were built with an earlier one: new counters
+ * come at the end, a new reason in a field of its own.
+ */
 struct bb_counters {
 	__u64 packets_in;
 	__u64 bytes_in;

@@ -227,6 +227,8 @@ static inline int bestby_get_stats(int fd, struct bestby_counters *counters)
 {
 	socklen_t len = sizeof(*counters);
 
+	/* An earlier bestby has fewer of them. */
+	memset(counters, 0, sizeof(*counters));
 	return getsockopt(fd, BESTBY_SOL, BESTBY_SO_STATS, counters, &len);
 }
 

@@ -14,6 +14,7 @@ use bestby_tests::{
     user::{NOBODY, as_nobody},
 };
 use libbpf_rs::MapCore as _;
+use zerocopy::IntoBytes as _;
 
 #[test]
 fn socket_options_are_kept_and_bad_ones_refused() {
@@ -80,6 +81,57 @@ fn socket_options_are_kept_and_bad_ones_refused() {
             set(&s, LEVEL, BB_SO_LIFETIME, &0u64).unwrap();
             assert_eq!(get::<u64>(&s, LEVEL, BB_SO_LIFETIME).unwrap(), 0);
         });
+        drop(lab);
+    });
+}
+
+/// Programs that were built with an earlier, shorter `struct bestby_counters`, and with a later one.
+#[test]
+fn counters_are_copied_as_far_as_the_caller_has_room() {
+    let _one = alone();
+    in_namespace(|| {
+        let lab = lab();
+        let s = udp();
+        set(&s, LEVEL, BB_SO_LIFETIME, &SECOND).unwrap();
+        send(&s, 3);
+        let whole = stats(&s);
+        assert_eq!((whole.packets_in, whole.packets_sent), (3, 3));
+        let all = size_of::<bb_counters>();
+        let read = |room: usize| {
+            let mut buffer = [0xAAu8; 5000];
+            let mut size = room as u32;
+            // SAFETY: the buffer has room for more than `size` bytes.
+            let status = unsafe {
+                libc::getsockopt(
+                    s.as_raw_fd(),
+                    LEVEL,
+                    BB_SO_STATS as i32,
+                    buffer.as_mut_ptr().cast(),
+                    &raw mut size,
+                )
+            };
+            if status != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            assert!(buffer[size as usize..].iter().all(|b| *b == 0xAA), "{room}");
+            Ok(buffer[..size as usize].to_vec())
+        };
+        for (room, expected) in [
+            (0, 0),
+            (8, 8),
+            (12, 8),
+            (136, 136),
+            (all, all),
+            (all + 8, all),
+            (4096, all),
+            (5000, all),
+        ] {
+            let read = read(room).unwrap();
+            assert_eq!(read, whole.as_bytes()[..expected], "room for {room}");
+        }
+        for room in [1, 4, 7] {
+            assert_eq!(errno(read(room)), libc::EINVAL, "room for {room}");
+        }
         drop(lab);
     });
 }

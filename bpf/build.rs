@@ -3,7 +3,7 @@
 //! - `maps`, `qdisc` and `real` get libbpf skeletons (libbpf loads struct_ops objects
 //!   and creates the pinned maps),
 //! - the hook programs become plain objects, embedded for Aya,
-//! - `bb_core.h`, `bb_frame.h`, `bb_real.h` and `bb_srt.h` are compiled natively too, for the property tests.
+//! - `bb_core.h`, `bb_frame.h`, `bb_real.h` and the whole queue are compiled natively too, for the property tests.
 //!
 //! `BESTBY_CLANG` names another clang than `clang-19`.
 
@@ -64,6 +64,30 @@ fn main() -> Result<()> {
         .flag("-Wextra")
         .flag("-Werror")
         .compile("bb_core");
+    // By clang: gcc has not all that the queue's headers ask for. For tests alone: it is under the GPL, and no program
+    // links it.
+    println!("cargo:rerun-if-changed=tests/native/queue.c");
+    println!(
+        "cargo:rustc-link-arg-tests={}",
+        out.join("libbb_queue.a").display()
+    );
+    cc::Build::new()
+        .file(dir.join("tests/native/queue.c"))
+        .cargo_metadata(false)
+        .compiler(&clang)
+        .include(dir.join("include"))
+        .flag("-isystem")
+        .flag(libbpf_headers()?)
+        .define("__TARGET_ARCH_x86", None)
+        .define("BPF_NO_PRESERVE_ACCESS_INDEX", None)
+        .flag("-fno-strict-aliasing")
+        .flag("-Wall")
+        .flag("-Wextra")
+        .flag("-Wno-unused-parameter")
+        .flag("-Wno-parentheses")
+        .flag("-Werror")
+        .opt_level(1)
+        .compile("bb_queue");
     natively(&dir, &out, &dir.join("include"), None)?;
     for (number, mutant) in MUTANTS.iter().enumerate() {
         let headers = out.join(format!("mutant{number}"));
@@ -143,8 +167,12 @@ fn natively(dir: &Path, out: &Path, headers: &Path, mutant: Option<usize>) -> Re
     Ok(())
 }
 
+fn libbpf_headers() -> Result<OsString> {
+    env::var_os("DEP_BPF_INCLUDE").context("libbpf-sys names no include directory")
+}
+
 fn compile(clang: &OsString, dir: &Path, name: &str, source: &Path, object: &Path) -> Result<()> {
-    let libbpf = env::var_os("DEP_BPF_INCLUDE").context("libbpf-sys names no include directory")?;
+    let libbpf = libbpf_headers()?;
     // What the oldest kernels that run it know. v4 stores constants without a register.
     let cpu = match name {
         "qdisc" | "floor" => "-mcpu=v4",

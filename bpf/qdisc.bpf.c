@@ -403,8 +403,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 				bbq_user_over(inst, in, u, q->user);
 		}
 	}
-	in->qlen--;
-	in->bytes -= p->pkt_len;
+	bb_take_out(&in->qlen, &in->bytes, p->pkt_len);
 	skb = bpf_kptr_xchg(&p->skb, 0);
 	if (ses->rate)
 		bbq_take_turn(ses, pick.session, inst, now, p->len);
@@ -485,13 +484,13 @@ __noinline int bbq_clear(__u32 inst)
 	bpf_for(i, 0, BB_MAX_SESSIONS) {
 		struct bbq_queue *q = bbq_queue_at(inst, i);
 
-		if (q && (q->m.turn != BBQ_IDLE || q->nonempty))
+		if (q && (q->m.turn != BBQ_IDLE || q->nonempty || q->qlen || q->bytes))
 			__builtin_memset(q, 0, sizeof(*q));
 	}
 	bpf_for(i, 0, BBQ_USERS) {
 		struct bbq_user *u = bbq_user_at(in, inst, i);
 
-		if (u && (u->active || u->m.turn != BBQ_IDLE))
+		if (u && (u->active || u->m.turn != BBQ_IDLE || u->qlen || u->bytes))
 			__builtin_memset(u, 0, sizeof(*u));
 	}
 	bpf_for(i, 0, BBQ_WHEEL_TICKS) {
@@ -499,6 +498,12 @@ __noinline int bbq_clear(__u32 inst)
 		w->word[(i >> 6) & (BBQ_WHEEL_TICKS / 64 - 1)] = 0;
 	}
 	w->words = 0;
+	in->qlen = 0;
+	in->bytes = 0;
+	in->alone = BBQ_NONE;
+	in->plain_qlen = 0;
+	in->plain_bytes = 0;
+	in->pairs = 0;
 	__builtin_memset(&in->media, 0, sizeof(in->media));
 	__builtin_memset(&in->users, 0, sizeof(in->users));
 	in->plain_credit = 0;
@@ -540,6 +545,9 @@ void BPF_PROG(bestby_destroy, struct Qdisc *sch)
 		in->owner = in->before;
 		in->before = 0;
 	}
+	/* The next Qdisc may be allocated where this one was. */
+	if (in->synced == (__u64)sch)
+		in->synced = 0;
 }
 
 SEC(".struct_ops.link")

@@ -26,6 +26,7 @@ extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb
  * may_goto instruction (v6.9), four machine instructions each time round;
  * bpf_for costs a call. Written as bytes because the mnemonic needs -mcpu=v4.
  */
+#ifdef __bpf__
 #define bb_can_loop                                                                   \
 	({                                                                            \
 		__label__ out, on;                                                    \
@@ -42,6 +43,13 @@ out:                                                                            
 on:;                                                                                  \
 		more;                                                                 \
 	})
+
+/* value_ &= mask_, for the verifier, where clang knows better. */
+#define bb_mask(value_, mask_) asm volatile("%[v] &= %[m]" : [v] "+r"(value_) : [m] "i"(mask_))
+#else /* natively, for the tests */
+#define bb_can_loop 1
+#define bb_mask(value_, mask_) ((void)((value_) &= (mask_)))
+#endif
 
 /*
  * 0, but the verifier does not know it: a loop that counts from here converges

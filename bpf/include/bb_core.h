@@ -236,6 +236,22 @@ bb_inline __u64 bb_pace(__u64 next_ns, __u64 now_ns, __u64 bytes, __u64 rate)
 	return base + bb_tx_time(bytes, rate);
 }
 
+/*
+ * What is left of `held` when `by` leaves. A counter that wrapped below zero would stand
+ * above every limit for ever, and refuse the packets of all.
+ */
+bb_inline __u64 bb_less(__u64 held, __u64 by)
+{
+	return held > by ? held - by : 0;
+}
+
+/* A packet of `len` bytes leaves. The last one takes the bytes along: no error outlives it. */
+bb_inline void bb_take_out(__u32 *packets, __u64 *bytes, __u32 len)
+{
+	*packets = bb_less(*packets, 1);
+	*bytes = *packets ? bb_less(*bytes, len) : 0;
+}
+
 /* Bytes a packet costs on the link: overhead once per segment of a GSO packet. */
 bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 {

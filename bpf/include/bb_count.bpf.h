@@ -37,6 +37,16 @@ bb_inline void bb_make_known(const void *addr)
 		*known = 1;
 }
 
+/*
+ * One packet fewer is queued. Counters that began anew meanwhile (a socket's, which others
+ * pushed out) have not counted that it came: then they stay at 0.
+ */
+bb_inline void bb_count_out(struct bb_counters *c)
+{
+	if (!__sync_fetch_and_add(&c->queued, -1ULL))
+		bb_add(c->queued, 1);
+}
+
 bb_inline void bb_count_in(struct bb_counters *c, __u32 bytes)
 {
 	bb_add(c->packets_in, 1);
@@ -48,7 +58,7 @@ bb_inline void bb_count_sent(struct bb_counters *c, __u32 bytes, int stale)
 {
 	bb_add(c->packets_sent, 1);
 	bb_add(c->bytes_sent, bytes);
-	bb_add(c->queued, -1ULL);
+	bb_count_out(c);
 	if (stale)
 		bb_add(c->sent_stale, 1);
 }
@@ -67,7 +77,7 @@ bb_inline void bb_count_passed(struct bb_counters *c, __u32 bytes)
 
 bb_inline void bb_count_drop(struct bb_counters *c, __u32 reason)
 {
-	bb_add(c->queued, -1ULL);
+	bb_count_out(c);
 	bb_keep_check(reason);
 	if (reason < BB_REASONS)
 		bb_add(c->dropped[reason], 1);

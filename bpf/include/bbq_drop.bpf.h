@@ -203,8 +203,7 @@ __noinline int bbq_free(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	bb_count_drop(&in->counters, reason);
 	in->dropped++;
 	in->dropped_bytes += p->pkt_len;
-	in->qlen--;
-	in->bytes -= p->pkt_len;
+	bb_take_out(&in->qlen, &in->bytes, p->pkt_len);
 	q = bbq_queue_at(inst, p->session);
 	u = q ? bbq_user_at(in, inst, q->user) : 0;
 	if (idx == in->alone)
@@ -237,7 +236,7 @@ __noinline int bbq_truncate(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	struct sk_buff *skb, *twin;
 	struct bbq_queue *q;
 	struct bbq_user *u;
-	__u32 len, less;
+	__u32 len;
 
 	if (!in || !p || !(p->flags & BBQ_F_PAIRED))
 		return 0;
@@ -252,14 +251,20 @@ __noinline int bbq_truncate(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	in->work -= BBQ_WORK_SWAP;
 	bbq_notice(in, p, reason, now, 1);
 	len = twin->len;
-	less = p->pkt_len - len;
-	bbq_held_less(in, q, u, p);
-	p->pkt_len = len;
-	p->len -= less;
-	bbq_held_more(in, q, u, p, p->arrived_ns);
-	in->bytes -= less;
-	in->dropped_bytes += less;
 	skb = bpf_kptr_xchg(&p->skb, twin);
+	bbq_held_less(in, q, u, p);
+	if (skb)
+		p->len = bb_less(p->len, bb_less(skb->len, len));
+	bbq_held_more(in, q, u, p, p->arrived_ns);
+	/*
+	 * What the stamp, or another program, made longer is not in pkt_len. So the headers
+	 * alone may be longer than that.
+	 */
+	if (p->pkt_len > len) {
+		in->bytes = bb_less(in->bytes, p->pkt_len - len);
+		in->dropped_bytes += p->pkt_len - len;
+		p->pkt_len = len;
+	}
 	if (skb) {
 		p->cookie = p->flags & BBQ_F_SOCK ? bbq_cookie(skb) : 0;
 		bpf_kfree_skb(skb);

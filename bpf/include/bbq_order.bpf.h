@@ -269,8 +269,7 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 	work = (in->work > 0 ? in->work : 0) + BBQ_WORK_FIND;
 	while (work > 0 && bb_can_loop) {
 		work -= BBQ_WORK_STEP;
-		/* For the verifier, where clang knows better. */
-		asm volatile("%[k] &= %[mask]" : [k] "+r"(k) : [mask] "i"(BBQ_LANES - 1));
+		bb_mask(k, BBQ_LANES - 1);
 		at = q->lane_tail[k];
 		asm volatile("" : "+r"(at));
 		if (beyond)

@@ -519,18 +519,14 @@ bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struc
 {
 	__u64 held = q->bytes;
 
-	q->qlen--;
-	q->bytes = held - p->len;
+	bb_take_out(&q->qlen, &q->bytes, p->len);
 	if (held > BBQ_QUANTUM) {
-		u->deep -= q->bytes <= BBQ_QUANTUM;
-		u->deep_bytes -= q->bytes <= BBQ_QUANTUM ? held : p->len;
+		u->deep = bb_less(u->deep, q->bytes <= BBQ_QUANTUM);
+		u->deep_bytes = bb_less(u->deep_bytes, q->bytes <= BBQ_QUANTUM ? held : p->len);
 	}
-	u->qlen--;
-	u->bytes -= p->len;
-	if (q->user != BBQ_MEDIA) {
-		in->plain_qlen--;
-		in->plain_bytes -= p->len;
-	}
+	bb_take_out(&u->qlen, &u->bytes, p->len);
+	if (q->user != BBQ_MEDIA)
+		bb_take_out(&in->plain_qlen, &in->plain_bytes, p->len);
 }
 
 /* Takes an unused entry: its address, and its index in *idx; 0 = all are in use. */
@@ -577,7 +573,7 @@ bb_inline void bbq_tell(struct bbq_instance *in, struct Qdisc *sch, __s32 packet
 	}
 	sch->q.qlen += packets;
 	sch->qstats.backlog += bytes;
-	if (in->dropped_bytes) {
+	if (in->dropped | in->dropped_bytes) {
 		sch->q.qlen -= in->dropped;
 		sch->qstats.backlog -= in->dropped_bytes;
 		sch->qstats.drops += in->dropped;

@@ -19,3 +19,14 @@ pub fn instance(value: &[u8]) -> Option<(bb_counters, bb_times)> {
     }
     Some((counters, times))
 }
+
+/// Packets and bytes that an instance of the queue holds, from its value in `bbq_instances`; `None`: the value is too
+/// short.
+#[must_use]
+pub fn held(value: &[u8]) -> Option<(u32, u64)> {
+    let rest = value.get(size_of::<bb_counters>() + size_of::<bb_times>()..)?;
+    let (_alone, rest) = u32::read_from_prefix(rest).ok()?;
+    let (packets, rest) = u32::read_from_prefix(rest).ok()?;
+    let (bytes, _) = u64::read_from_prefix(rest).ok()?;
+    Some((packets, bytes))
+}

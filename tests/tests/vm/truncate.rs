@@ -20,11 +20,12 @@ use bestby_tests::{
     agent::{Agent, drops, wait_for},
     clock::MS,
     frame::rtp_with,
-    netns::{Lab, Netns, cgroup_root, linked_lab, shell},
+    netns::{Lab, Netns, cgroup_root, ifindex, linked_lab, shell},
     require,
     socket::{force_buffer, set},
     truncated::{self, Raw},
 };
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use serde_json::{Value, json};
 
 const PORT: u16 = 5004;
@@ -129,6 +130,59 @@ fn packets_that_wait_too_long_arrive_as_headers_in_order() {
             assert_eq!(more, [40, 40, headers, 0, 0], "{to} {offload}");
             before = now;
             assert_eq!(held(&sender), 0);
+        }
+    });
+}
+
+/// Packets and bytes that the queue of `v0` reckons it holds.
+fn reckoned(lab: &Lab) -> (u32, u64) {
+    let pins = lab.bpffs.join("iface").join(ifindex("v0").to_string());
+    let map = MapHandle::from_pinned_path(pins.join("bbq_instances")).unwrap();
+    let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap();
+    bestby_bpf::held(&value.unwrap()).unwrap()
+}
+
+/// The stamp makes a packet longer after the kernel reckoned its length: its headers alone may be longer than that.
+#[test]
+fn tiny_datagrams_under_a_rule_that_stamps_and_truncates_leave_no_bytes_behind() {
+    site(json!({"rate": "100kbit"}), "50ms", |lab, peer, agent| {
+        agent.add(json!({"name": "audio", "dport": 6000, "lifetime": "500ms"}));
+        let audio = peer.enter(|| UdpSocket::bind("10.9.0.2:6000").unwrap());
+        audio
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let mut port = 7000;
+        for (stamp, to, payload) in ["yes", "no"]
+            .into_iter()
+            .flat_map(|stamp| ["10.9.0.2", "fd09::2"].map(|to| (stamp, to)))
+            .flat_map(|(stamp, to)| [1, 7, 8, 15].map(|payload| (stamp, to, payload)))
+        {
+            let case = format!("stamp {stamp}, to {to}, {payload} bytes");
+            port += 1;
+            let name = format!("tiny-{port}");
+            agent.add(json!({
+                "name": name, "dport": port, "lifetime": "50ms", "treatment": "truncate", "stamp": stamp,
+            }));
+            let _receiver = truncated::receiver(peer, to, port);
+            let sender = UdpSocket::bind((if to.contains(':') { "::" } else { "0.0.0.0" }, 0));
+            let sender = sender.unwrap();
+            sender.connect((to, port)).unwrap();
+            for _ in 0..60 {
+                sender.send(&vec![0xff; payload]).unwrap();
+            }
+            wait_for("all to have left", || {
+                agent.flow(&name, "packets_sent") == 60
+            });
+            assert!(agent.flow(&name, "truncated") > 20, "{case}");
+            assert_eq!(reckoned(lab), (0, 0), "{case}");
+            let shown = shell("tc -s qdisc show dev v0 root");
+            assert!(shown.contains("backlog 0b 0p"), "{case}: {shown}");
+            // Nobody else's packet is refused for it.
+            let other = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for n in 0..5 {
+                other.send_to(&[n; 160], "10.9.0.2:6000").unwrap();
+                assert_eq!(audio.recv(&mut [0; 200]).unwrap(), 160, "{case}");
+            }
         }
     });
 }

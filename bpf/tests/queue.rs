@@ -1,0 +1,290 @@
+//! The whole queue (`qdisc.bpf.c`), compiled natively (`tests/native/queue.c`): whatever comes, leaves, is dropped,
+//! truncated, or handed to a newer object, each counter is what the queue holds, and nothing is left when it is empty.
+
+use std::{
+    ffi::{CStr, c_char},
+    sync::Mutex,
+};
+
+use bestby_bpf::abi::*;
+use proptest::prelude::*;
+
+/// A packet as it comes to the queue (`struct bbn_sent`).
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Sent {
+    session: u32,
+    pkt_len: u32,
+    grown: u32,
+    headers: u32,
+    lifetime: u64,
+    departs: u64,
+    adu: u32,
+    priority: u32,
+    treatment: u32,
+    socket: u32,
+}
+
+unsafe extern "C" {
+    fn bbn_queue_start(rate: u64, overhead: u32, method: u32, limit: u32, limit_bytes: u64);
+    fn bbn_queue_send(sent: *const Sent) -> i32;
+    fn bbn_queue_take() -> u32;
+    fn bbn_queue_wait(ns: u64);
+    fn bbn_queue_sleep();
+    fn bbn_queue_reset();
+    fn bbn_queue_upgrade();
+    fn bbn_queue_break(bytes: u64);
+    fn bbn_queue_bytes() -> u64;
+    fn bbn_queue_qlen() -> u32;
+    fn bbn_queue_told() -> u32;
+    fn bbn_queue_truncated() -> u64;
+    fn bbn_queue_forget(socket: u32);
+    fn bbn_queue_of_socket(socket: u32) -> u64;
+    fn bbn_queue_wrong(told: i32) -> *const c_char;
+}
+
+/// The queue keeps its state in globals.
+static ONE: Mutex<()> = Mutex::new(());
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Send(Sent),
+    Take,
+    Sleep,
+    Wait(u64),
+    Upgrade,
+    Reset,
+    /// The counters of this socket begin anew.
+    Forget(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    rate: u64,
+    overhead: u32,
+    method: u32,
+    limit: u32,
+    limit_bytes: u64,
+}
+
+const MS: u64 = 1_000_000;
+/// Ethernet, IPv4 and UDP.
+const HEADERS: u32 = 42;
+const ANOTHER: Sent = Sent {
+    session: 1,
+    pkt_len: 200,
+    grown: 0,
+    headers: 0,
+    lifetime: 0,
+    departs: 0,
+    adu: 0,
+    priority: 3,
+    treatment: BB_TREAT_FORWARD,
+    socket: 0,
+};
+
+/// What is wrong; `told`: the Qdisc has been since it was made.
+fn wrong(told: bool) -> Option<String> {
+    // SAFETY: a string constant of the C file, or null.
+    let wrong = unsafe { bbn_queue_wrong(told.into()) };
+    // SAFETY: as above.
+    (!wrong.is_null()).then(|| unsafe { CStr::from_ptr(wrong).to_string_lossy().into_owned() })
+}
+
+/// Packets queued of each socket, as its counters have it.
+fn of_sockets() -> [u64; 3] {
+    // SAFETY: only one thread is here at a time.
+    [1, 2, 3].map(|socket| unsafe { bbn_queue_of_socket(socket) })
+}
+
+/// The verdict on `sent`.
+fn send(sent: &Sent) -> i32 {
+    // SAFETY: `sent` outlives the call.
+    unsafe { bbn_queue_send(sent) }
+}
+
+/// Sends until nothing is left: what was wrong, and what the queue and the Qdisc hold then.
+fn drain() -> (Option<String>, (u32, u64, u32)) {
+    // What an upgrade sends, to start the timer.
+    send(&ANOTHER);
+    // SAFETY: only one thread is here at a time.
+    let held = || unsafe { (bbn_queue_qlen(), bbn_queue_bytes(), bbn_queue_told()) };
+    for _ in 0..20_000 {
+        if held() == (0, 0, 0) {
+            break;
+        }
+        // SAFETY: as above.
+        unsafe {
+            if bbn_queue_take() == 0 {
+                bbn_queue_sleep();
+                bbn_queue_wait(MS);
+            }
+        }
+        if let Some(wrong) = wrong(false) {
+            return (Some(wrong), held());
+        }
+    }
+    (wrong(true), held())
+}
+
+fn start(link: Link) {
+    // SAFETY: as above.
+    unsafe {
+        bbn_queue_start(
+            link.rate,
+            link.overhead,
+            link.method,
+            link.limit,
+            link.limit_bytes,
+        );
+    }
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let payload = prop_oneof![0..24u32, 0..1459u32];
+    let grown = prop_oneof![Just(0u32), Just(8), Just(16)];
+    let lifetime = prop_oneof![1 => Just(0u64), 3 => MS..300 * MS];
+    let departs = prop_oneof![7 => Just(0u64), 1 => 1..400 * MS];
+    (
+        (0..6u32, payload, grown, any::<bool>()),
+        (lifetime, departs),
+        (
+            0..6u32,
+            0..8u32,
+            BB_TREAT_FORWARD..=BB_TREAT_TRUNCATE,
+            0..4u32,
+        ),
+    )
+        .prop_map(
+            |(
+                (session, payload, grown, paired),
+                (lifetime, departs),
+                (adu, priority, treatment, socket),
+            )| {
+                let paired = paired && payload > 0 && treatment == BB_TREAT_TRUNCATE;
+                Sent {
+                    session,
+                    pkt_len: HEADERS + payload,
+                    grown,
+                    headers: if paired { HEADERS } else { 0 },
+                    lifetime,
+                    departs,
+                    adu: if adu == 0 { 0 } else { session << 16 | adu },
+                    priority,
+                    treatment,
+                    socket,
+                }
+            },
+        )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        27 => sent().prop_map(Step::Send),
+        12 => Just(Step::Take),
+        4 => Just(Step::Sleep),
+        4 => (0..60 * MS).prop_map(Step::Wait),
+        2 => Just(Step::Upgrade),
+        1 => Just(Step::Reset),
+        1 => (1..4u32).prop_map(Step::Forget),
+    ]
+}
+
+fn link() -> impl Strategy<Value = Link> {
+    (
+        prop_oneof![Just(0u64), Just(12_500), Just(125_000), Just(1_250_000)],
+        prop_oneof![Just(0u32), Just(38)],
+        BB_FIFO..BB_METHODS,
+        4..64u32,
+        prop_oneof![Just(3000u64), Just(1 << 20)],
+    )
+        .prop_map(|(rate, overhead, method, limit, limit_bytes)| Link {
+            rate,
+            overhead,
+            method,
+            limit,
+            limit_bytes,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn counters_are_what_the_queue_holds_and_zero_when_it_is_empty(
+        link in link(),
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        let _one = ONE.lock();
+        start(link);
+        let mut told = false;
+        for (n, step) in steps.iter().enumerate() {
+            // SAFETY: only one thread is here at a time.
+            unsafe {
+                match step {
+                    Step::Send(sent) => { send(sent); told = true; }
+                    Step::Take => { bbn_queue_take(); }
+                    Step::Sleep => bbn_queue_sleep(),
+                    Step::Wait(ns) => bbn_queue_wait(*ns),
+                    Step::Upgrade => { bbn_queue_upgrade(); told = false; }
+                    Step::Reset => { bbn_queue_reset(); told = false; }
+                    Step::Forget(socket) => bbn_queue_forget(*socket),
+                }
+            }
+            prop_assert_eq!(wrong(told), None, "step {}", n);
+            prop_assert!(of_sockets().iter().all(|queued| *queued <= 64), "step {}", n);
+        }
+        prop_assert_eq!(drain(), (None, (0, 0, 0)));
+        prop_assert_eq!(of_sockets(), [0; 3]);
+    }
+}
+
+const SLOW: Link = Link {
+    rate: 12_500,
+    overhead: 0,
+    method: BB_TRIAGE,
+    limit: 60,
+    limit_bytes: 1 << 20,
+};
+
+#[test]
+fn headers_longer_than_their_packet_was_when_it_was_reckoned_take_no_bytes_from_others() {
+    let _one = ONE.lock();
+    for (payload, grown) in (0..24).flat_map(|payload| [0, 8, 16].map(|grown| (payload, grown))) {
+        start(SLOW);
+        for _ in 0..40 {
+            send(&Sent {
+                pkt_len: HEADERS + payload,
+                grown,
+                headers: HEADERS,
+                lifetime: 20 * MS,
+                treatment: BB_TREAT_TRUNCATE,
+                ..ANOTHER
+            });
+        }
+        assert_eq!(drain(), (None, (0, 0, 0)), "{payload} {grown}");
+        // SAFETY: only one thread is here at a time.
+        assert!(unsafe { bbn_queue_truncated() } > 10, "{payload} {grown}");
+    }
+}
+
+#[test]
+fn bytes_that_an_earlier_object_lost_are_forgotten_when_the_queue_is_empty() {
+    let _one = ONE.lock();
+    for reset in [false, true] {
+        start(SLOW);
+        send(&ANOTHER);
+        // SAFETY: as above.
+        unsafe {
+            // Above every limit: whatever comes would be refused.
+            bbn_queue_break(u64::MAX - (1 << 32));
+            if reset {
+                bbn_queue_reset();
+            } else {
+                assert_eq!(bbn_queue_take(), 200);
+            }
+        }
+        assert_eq!((send(&ANOTHER), send(&ANOTHER)), (0, 0), "{reset}");
+        assert_eq!(drain(), (None, (0, 0, 0)), "{reset}");
+    }
+}

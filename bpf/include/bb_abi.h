@@ -137,6 +137,7 @@ struct bb_cb {
 #define BB_MAX_USERS 4096 /* power of two */
 #define BB_MAX_SESSIONS 16384 /* power of two, at most 65536 */
 #define BB_SESSION_WAYS 8
+#define BB_MEDIA_WAYS 2 /* of these: no key takes them whose `media` is 0 */
 #define BB_PLAIN_PARTS \
 	16 /* power of two: flows of one user to one destination take turns as so many */
 #define BB_FLOW_SETS 8192 /* power of two */

@@ -10,6 +10,10 @@
  * look for their user again every 10 ms. Session 0 is none; session 1 is never
  * handed out: it is the plain session for what finds no free way. User 0 is
  * nobody, and all those for whom no way is free.
+ *
+ * Anybody can make sessions that are not media's, one for each destination. So the first
+ * ways of each set are media's alone, who take those first. A media session that makes a
+ * pause (DTX) keeps its way wherever that is: for what is not media, it is idle much later.
  */
 #ifndef BB_SESSION_BPF_H
 #define BB_SESSION_BPF_H
@@ -20,6 +24,8 @@
 #include "bb_table.h"
 
 #define BB_SESSION_IDLE_NS BB_NSEC_PER_SEC
+/* Of media, when something else asks for the way. */
+#define BB_MEDIA_IDLE_NS (60 * BB_NSEC_PER_SEC)
 #define BB_USER_IDLE_NS (2 * BB_SESSION_IDLE_NS)
 #define BB_REFRESH_NS 10000000ULL /* how old what a flow knows of its way may be */
 
@@ -54,6 +60,10 @@ static __always_inline void bb_wipe_session(struct bb_session *session)
 #define BB_T_FIRST (BB_SESSION_SHARED + 1)
 #define BB_T_IDLE_NS BB_SESSION_IDLE_NS
 #define BB_T_BUSY(entry_) (*(volatile __u64 *)&(entry_)->counters.queued)
+#define BB_T_LEAVES(key_) ((key_)->media ? 0 : BB_MEDIA_WAYS)
+#define BB_T_IDLE_OF(entry_, leaves_)                                    \
+	(BB_SESSION_IDLE_NS + (__u64)((leaves_) * (entry_)->key.media) * \
+				      ((BB_MEDIA_IDLE_NS - BB_SESSION_IDLE_NS) / BB_MEDIA_WAYS))
 #define BB_T_AT(index_) bb_session_at(index_)
 #define BB_T_WIPE(entry_, hash_) bb_wipe_session(entry_)
 #include "bb_table.h"

@@ -50,6 +50,10 @@
  *	#define BB_T_FIRST 0                lower indices are never handed out
  *	#define BB_T_IDLE_NS 0              idle for so long before it is handed on
  *	#define BB_T_BUSY(entry) 0          1: not idle, whatever used_ns says
+ *	#define BB_T_LEAVES(key) 0          optional: ways of each set that this key leaves to
+ *	                                    others, the first ones
+ *	#define BB_T_IDLE_OF(entry, leaves) optional: how long this entry must be idle for a key
+ *	                                    that leaves so many ways; at least BB_T_IDLE_NS
  *	#define BB_T_AT(index) ...          the entry, or NULL
  *	#define BB_T_WIPE(entry, hash) ...  all but `way` and `key`; way.gen is new
  *	#include "bb_table.h"
@@ -164,6 +168,13 @@ bb_inline int bb_same_words(const void *a, const void *b, __u32 words)
 
 #ifdef BB_T_NAME
 
+#ifndef BB_T_LEAVES
+#define BB_T_ALL_WAYS 1 /* for every key */
+#define BB_T_LEAVES(key_) 0
+#define BB_T_IDLE_OF(entry_, leaves_) (BB_T_IDLE_NS)
+#else
+#define BB_T_ALL_WAYS 0
+#endif
 #define BB_T(what_) BB_T_PASTE(BB_T_NAME, what_)
 #define BB_T_SAME(entry_, key_) bb_same_words(&(entry_)->key, (key_), sizeof(BB_T_KEY) / 8)
 
@@ -203,7 +214,8 @@ BB_T(_find)(const BB_T_KEY *key, __u64 hash, __u64 now, __u32 *gen)
 
 /*
  * Where could the key go? The n of a free way, else of the one that was used
- * longest ago and may go; its owner is left in *owner. ~0 if there is none.
+ * longest ago and may go; its owner is left in *owner. ~0 if there is none. The lower half
+ * of `hash`, which names no set, is BB_T_LEAVES of the key: one argument less on the stack.
  */
 __attribute__((noinline)) __u32 BB_T(_choose)(__u64 hash, __u64 now, __u64 *owner)
 {
@@ -218,9 +230,13 @@ __attribute__((noinline)) __u32 BB_T(_choose)(__u64 hash, __u64 now, __u64 *owne
 	asm volatile("" : "+r"(now));
 	for (__u32 n = 0; n < 2 * BB_T_WAYS; n++) {
 		__u32 index = BB_T(_nth)(hash, n), tag;
-		BB_T_ENTRY *entry = BB_T_AT(index);
+		BB_T_ENTRY *entry;
 		__u64 at, used = 0;
 
+		/* Index 0 instead of a way left out, without a branch that the verifier would follow. */
+		if (!BB_T_ALL_WAYS)
+			index &= (__s32)((__u32)hash - 1 - n / 2) >> 31;
+		entry = BB_T_AT(index);
 		if (!entry || index + 1 <= BB_T_FIRST)
 			continue;
 		at = bb_way_owner(&entry->way);
@@ -230,7 +246,8 @@ __attribute__((noinline)) __u32 BB_T(_choose)(__u64 hash, __u64 now, __u64 *owne
 				continue;
 			used = bb_way_used(&entry->way);
 			if ((BB_T_IDLE_NS) &&
-			    (bb_way_younger(used, now, BB_T_IDLE_NS) || BB_T_BUSY(entry)))
+			    (bb_way_younger(used, now, BB_T_IDLE_OF(entry, (__u32)hash)) ||
+			     BB_T_BUSY(entry)))
 				continue;
 		}
 		if (used < oldest) {
@@ -318,7 +335,8 @@ __attribute__((noinline)) int BB_T(_add)(const BB_T_KEY *key, __u64 hash, __u64 
 		}
 		if (rival != BB_WAY_FREE)
 			continue;
-		n = BB_T(_choose)(hash, now, &owner);
+		n = BB_T(_choose)(BB_T_ALL_WAYS ? hash : (hash & ~0xFFFFFFFFULL) | BB_T_LEAVES(key),
+				  now, &owner);
 		if (n >= 2 * BB_T_WAYS)
 			return -1;
 		index = BB_T(_nth)(hash, n);
@@ -330,7 +348,8 @@ __attribute__((noinline)) int BB_T(_add)(const BB_T_KEY *key, __u64 hash, __u64 
 			continue;
 		/* Nobody finds it any more. Has somebody, since it was chosen? */
 		if ((BB_T_IDLE_NS) && bb_owner_tag(owner) != BB_WAY_FREE &&
-		    (bb_way_younger(bb_way_used(&entry->way), now, BB_T_IDLE_NS) ||
+		    (bb_way_younger(bb_way_used(&entry->way), now,
+				    BB_T_IDLE_OF(entry, BB_T_LEAVES(key))) ||
 		     BB_T_BUSY(entry))) {
 			bb_way_swap(&entry->way, bb_owner(BB_WAY_CLAIMED, *gen),
 				    bb_owner(BB_WAY_ORPHAN, *gen));
@@ -354,6 +373,9 @@ __attribute__((noinline)) int BB_T(_add)(const BB_T_KEY *key, __u64 hash, __u64 
 #undef BB_T_FIRST
 #undef BB_T_IDLE_NS
 #undef BB_T_BUSY
+#undef BB_T_LEAVES
+#undef BB_T_ALL_WAYS
+#undef BB_T_IDLE_OF
 #undef BB_T_AT
 #undef BB_T_WIPE
 #undef BB_T_SAME

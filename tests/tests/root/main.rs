@@ -33,6 +33,7 @@ mod mishaps;
 mod mistakes;
 mod option;
 mod passive;
+mod places;
 #[path = "../player_lab/mod.rs"]
 mod player_lab;
 mod preempt;

@@ -32,7 +32,8 @@ const SINK: u16 = 9000;
 const RATE: &str = "2mbit";
 /// Audio: a packet of this many bytes each 20 ms, of use for 200 ms.
 const AUDIO: usize = 160;
-const PACKETS: u64 = 100;
+/// Of each attack: 8 s.
+const PACKETS: u64 = 400;
 const GAP: u64 = 20 * MS;
 const LIFETIME: u64 = 200 * MS;
 const LEVEL: i32 = SOL_BESTBY as i32;
@@ -96,6 +97,17 @@ fn small_packets(stop: &AtomicBool) {
     pour(stop, 4000, |n| {
         let [.., a, b] = (n as u32).to_be_bytes();
         let _ = socket.send_to(&[0xff; 40], at([10, 50, a, b], 9));
+    });
+}
+
+/// More destinations in a second than the session table has places. Each socket has a buffer of its own.
+fn scan(stop: &AtomicBool) {
+    let sockets: Vec<_> = (0..64).map(|_| udp()).collect();
+    pour(stop, 1000, |n| {
+        for n in (20 * n)..(20 * n + 20) {
+            let [.., a, b] = (n as u32).to_be_bytes();
+            let _ = sockets[n as usize % 64].send_to(&[0xff; 18], at([10, 50, a, b], 9));
+        }
     });
 }
 
@@ -210,7 +222,8 @@ fn downloads_24(stop: &AtomicBool) {
     downloads(stop, 24);
 }
 
-const ATTACKS: [(&str, Attack); 12] = [
+const ATTACKS: [(&str, Attack); 13] = [
+    ("nothing", |_| {}),
     (
         "350 packets/s of 1,200 bytes to one destination",
         one_destination,
@@ -246,19 +259,21 @@ const ATTACKS: [(&str, Attack); 12] = [
     ("24 TCP downloads to the same receiver", downloads_24),
 ];
 
-/// Sends audio as root, under the rule; how many of [`PACKETS`] arrived within their lifetime.
-fn audio(peer: &Netns) -> u64 {
-    let far = peer.enter(|| UdpSocket::bind(("10.9.0.2", PORT)).unwrap());
+/// Sends audio of so many flows as root, under the rule, each to a receiver of its own and one after the other begun;
+/// how many of their packets arrived within their lifetime.
+fn audio(peer: &Netns, flows: u64, packets: u64) -> u64 {
+    let far = peer.enter(|| UdpSocket::bind(("0.0.0.0", PORT)).unwrap());
     force_buffer(&far, libc::SO_RCVBUFFORCE, 1 << 20);
     far.set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
     let socket = udp();
     force_buffer(&socket, libc::SO_SNDBUFFORCE, 1 << 20);
     let start = now_ns();
+    let end = start + (packets + flows) * GAP;
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let (mut buffer, mut in_time) = ([0; 2048], 0);
-            while now_ns() < start + PACKETS * GAP + 2 * LIFETIME {
+            while now_ns() < end + 2 * LIFETIME {
                 let Ok(length) = far.recv(&mut buffer) else {
                     continue;
                 };
@@ -267,12 +282,14 @@ fn audio(peer: &Netns) -> u64 {
             }
             in_time
         });
-        for n in 0..PACKETS {
-            let due = start + n * GAP;
-            thread::sleep(Duration::from_nanos(due.saturating_sub(now_ns())));
-            let mut packet = [0xff; AUDIO];
-            packet[16..24].copy_from_slice(&now_ns().to_ne_bytes());
-            let _ = socket.send_to(&packet, ("10.9.0.2", PORT));
+        for n in 0..packets + flows {
+            for flow in (0..flows).filter(|flow| (*flow..flow + packets).contains(&n)) {
+                let due = start + n * GAP + flow * GAP / flows;
+                thread::sleep(Duration::from_nanos(due.saturating_sub(now_ns())));
+                let mut packet = [0xff; AUDIO];
+                packet[16..24].copy_from_slice(&now_ns().to_ne_bytes());
+                let _ = socket.send_to(&packet, at([10, 51, 0, 1 + flow as u8], PORT));
+            }
         }
         receiving.join().unwrap()
     })
@@ -301,41 +318,47 @@ fn join(lab: &Lab) {
     .unwrap();
 }
 
-/// Audio in time beside each attack, per cent.
-fn shares(mode: &str) -> Vec<(&'static str, f64)> {
-    let mut shares = Vec::new();
+/// An agent that controls the link, with the rate and one rule set and nothing else.
+fn site(mode: &str, test: impl FnOnce(&Netns, &Agent) + Send) {
     linked_lab(require::bpf_qdisc(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
         join(lab);
         agent.attach(json!({"dev": "v0", "mode": mode, "rate": RATE}));
         agent.add(json!({"name": "audio", "proto": "udp", "dport": PORT, "lifetime": "200ms", "priority": 0}));
-        shell("ip route add 10.50.0.0/16 via 10.9.0.2 dev v0");
+        shell("for net in 50 51; do ip route add 10.$net.0.0/16 via 10.9.0.2 dev v0; done");
         peer.run("ip route add blackhole 10.50.0.0/16");
+        peer.run("ip route add local 10.51.0.0/16 dev lo");
         sink(peer);
-        let mut measure = |name, attack: Attack| {
-            let stop = AtomicBool::new(false);
-            let in_time = thread::scope(|scope| {
-                scope.spawn(|| as_nobody(|| attack(&stop)));
-                thread::sleep(Duration::from_secs(1));
-                let in_time = audio(peer);
-                stop.store(true, Ordering::Relaxed);
-                in_time
-            });
-            let share = in_time as f64 * 100.0 / PACKETS as f64;
-            println!("| {name} | {mode} | {share:.1} % |");
-            shares.push((name, share));
-            // What the user still has queued leaves.
-            thread::sleep(Duration::from_secs(2));
-        };
-        measure("nothing", |_| {});
-        for (name, attack) in ATTACKS {
-            measure(name, attack);
-        }
+        test(peer, &agent);
         std::fs::write(
             cgroup_root().join("cgroup.procs"),
             std::process::id().to_string(),
         )
         .unwrap();
+    });
+}
+
+/// Audio of so many flows beside an attack, which began a second before: packets in time.
+fn beside(attack: Attack, peer: &Netns, flows: u64, packets: u64) -> u64 {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| as_nobody(|| attack(&stop)));
+        thread::sleep(Duration::from_secs(1));
+        let in_time = audio(peer, flows, packets);
+        stop.store(true, Ordering::Relaxed);
+        in_time
+    })
+}
+
+/// Audio in time beside each attack, per cent. One follows the other at once: each meets what the one before left.
+fn shares(mode: &str) -> Vec<(&'static str, f64)> {
+    let mut shares = Vec::new();
+    site(mode, |peer, _| {
+        for (name, attack) in ATTACKS {
+            let share = beside(attack, peer, 1, PACKETS) as f64 * 100.0 / PACKETS as f64;
+            println!("| {name} | {mode} | {share:.1} % |");
+            shares.push((name, share));
+        }
     });
     shares
 }
@@ -354,4 +377,26 @@ fn qdisc_audio_is_in_time_beside_each_attack_of_a_user() {
 #[test]
 fn tc_audio_is_in_time_beside_each_attack_of_a_user() {
     none_costs_the_media_anything(&shares("tc"));
+}
+
+/// Ten receivers that were sent nothing before, while a user fills the table with 20,000 destinations in a second.
+fn new_audio_finds_its_places(mode: &str) {
+    site(mode, |peer, agent| {
+        let in_time = beside(scan, peer, 10, 100);
+        println!("{mode}: {in_time} of 1000");
+        let stats = agent.stats();
+        let without = stats["global"]["sessions_full"].as_u64().unwrap();
+        assert!(without > 1000, "{without} packets without a place");
+        assert_eq!(in_time, 1000);
+    });
+}
+
+#[test]
+fn qdisc_new_audio_has_sessions_beside_20_000_destinations_per_second() {
+    new_audio_finds_its_places("qdisc");
+}
+
+#[test]
+fn tc_new_audio_has_sessions_beside_20_000_destinations_per_second() {
+    new_audio_finds_its_places("tc");
 }

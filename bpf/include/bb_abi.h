@@ -320,7 +320,7 @@ struct bb_way {
 /* ---- users: who shares what media leave ---- */
 
 struct bb_user_key {
-	__u8 addr[16]; /* source of forwarded traffic; 0 for local traffic */
+	__u8 addr[16]; /* source of forwarded traffic, IPv6: its /64; 0 for local traffic */
 	__u32 ifindex;
 	__u32 user; /* 1 + uid of local traffic; 0 = forwarded */
 };

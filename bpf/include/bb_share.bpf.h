@@ -25,7 +25,10 @@ static __always_inline struct bb_session *bb_kept_session(__u64 word, __u32 gen,
 	return session && bb_way_is(&session->way, bb_answer_gen(word), now) ? session : 0;
 }
 
-/* Who sends this packet: a user of this host, or the source of what it forwards. */
+/*
+ * Who sends this packet: a user of this host, or the source of what it forwards. An IPv6
+ * host has all addresses of its /64.
+ */
 static __always_inline void bb_user_of(struct __sk_buff *skb, const struct bb_packet *packet,
 				       struct bb_user_key *user)
 {
@@ -34,6 +37,8 @@ static __always_inline void bb_user_of(struct __sk_buff *skb, const struct bb_pa
 	user->user = bb_is_own(skb) ? bb_socket_uid(skb) + 1 : 0;
 	if (!user->user)
 		bb_copy_address(user->addr, packet->key.src);
+	if (packet->key.family == 6)
+		*(__u64 *)&user->addr[8] = 0;
 }
 
 /*

@@ -1,12 +1,16 @@
 //! Places in the session table: what anybody can make takes none of those that media have
 //! (`BPF_PROG_TEST_RUN` on the loopback interface).
 
+use std::net::UdpSocket;
+
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, Rule},
+    bpf::{Lab, Rule, iface},
     classify::PORT,
     clock::{SECOND, now_ns},
     frame::udp4_to,
+    netns::{Netns, ifindex, linked_lab, shell},
+    require,
 };
 
 const SHARED: u16 = BB_SESSION_SHARED as u16;
@@ -106,4 +110,61 @@ fn media_that_pauses_keeps_its_place_against_what_is_not_media() {
         .collect();
     assert!(kept.iter().filter(|index| beside(index)).count() < 200);
     assert!(kept.iter().filter(|index| !beside(index)).count() > 3000);
+}
+
+/// How the addresses of IPv4 begin.
+const V4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// Users that the classifier knows: forwarded ones, by the first bytes of their addresses.
+fn users(lab: &Lab, from: &[u8]) -> Vec<[u8; 16]> {
+    (0..BB_MAX_USERS)
+        .map(|n| lab.get::<u32, bb_user>("bb_users", &n).unwrap())
+        .filter(|user| user.way.tag != 0 && user.key.user == 0)
+        .map(|user| user.key.addr)
+        .filter(|addr| addr.starts_with(from))
+        .collect()
+}
+
+#[test]
+fn forwarded_ipv6_user_is_the_64_bit_prefix_of_its_source() {
+    linked_lab(require::root(), |net, peer| {
+        let mut lab = Lab::bare();
+        lab.iface(0, &iface(ifindex("v0"), BB_MODE_QDISC));
+        shell("tc qdisc add dev v0 clsact");
+        lab.attach("v0");
+        let source = Netns::new();
+        source.link("s0", "10.7.0.1/24", &net.netns, "r0", "10.7.0.9/24");
+        shell(
+            "echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+             ip addr add fd09::1/64 dev v0 nodad; ip addr add fd07::9/48 dev r0 nodad",
+        );
+        peer.run("ip addr add fd09::2/64 dev v1 nodad");
+        for address in ["fd07:0:0:1::1", "fd07:0:0:1:2::1", "fd07:0:0:2::1"] {
+            source.run(&format!("ip addr add {address}/48 dev s0 nodad"));
+        }
+        source.run("ip addr add 10.7.0.2/24 dev s0");
+        source.run("ip route add default via 10.7.0.9");
+        source.run("ip -6 route add default via fd07::9");
+        source.enter(|| {
+            for (from, to) in [
+                ("fd07:0:0:1::1", "fd09::2"),
+                ("fd07:0:0:1:2::1", "fd09::2"),
+                ("fd07:0:0:2::1", "fd09::2"),
+                ("10.7.0.1", "10.9.0.2"),
+                ("10.7.0.2", "10.9.0.2"),
+            ] {
+                let socket = UdpSocket::bind((from, 0)).unwrap();
+                socket.send_to(b"x", (to, 9)).unwrap();
+            }
+        });
+        bestby_tests::agent::wait_for("five packets", || {
+            users(&lab, &[0xfd, 7]).len() + users(&lab, &V4).len() == 4
+        });
+        let mut six = users(&lab, &[0xfd, 7]);
+        six.sort_unstable();
+        assert_eq!((six[0][7], six[1][7], six.len()), (1, 2, 2));
+        assert!(six.iter().all(|addr| addr[8..] == [0; 8]));
+        // IPv4 has no such prefixes.
+        assert_eq!(users(&lab, &V4).len(), 2);
+    });
 }

@@ -11,6 +11,7 @@ use crate::datapath::{Datapath, has_capability, missing_capabilities};
 use crate::faces::report::{global, kernel_release};
 use crate::kernel::{locked, sys};
 use crate::observed::names::{PART_OF_TREE, WHOLE_TREE};
+use crate::observed::speed::queues_in_use;
 
 fn check(
     name: &str,
@@ -428,6 +429,20 @@ impl Datapath {
             }
         }
         for attached in self.attached.values() {
+            if attached.instances > 1
+                && let Some(now) = queues_in_use(attached.dev.as_str(), attached.ifindex)
+                && now > attached.instances
+            {
+                checks.push(check(
+                    "transmit queues",
+                    CheckStatus::Warn,
+                    format!(
+                        "{}: it sends by {now} transmit queues now, and {} are bestby's: packets of the others pass by",
+                        attached.dev, attached.instances
+                    ),
+                    "attach it again with the same settings; what waits in the queue then is lost",
+                ));
+            }
             if attached.request.observe {
                 checks.push(check(
                     "observe",

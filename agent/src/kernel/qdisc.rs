@@ -78,6 +78,27 @@ impl Queue<'_> {
         format!("bestby{}{}", self.slot, self.letter)
     }
 
+    /// Refuses a queue that would take more than a quarter of the host's memory: the kernel would give it, and then
+    /// end other processes, or this one.
+    fn affordable(&self, dev: &str, wanted: u64, total: u64) -> Result<()> {
+        if wanted <= total / 4 {
+            return Ok(());
+        }
+        let mib = |bytes: u64| bytes >> 20;
+        Err(Error::conflict(format!(
+            "interface {}: its queue would take {} MiB for {} transmit queues with a limit of {} packets, and the host \
+             has {} MiB: it may take a quarter",
+            dev,
+            mib(wanted),
+            self.instances,
+            self.limit,
+            mib(total)
+        ))
+        .hint(format!(
+            "a --rate below 1gbit has one queue for all; or a lower --limit; or fewer transmit queues: ethtool -L {dev} tx 4"
+        )))
+    }
+
     /// Loads the object, registers the qdisc and pins its maps and link. Pinned maps of an earlier object are
     /// taken over. Returns the kernel memory of the queue's own maps, bytes.
     ///
@@ -113,6 +134,7 @@ impl Queue<'_> {
 
         let layouts = Layouts::new(open.open_object(), self.pins)?;
         let sizes = bestby_bpf::qdisc_sizes(self.limit, self.instances);
+        let mut wanted = 0u64;
         for mut map in open.open_object_mut().maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let Some((_, entries)) = sizes.iter().find(|(n, _)| *n == name) else {
@@ -127,8 +149,11 @@ impl Queue<'_> {
                 compare(&layouts, link, &name, &old, (*entries, map.value_size()))?;
                 map.reuse_pinned_map(&pin)
                     .tried(|| failed("taking over the earlier queue"))?;
+            } else {
+                wanted += u64::from(*entries) * u64::from(map.value_size().next_multiple_of(8));
             }
         }
+        self.affordable(&link.name, wanted, sys::memory_total())?;
         let mut loaded = open.load().map_err(|e| {
             let what = failed("the kernel refuses the qdisc");
             locked::locked(&what, "", locked::text().as_deref()).unwrap_or_else(|| {
@@ -298,4 +323,33 @@ pub fn memory(pins: &Path) -> u64 {
     .filter_map(|name| MapHandle::from_pinned_path(pins.join(name)).ok())
     .filter_map(|map| crate::kernel::maps::memory(&map))
     .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_of_more_than_a_quarter_of_the_memory_is_refused_with_what_to_do() {
+        let queue = Queue {
+            dir: Path::new("/"),
+            pins: Path::new("/"),
+            slot: 0,
+            limit: 10_000,
+            instances: 256,
+            letter: 'a',
+        };
+        assert!(queue.affordable("eth0", 512 << 20, 2 << 30).is_ok());
+        let said = queue.affordable("eth0", 1952 << 20, 2 << 30).unwrap_err();
+        let said = said.to_string();
+        for part in [
+            "eth0",
+            "1952 MiB",
+            "256 transmit queues",
+            "2048 MiB",
+            "--rate",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
 }

@@ -204,6 +204,11 @@ pub fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<
     .map(drop)
 }
 
+/// Memory of the host, bytes; what cannot be if the kernel does not say.
+pub fn memory_total() -> u64 {
+    nix::sys::sysinfo::sysinfo().map_or(u64::MAX, |info| info.ram_total())
+}
+
 /// Wall-clock independent time of the kernel side, ns.
 pub fn monotonic_ns() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)

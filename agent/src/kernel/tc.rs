@@ -72,7 +72,7 @@ pub struct Link {
     pub name: String,
     /// Largest packet, bytes.
     pub mtu: u32,
-    /// Transmit queues.
+    /// Transmit queues that are allocated; it may send by fewer.
     pub tx_queues: u32,
     /// The loopback device.
     pub loopback: bool,

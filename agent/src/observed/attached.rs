@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::kernel::tc::{Link, MAJOR, Qdisc};
+use crate::observed::speed::queues_in_use;
 
 /// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of entries.
 const DEFAULT_LIMIT: u32 = 10_000;
@@ -88,7 +89,9 @@ pub(crate) fn instances(mode: Mode, request: &InterfaceSettings, link: &Link) ->
     match request.rate {
         _ if mode != Mode::Qdisc => 1,
         Some(rate) if rate.bytes_per_s() < PARALLEL_RATE => 1,
-        _ => link.tx_queues.max(1),
+        _ => queues_in_use(&link.name, link.ifindex)
+            .map_or(link.tx_queues, |in_use| in_use.min(link.tx_queues))
+            .max(1),
     }
 }
 

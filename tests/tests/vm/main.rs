@@ -14,6 +14,7 @@ mod qdisc_lab;
 mod qdisc_limit;
 mod qdisc_packets;
 mod qdisc_users;
+mod queues;
 mod ring;
 #[allow(dead_code)] // it uses a part
 #[path = "../ring_lab/mod.rs"]

@@ -7,7 +7,7 @@
  * their number, until they no longer wait.
  *
  * - The target is 5 ms, or what two full frames take at the session's rate.
- * - A session that holds no more than that (BBQ_QUANTUM), or one packet, is left alone: it
+ * - A session that holds no more than that (bbq_quantum), or one packet, is left alone: it
  *   waits for its turn, and not for itself.
  * - TCP of this host is left alone, too: TCP small queues hold each of its sockets to two
  *   packets, and it takes for congestion of the path what its own host drops.
@@ -30,7 +30,7 @@
 bb_inline int bbq_codel_waits(struct bbq_queue *q, const struct bbq_packet *p, __u64 now,
 			      __u64 target)
 {
-	if (now - p->arrived_ns >= target && q->bytes > BBQ_QUANTUM && q->qlen > 1)
+	if (now - p->arrived_ns >= target && q->bytes > bbq_quantum && q->qlen > 1)
 		return 1;
 	q->codel.until_ns = 0;
 	q->codel.dropping = 0;
@@ -104,8 +104,8 @@ __noinline int bbq_codel(__u32 inst, __u32 session, __u32 idx, __u64 now, __u64 
 
 	if (!in || !q || !p || !iface)
 		return 0;
-	if (rate && rate < BBQ_QUANTUM * (BB_NSEC_PER_SEC / BBQ_CODEL_TARGET_NS))
-		target = bb_tx_time(BBQ_QUANTUM, rate);
+	if (rate && rate < bbq_quantum * (BB_NSEC_PER_SEC / BBQ_CODEL_TARGET_NS))
+		target = bb_tx_time(bbq_quantum, rate);
 	if (!bbq_codel_waits(q, p, now, target) || in->work < BBQ_WORK_EVICT ||
 	    bbq_codel_spares(iface, p) || !bbq_codel_due(&q->codel, now))
 		return 0;

@@ -28,7 +28,6 @@
 #define BBQ_DEAD_SHIFT 20 /* a unit is 1.05 ms */
 #define BBQ_DEAD_UNITS 4768 /* 5 s: whatever has its id afterwards is another ADU */
 #define BBQ_PURGE_NS 1000000ULL /* how long a stale packet may stay behind the head of a list */
-#define BBQ_QUANTUM 3028 /* bytes a session may send in its turn: two full frames */
 
 /*
  * What one operation may do beside what each does: instructions, of which each step costs
@@ -65,6 +64,7 @@ const volatile __u32 bbq_ifindex = 0; /* the interface that this queue is of, in
 const volatile __u64 bbq_netns = 0; /* ... the network namespace with this cookie */
 const volatile __u32 bbq_packets_n = 0; /* packets per instance, index 0 included */
 const volatile __u32 bbq_instances_n = 1; /* transmit queues served */
+const volatile __u32 bbq_quantum = 3028; /* bytes a session may send in its turn: two full frames */
 
 /* ---- one queued packet ---- */
 struct bbq_lane {
@@ -214,7 +214,7 @@ struct bbq_user {
 	__u64 deep_bytes; /* of them in deep sessions, which need more than one turn */
 	__u32 qlen;
 	__u32 active; /* sessions in the ring or the wheel */
-	__u32 deep; /* sessions that hold more than BBQ_QUANTUM */
+	__u32 deep; /* sessions that hold more than bbq_quantum */
 	__u32 largest; /* a session that held more than any that a packet came for since; 0 = none */
 };
 
@@ -498,9 +498,9 @@ bb_inline void bbq_held_more(struct bbq_instance *in, struct bbq_queue *q, struc
 
 	q->qlen++;
 	q->bytes = held + p->len;
-	if (q->bytes > BBQ_QUANTUM) {
-		u->deep += held <= BBQ_QUANTUM;
-		u->deep_bytes += held <= BBQ_QUANTUM ? q->bytes : p->len;
+	if (q->bytes > bbq_quantum) {
+		u->deep += held <= bbq_quantum;
+		u->deep_bytes += held <= bbq_quantum ? q->bytes : p->len;
 	}
 	if (q->user != BBQ_MEDIA) {
 		if (!in->plain_qlen++)
@@ -520,11 +520,16 @@ bb_inline void bbq_held_less(struct bbq_instance *in, struct bbq_queue *q, struc
 	__u64 held = q->bytes;
 
 	bb_take_out(&q->qlen, &q->bytes, p->len);
-	if (held > BBQ_QUANTUM) {
-		u->deep = bb_less(u->deep, q->bytes <= BBQ_QUANTUM);
-		u->deep_bytes = bb_less(u->deep_bytes, q->bytes <= BBQ_QUANTUM ? held : p->len);
+	if (held > bbq_quantum) {
+		u->deep = bb_less(u->deep, q->bytes <= bbq_quantum);
+		u->deep_bytes = bb_less(u->deep_bytes, q->bytes <= bbq_quantum ? held : p->len);
 	}
 	bb_take_out(&u->qlen, &u->bytes, p->len);
+	if (!u->qlen) {
+		/* An earlier object may have reckoned with another quantum. */
+		u->deep = 0;
+		u->deep_bytes = 0;
+	}
 	if (q->user != BBQ_MEDIA)
 		bb_take_out(&in->plain_qlen, &in->plain_bytes, p->len);
 }

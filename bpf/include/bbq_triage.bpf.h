@@ -44,7 +44,7 @@ bb_inline __u64 bbq_inverse(__u64 rate)
  */
 bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
 {
-	__u64 turns = (own + plan->used) / BBQ_QUANTUM, deep = turns * plan->round;
+	__u64 turns = (own + plan->used) / bbq_quantum, deep = turns * plan->round;
 	__u64 others = deep < plan->deep_bytes ? deep : plan->deep_bytes;
 	__u64 before = own + others + (turns ? plan->shallow_bytes : 0);
 	__u64 group = before * plan->group_part >> BBQ_PART_SHIFT;
@@ -104,11 +104,11 @@ bb_inline void bbq_plan_others(struct bbq_plan *plan, struct bbq_instance *in,
 	__u64 from;
 
 	if (q->user == BBQ_MEDIA) {
-		int deep = q->bytes > BBQ_QUANTUM;
+		int deep = q->bytes > bbq_quantum;
 
 		plan->deep_bytes = u->deep_bytes - (deep ? q->bytes : 0);
 		plan->shallow_bytes = u->bytes - u->deep_bytes - (deep ? 0 : q->bytes);
-		plan->round = (__u64)(u->deep - deep) * BBQ_QUANTUM;
+		plan->round = (__u64)(u->deep - deep) * bbq_quantum;
 		plan->group_bytes = in->plain_bytes;
 		plan->group_part = (share << BBQ_PART_SHIFT) / rest;
 		from = in->plain_from_ns;
@@ -117,7 +117,7 @@ bb_inline void bbq_plan_others(struct bbq_plan *plan, struct bbq_instance *in,
 
 		plan->deep_bytes = in->plain_bytes - q->bytes;
 		plan->shallow_bytes = 0;
-		plan->round = (sessions - 1) * BBQ_QUANTUM;
+		plan->round = (sessions - 1) * bbq_quantum;
 		plan->group_bytes = in->media.bytes;
 		plan->group_part = (rest << BBQ_PART_SHIFT) / (share ?: 1);
 		from = in->media_from_ns;
@@ -143,7 +143,7 @@ bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struc
 		plan->inv_session = bbq_inverse(ses->rate);
 	bbq_plan_others(plan, in, iface, q, u);
 	plan->used =
-		BBQ_QUANTUM - q->m.deficit; /* it is its turn: the deficit is 1 to BBQ_QUANTUM */
+		bbq_quantum - q->m.deficit; /* it is its turn: the deficit is 1 to bbq_quantum */
 }
 
 /*

@@ -19,7 +19,7 @@
 /* Of what a ring sends while both kinds wait, one byte in 1 + this is for old ones ... */
 #define BBQ_NEW_PART 4
 /* ... and new ones are ahead by so much at most. */
-#define BBQ_NEW_BYTES (BBQ_NEW_PART * BBQ_QUANTUM)
+#define BBQ_NEW_BYTES (BBQ_NEW_PART * bbq_quantum)
 
 /* Who is next (0 = nobody). */
 bb_inline __u32 bbq_ring_head(const struct bbq_ring *r)
@@ -66,8 +66,8 @@ bb_inline void bbq_next_turn(const struct bbq_ring *r, struct bbq_member *m)
 	__u32 turns = 1;
 
 	if (r->members == 1)
-		turns += (__u32)-m->deficit / BBQ_QUANTUM;
-	m->deficit += turns * BBQ_QUANTUM;
+		turns += (__u32)-m->deficit / bbq_quantum;
+	m->deficit += turns * bbq_quantum;
 }
 
 /* m sent so many bytes. */
@@ -109,13 +109,13 @@ bb_inline void bbq_activate(__u32 inst, struct bbq_instance *in, struct bbq_queu
 			    struct bbq_user *u, __u32 user)
 {
 	q->user = user;
-	q->m.deficit = BBQ_QUANTUM;
+	q->m.deficit = bbq_quantum;
 	q->codel.until_ns = 0;
 	q->codel.dropping = 0;
 	u->active++;
 	bbq_session_append(inst, u, q, session, BBQ_NEW);
 	if (user != BBQ_MEDIA && u->m.turn == BBQ_IDLE) {
-		u->m.deficit = BBQ_QUANTUM;
+		u->m.deficit = bbq_quantum;
 		bbq_user_append(inst, in, u, user, BBQ_NEW);
 	}
 }
@@ -164,7 +164,7 @@ bb_inline void bbq_turn_sent(struct bbq_instance *in, struct bb_iface *iface, st
 		__u32 share = iface->plain_share < 99 ? iface->plain_share : 99;
 		__s64 credit = in->plain_credit + (__u64)bytes * share / (100 - share);
 
-		in->plain_credit = credit < BBQ_QUANTUM ? credit : BBQ_QUANTUM;
+		in->plain_credit = credit < bbq_quantum ? credit : bbq_quantum;
 	}
 }
 

@@ -48,7 +48,9 @@ mod netns;
 pub use netns::netns_cookie;
 
 mod sizes;
-pub use sizes::{SPARE_PACKETS, packets_per_instance, qdisc_sizes, tc_leaf_bound, tc_leaf_bytes};
+pub use sizes::{
+    SPARE_PACKETS, packets_per_instance, qdisc_sizes, quantum, tc_leaf_bound, tc_leaf_bytes,
+};
 
 mod test_run;
 pub use test_run::{SkBuff, TestRun, test_run};

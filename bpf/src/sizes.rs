@@ -30,6 +30,14 @@ pub fn qdisc_sizes(limit: u32, instances: u32) -> [(&'static str, u32); 6] {
     ]
 }
 
+/// Bytes that a session may send in its turn (rodata `bbq_quantum`), on a device with this MTU: two full frames, so
+/// that no packet waits for a second turn. A smaller MTU changes nothing.
+#[must_use]
+pub fn quantum(mtu: u32) -> u32 {
+    const ETHERNET: u32 = 14;
+    2 * (mtu.clamp(1500, 65_536) + ETHERNET)
+}
+
 unsafe extern "C" {
     safe fn bbn_tc_leaf_bytes(leaf: u32, rate: u64, limit_bytes: u64) -> u64;
     safe fn bbn_tc_leaf_bound(leaf: u32) -> u64;
@@ -45,4 +53,15 @@ pub fn tc_leaf_bytes(leaf: u32, rate: u64, limit_bytes: u64) -> u64 {
 /// Mode tc: the longest lifetime for which this leaf (1..=6) is meant, ns.
 pub fn tc_leaf_bound(leaf: u32) -> u64 {
     bbn_tc_leaf_bound(leaf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantum;
+
+    #[test]
+    fn quantum_is_two_full_frames_and_that_of_1500_bytes_at_least() {
+        assert_eq!([68, 1500, 9000].map(quantum), [3028, 3028, 18_028]);
+        assert_eq!(quantum(u32::MAX), quantum(65_536));
+    }
 }

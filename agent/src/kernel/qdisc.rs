@@ -125,6 +125,7 @@ impl Queue<'_> {
         rodata.bbq_ifindex = link.ifindex;
         rodata.bbq_netns = sys::netns_cookie()?;
         rodata.bbq_instances_n = self.instances;
+        rodata.bbq_quantum = bestby_bpf::quantum(link.mtu);
         rodata.bbq_packets_n = bestby_bpf::packets_per_instance(self.limit);
         let ops = open.struct_ops.bestby_ops_mut();
         ops.id = Default::default();

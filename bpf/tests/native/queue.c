@@ -425,8 +425,8 @@ const char *bbn_queue_wrong(int told)
 		user = q->user == BBQ_MEDIA ? 0 : q->user - 1;
 		users[user] += q->qlen;
 		user_bytes[user] += q->bytes;
-		deep[user] += q->bytes > BBQ_QUANTUM;
-		deep_bytes[user] += q->bytes > BBQ_QUANTUM ? q->bytes : 0;
+		deep[user] += q->bytes > bbq_quantum;
+		deep_bytes[user] += q->bytes > bbq_quantum ? q->bytes : 0;
 		plain += user ? q->bytes : 0;
 	}
 	for (__u32 i = 0; i < 3; i++) {

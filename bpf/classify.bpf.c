@@ -37,6 +37,7 @@
 #include "bb_fragment.bpf.h"
 #include "bb_kernel.bpf.h"
 #include "bb_meta.bpf.h"
+#include "bb_network.bpf.h"
 #include "bb_parse.bpf.h"
 #include "bb_rules.bpf.h"
 #include "bb_segment.bpf.h"
@@ -167,8 +168,10 @@ static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work 
 	w->meta.adu = 0;
 	w->meta.flags = 0;
 	w->stream = BB_STREAM_NONE;
-	w->class_ = (w->control ? 0 : BB_PRIORITY_DEFAULT) | BB_TREAT_FORWARD << 4;
 	w->media = w->control && (w->media || bb_is_kernels(skb, w));
+	if (!w->media && bb_is_network(skb, w))
+		w->control = w->media = w->network = 1;
+	w->class_ = (w->control ? 0 : BB_PRIORITY_DEFAULT) | BB_TREAT_FORWARD << 4;
 	if (!w->control)
 		bb_global_inc(BB_G_NO_METADATA);
 	bb_simple_session(skb, w, flow);
@@ -442,7 +445,8 @@ plain:
 	if (w->packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w->packet, &w->meta);
 out:
-	if (w->packet.flags & BB_P_CONTROL && w->media && w->packet.key.proto == BB_PROTO_UDP)
+	if (w->packet.flags & BB_P_CONTROL && w->media && !w->network &&
+	    w->packet.key.proto == BB_PROTO_UDP)
 		bb_note_asked(skb, w);
 	if (iface->mode == BB_MODE_TC)
 		reason = bb_tc_judge(skb, w, flow, iface);

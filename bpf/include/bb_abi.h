@@ -342,7 +342,11 @@ struct bb_session_key {
 	__u8 kind; /* enum bb_session_kind */
 	__u8 prefix;
 	__u8 media; /* 1: the operator vouches for it (a rule, a mark), or it is the kernel's own */
-	__u8 part; /* PLAIN in mode qdisc: 1 + one of BB_PLAIN_PARTS, by the flow's hash; else 0 */
+	/*
+	 * PLAIN in mode qdisc: 1 + one of BB_PLAIN_PARTS, by the flow's hash. CONTROL:
+	 * BB_PART_NETWORK for protocols of routers and hosts. Else 0.
+	 */
+	__u8 part;
 	/*
 	 * 1 + uid of local traffic that is not media, and of media whose rate or owd is
 	 * what its sockets said; else 0. Forwarded traffic that is not media has the
@@ -350,6 +354,8 @@ struct bb_session_key {
 	 */
 	__u32 user;
 };
+
+#define BB_PART_NETWORK 1 /* their share is bounded before they come: they go first */
 
 #define BB_SESSION_NONE 0 /* never a session's index */
 #define BB_SESSION_SHARED 1 /* for what finds no free way, or no classifier */

@@ -17,6 +17,20 @@
 #define BB_ETH_P_8021Q 0x8100
 #define BB_ETH_P_IPV6 0x86DD
 #define BB_ETH_P_8021AD 0x88A8
+/* Of those that keep a link alive: LACP and its like, EAPOL, LLDP, MRP, PTP, CFM. */
+#define BB_ETH_P_SLOW 0x8809
+#define BB_ETH_P_PAE 0x888E
+#define BB_ETH_P_LLDP 0x88CC
+#define BB_ETH_P_MRP 0x88E3
+#define BB_ETH_P_MVRP 0x88F5
+#define BB_ETH_P_MMRP 0x88F6
+#define BB_ETH_P_1588 0x88F7
+#define BB_ETH_P_CFM 0x8902
+#define BB_ETH_P_802_3_MIN 0x0600 /* below: the length of an LLC frame */
+#define BB_LLC_STP 0x4242 /* both access points */
+#define BB_LLC_OSI 0xFEFE /* IS-IS */
+
+#define BB_DSCP_CS6 48 /* RFC 4594: network control; CS7 is above */
 
 #define BB_PROTO_HOPOPTS 0
 #define BB_PROTO_ICMP 1
@@ -28,10 +42,16 @@
 #define BB_PROTO_IPV6 41
 #define BB_PROTO_ROUTING 43
 #define BB_PROTO_FRAGMENT 44
+#define BB_PROTO_RSVP 46
 #define BB_PROTO_GRE 47
 #define BB_PROTO_AH 51
 #define BB_PROTO_ICMPV6 58
 #define BB_PROTO_DSTOPTS 60
+#define BB_PROTO_EIGRP 88
+#define BB_PROTO_OSPF 89
+#define BB_PROTO_PIM 103
+#define BB_PROTO_VRRP 112
+#define BB_PROTO_ISIS 124
 #define BB_PROTO_SCTP 132
 #define BB_PROTO_MOBILITY 135
 #define BB_PROTO_UDPLITE 136
@@ -52,6 +72,7 @@
 #define BB_P_FRAG_FIRST 0x0020
 #define BB_P_FRAG_LATER 0x0040 /* no ports of its own */
 #define BB_P_PADDED 0x0080 /* RTP with the padding bit */
+#define BB_P_NETWORK 0x0100 /* not IP: it keeps a link or a route alive */
 
 /* What bb_parse wants. */
 #define BB_PARSED 0

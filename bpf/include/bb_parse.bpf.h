@@ -386,6 +386,24 @@ __noinline int bb_parse(struct __sk_buff *skb, struct bb_packet *packet, int eth
 	case BB_ETH_P_ARP:
 		packet->flags |= BB_P_CONTROL;
 		return BB_PARSED;
+	case BB_ETH_P_SLOW:
+	case BB_ETH_P_PAE:
+	case BB_ETH_P_LLDP:
+	case BB_ETH_P_MRP:
+	case BB_ETH_P_MVRP:
+	case BB_ETH_P_MMRP:
+	case BB_ETH_P_1588:
+	case BB_ETH_P_CFM:
+		packet->flags |= BB_P_NETWORK;
+		return BB_PARSED;
+	}
+	if (ethernet && protocol < BB_ETH_P_802_3_MIN) {
+		p = bb_at(skb, packet, bb_cursor(packet), 2);
+		if (!p)
+			return packet->pull ? BB_PULL : BB_PARSED;
+		protocol = bb_be16(p);
+		if (protocol == BB_LLC_STP || protocol == BB_LLC_OSI)
+			packet->flags |= BB_P_NETWORK;
 	}
 	return BB_PARSED;
 }

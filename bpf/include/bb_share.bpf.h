@@ -117,7 +117,7 @@ static __always_inline struct bb_session_key *bb_begin_key(struct bb_work *w)
  *
  * What looks like STUN, DTLS or RTCP anybody can send, as much as they like. So it
  * is media only where a rule covers the flow, or where the kernel says it itself
- * (ARP, ND, MLD). All else belongs to its user: each user of this host, and each
+ * (ARP, ND, MLD), or within a share (bb_network.bpf.h). All else belongs to its user: each user of this host, and each
  * source and destination of what the host forwards, has a control session.
  */
 __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow)
@@ -144,7 +144,9 @@ __noinline int bb_simple_session(struct __sk_buff *skb, struct bb_work *w, struc
 	key->media = w->media;
 	if (w->media) {
 		/* The kernel's own has one session; signalling of media has a destination. */
-		if (w->rule || w->packet.key.proto == BB_PROTO_UDP)
+		if (w->network)
+			key->part = BB_PART_NETWORK;
+		else if (w->rule || w->packet.key.proto == BB_PROTO_UDP)
 			bb_copy_address(key->addr, w->packet.key.dst);
 	} else {
 		bb_user_of(skb, &w->packet, &w->user);

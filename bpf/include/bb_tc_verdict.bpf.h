@@ -143,8 +143,9 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 			bb_tc_judge_frame(skb, w, adu, r);
 		r->tcp = forward && w->packet.key.proto == BB_PROTO_TCP;
 	} else {
-		r->signalling = w->control && (w->packet.key.proto == BB_PROTO_UDP ||
-					       w->packet.key.proto == BB_PROTO_UDPLITE);
+		r->signalling = w->control && !w->network &&
+				(w->packet.key.proto == BB_PROTO_UDP ||
+				 w->packet.key.proto == BB_PROTO_UDPLITE);
 	}
 	r->leaf = w->leaf;
 	r->cap_ns = bb_tx_time(bb_tc_leaf_bytes(r->leaf, r->rate, iface->limit_bytes), r->rate);

@@ -64,6 +64,7 @@ struct bb_work {
 	__u8 stale; /* already now */
 	__u8 leaf; /* mode tc */
 	__u8 media; /* the operator vouches for it, or the kernel says it itself */
+	__u8 network; /* a control protocol, within its share: goes first (bb_network.bpf.h) */
 	__u8 original; /* BB_RTP | payload type of what the packet repeats; 0 = any */
 	__u8 rule_flags; /* of the rule: BB_RULE_* */
 	__u8 rtx_n; /* of the rule */

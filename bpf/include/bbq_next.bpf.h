@@ -144,7 +144,8 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 			bbq_next_turn(&u->sessions, &q->m);
 			if (u->sessions.members > 1 || q->m.turn == BBQ_NEW) {
 				bbq_ring_take(&u->sessions, &q->m);
-				bbq_session_append(inst, u, q, session, BBQ_OLD);
+				bbq_session_append(inst, u, q, session,
+						   bbq_goes_first(session) ? BBQ_NEW : BBQ_OLD);
 			}
 			continue;
 		}

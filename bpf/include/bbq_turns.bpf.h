@@ -120,6 +120,14 @@ bb_inline void bbq_activate(__u32 inst, struct bbq_instance *in, struct bbq_queu
 	}
 }
 
+/* Its packets go before others', each time: they are few (bb_network.bpf.h). */
+bb_inline int bbq_goes_first(__u32 session)
+{
+	struct bb_session *ses = bbq_session(session);
+
+	return ses && ses->key.kind == BB_SESSION_CONTROL && ses->key.part == BB_PART_NETWORK;
+}
+
 /*
  * The head session, q, has nothing left. A new one waits one round among the
  * old ones, if there are any: else it could come back as new at once, and
@@ -130,7 +138,7 @@ bb_inline void bbq_turn_over(__u32 inst, struct bbq_user *u, struct bbq_queue *q
 	__u32 was_new = q->m.turn == BBQ_NEW;
 
 	bbq_ring_take(&u->sessions, &q->m);
-	if (was_new && u->sessions.old_head) {
+	if (was_new && u->sessions.old_head && !bbq_goes_first(session)) {
 		bbq_session_append(inst, u, q, session, BBQ_OLD);
 	} else {
 		q->m.turn = BBQ_IDLE;

@@ -50,7 +50,7 @@ pub struct RttInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
     /// Name, unique: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`,
-    /// `DEV/control-ADDRESS`, `DEV/plain-ADDRESS`; one user's alone ends in `/uid-N`.
+    /// `DEV/control-ADDRESS`, `DEV/network`, `DEV/plain-ADDRESS`; one user's alone ends in `/uid-N`.
     pub name: String,
     /// Interface.
     pub dev: String,

@@ -155,6 +155,10 @@ counted! {
             "routed flows, which have no socket: a rule with a cgroup does not match them";
         untimely: "untimely", "packets",
             "packets with deadlines of another clock (a time namespace): without effect";
+        network: "network", "packets",
+            "packets of control protocols (LACP, STP, BFD, VRRP, OSPF, BGP, CS6, CS7) that went first";
+        network_over: "network over", "packets",
+            "packets of control protocols beyond their share of the link: plain traffic";
     }
 }
 

@@ -64,6 +64,8 @@ pub(crate) fn global(shared: &Shared) -> Result<GlobalCounters> {
         routed_time: get(abi::BB_G_ROUTED_TIME)?,
         no_cgroup: get(abi::BB_G_NO_CGROUP)?,
         untimely: get(abi::BB_G_UNTIMELY)?,
+        network: get(abi::BB_G_NETWORK)?,
+        network_over: get(abi::BB_G_NETWORK_OVER)?,
     })
 }
 

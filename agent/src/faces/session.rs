@@ -8,8 +8,8 @@ use crate::kernel::address::address;
 use crate::kernel::maps::Map;
 
 /// Name of a session: `DEV/ADDRESS`, `DEV/ADDRESS/BITS`, `DEV/flow-HASH`, `DEV/interface`, `DEV/control`,
-/// `DEV/control-ADDRESS`, `DEV/plain-ADDRESS#PART`, with `/uid-N` where it is one user's; `shared` is the one for
-/// whatever has none of its own.
+/// `DEV/control-ADDRESS`, `DEV/network`, `DEV/plain-ADDRESS#PART`, with `/uid-N` where it is one user's; `shared` is the
+/// one for whatever has none of its own.
 pub fn session_name(
     index: u32,
     session: &abi::bb_session,
@@ -26,6 +26,9 @@ pub fn session_name(
     let dev = device(key.ifindex).unwrap_or_else(|| format!("#{}", key.ifindex));
     let addr = address(key.addr);
     let name = match u32::from(key.kind) {
+        abi::BB_SESSION_CONTROL if u32::from(key.part) == abi::BB_PART_NETWORK => {
+            format!("{dev}/network")
+        }
         abi::BB_SESSION_CONTROL if has_address(key) => format!("{dev}/control-{addr}"),
         abi::BB_SESSION_CONTROL => format!("{dev}/control"),
         abi::BB_SESSION_PLAIN => match key.part {
@@ -140,6 +143,9 @@ mod tests {
         assert_eq!(name(&control), "eth0/control");
         control.key.user = 1001;
         assert_eq!(name(&control), "eth0/control/uid-1000");
+        let mut network = session(abi::BB_SESSION_CONTROL, "::", 0, 0);
+        network.key.part = abi::BB_PART_NETWORK as u8;
+        assert_eq!(name(&network), "eth0/network");
         assert_eq!(
             name(&session(abi::BB_SESSION_CONTROL, "10.0.0.2", 0, 0)),
             "eth0/control-10.0.0.2"

@@ -155,7 +155,7 @@ fn malformed_packets_are_counted_and_sent() {
                 ),
             )
         }),
-        ("LLDP", ethernet(0x88cc, &[0; 40])),
+        ("MPLS", ethernet(0x8847, &[0; 40])),
         ("ESP", ethernet(0x86dd, &ip6(50, &[0; 40]))),
     ] {
         assert_plain(&lab, what, &lab.run(&packet));

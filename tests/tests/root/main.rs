@@ -31,6 +31,7 @@ mod metadata;
 mod metrics;
 mod mishaps;
 mod mistakes;
+mod network;
 mod option;
 mod passive;
 mod places;

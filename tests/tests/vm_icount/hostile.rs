@@ -120,6 +120,17 @@ fn stun_flood(stop: &AtomicBool) {
     });
 }
 
+/// Looks like a routing protocol's: BFD on one hop, and network control by DSCP.
+fn network_flood(stop: &AtomicBool) {
+    let sockets = [udp(), udp()];
+    set(&sockets[0], libc::IPPROTO_IP, libc::IP_TTL, &255i32).unwrap();
+    set(&sockets[1], libc::IPPROTO_IP, libc::IP_TOS, &0xe0i32).unwrap();
+    pour(stop, 350, |n| {
+        let [.., a] = n.to_be_bytes();
+        let _ = sockets[n as usize % 2].send_to(&[0xff; 1200], at([10, 50, 0, a], 3784));
+    });
+}
+
 /// The most important traffic there is, says its sender.
 fn priority_0_by_socket_option(stop: &AtomicBool) {
     let sockets: Vec<_> = (0..8).map(|_| udp()).collect();
@@ -222,7 +233,7 @@ fn downloads_24(stop: &AtomicBool) {
     downloads(stop, 24);
 }
 
-const ATTACKS: [(&str, Attack); 13] = [
+const ATTACKS: [(&str, Attack); 14] = [
     ("nothing", |_| {}),
     (
         "350 packets/s of 1,200 bytes to one destination",
@@ -238,6 +249,10 @@ const ATTACKS: [(&str, Attack); 13] = [
         small_packets,
     ),
     ("350 packets/s that look like STUN", stun_flood),
+    (
+        "350 packets/s that look like BFD or network control",
+        network_flood,
+    ),
     (
         "350 packets/s at priority 0 by socket option",
         priority_0_by_socket_option,

@@ -10,6 +10,7 @@ mod cost;
 mod etf;
 mod hostile;
 mod lab;
+mod network;
 mod option;
 mod owd;
 mod pairs;

@@ -9,7 +9,8 @@
  *    that was overtaken, by a resend, by a sender that plays its file again.
  * 2. Timestamps go back between frames, too: B frames are sent in decoding order.
  * 3. One timestamp may go on for long: a DTMF tone (RFC 4733), a paused video
- *    whose sender probes, a protocol that only looks like RTP.
+ *    whose sender probes, a protocol that only looks like RTP. Or for ever: MPEG-TS of
+ *    IPTV and of cameras whose senders don't fill it in.
  * 4. Retransmissions (RFC 4588) are a stream of their own, and carry the
  *    timestamps of the frames that they repeat.
  * 5. Two CPUs may meet the first packets of a frame at the same moment.
@@ -23,9 +24,10 @@
  * 2. Where a stream counts its packets, the sequence number tells a resend (not
  *    newer than the newest) from a new frame with an old timestamp. Else an old
  *    timestamp that is still known is a late packet of its frame.
- * 3. A frame is packets that follow each other. One that goes on for longer than
- *    its lifetime, or with three pauses, is no frame: from then on each packet
- *    has a lifetime of its own, until the timestamp changes.
+ * 3. A frame is packets that follow each other. One that goes on for so long that
+ *    its next packet would be stale (the lifetime less the delay of the path), or with
+ *    three pauses, is no frame: from then on each packet has a lifetime of its own,
+ *    until the timestamp changes, however long that takes.
  * 4. A stream is one of repairs if the rule says so, or if three frames in a row
  *    have the timestamps of older frames of one other stream (bb_repair_learn): of
  *    another payload type, or, as RIST has it, of the SSRC below (bb_repeats).
@@ -77,6 +79,7 @@
 struct bb_piece {
 	__u64 now;
 	__u64 lifetime; /* 0 = none */
+	__u64 owd; /* what the path takes of it */
 	__u32 source; /* as in struct bb_stream_adu */
 	__u32 bytes;
 	__u16 seq; /* RTP only */
@@ -127,6 +130,11 @@ bb_inline int bb_adu_which(__u64 head, __u32 id)
 }
 
 /* ---- place ---- */
+
+bb_inline __u64 bb_least(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
 
 /* How long an ADU's name may come back and still be its own. */
 bb_inline __u64 bb_adu_max_age(__u64 lifetime)
@@ -180,8 +188,8 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 		if (pause >= (__s64)(BB_PAUSE_NS + p->bytes * BB_PAUSE_BYTE_NS) &&
 		    bb_pauses(s) < BB_PAUSES)
 			s->pauses++;
-		limit = p->lifetime ? p->lifetime : BB_ADU_MAX_AGE_NS;
-		if (bb_pauses(s) >= BB_PAUSES || (__s64)(p->now - current->first_ns) > (__s64)limit)
+		limit = p->lifetime ? p->lifetime - bb_least(p->owd, p->lifetime) : BB_ADU_MAX_AGE_NS;
+		if (s->pauses >= BB_PAUSES || (__s64)(p->now - current->first_ns) > (__s64)limit)
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
 	}
@@ -224,6 +232,8 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	__u32 at = bb_head_which(head), bytes;
 	struct bb_stream_adu *last = &s->adu[at & 1], *adu = &s->adu[(at ^ 1) & 1];
 	__u64 next = bb_head(p->source, bb_number_after(bb_head_number(head)), at ^ 1);
+	/* The same name goes on, and was no frame's. */
+	__u8 alone = last->first_ns && last->source == p->source ? s->flags & BB_STREAM_ALONE : 0;
 
 	/* Another CPU was faster, since the place was looked for. */
 	if (bb_head_source(head) == p->source && bb_adu_known(last, bb_head_number(head), p)) {
@@ -249,12 +259,19 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 		s->since++;
 	if (bytes)
 		bb_large_learn(s, last, bytes);
-	s->flags &= ~BB_STREAM_ALONE;
+	s->flags = (s->flags & ~BB_STREAM_ALONE) | alone;
 	s->pauses = 0;
 	s->last_ns = p->now;
 	s->seq = p->seq;
 	*which = at ^ 1;
 	return 1;
+}
+
+/* Has the packet a lifetime of its own? `place` is where it was put, before an ADU began. */
+bb_inline int bb_frame_alone(const struct bb_stream *s, enum bb_place place)
+{
+	return place == BB_PLACE_ALONE ||
+	       (place == BB_PLACE_NEW && s->flags & BB_STREAM_ALONE);
 }
 
 /* ---- repairs ---- */

@@ -473,6 +473,18 @@ static __always_inline int bb_name_adu(const struct bb_work *w, struct bb_stream
 	return 1;
 }
 
+/* What the flow knows of its path before this packet asks anew; nothing for its first. */
+static __always_inline __u64 bb_known_owd(const struct bb_work *w, const struct bb_flow *flow,
+					  __u64 lifetime)
+{
+	__u64 owd = bb_answer(&flow->owd_ns);
+
+	if (!bb_answer_is(owd, w->flow_gen))
+		return 0;
+	owd &= BB_ANSWER_MASK;
+	return flow->measured && owd > lifetime / 2 ? lifetime / 2 : owd;
+}
+
 /*
  * Names the packet's ADU (meta->adu, w->stream, w->adu_which) and turns its
  * lifetime into a deadline.
@@ -491,6 +503,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		return 0;
 	p.now = w->now;
 	p.lifetime = w->meta.lifetime;
+	p.owd = bb_known_owd(w, flow, p.lifetime);
 	p.bytes = skb->len;
 	if (!bb_name_adu(w, &key, &p))
 		goto alone;
@@ -529,7 +542,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		return 0;
 	}
 	adu->bytes += p.bytes;
-	if (place == BB_PLACE_ALONE || s->flags & BB_STREAM_NO_FRAMES)
+	if (bb_frame_alone(s, place) || s->flags & BB_STREAM_NO_FRAMES)
 		goto alone;
 	w->adu_which = which & 1;
 	w->meta.adu = id;

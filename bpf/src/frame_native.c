@@ -17,6 +17,11 @@ int bbn_frame_is_large(const struct bb_stream *stream, __u32 bytes)
 	return bb_frame_is_large(stream, bytes);
 }
 
+int bbn_frame_alone(const struct bb_stream *stream, __u32 place)
+{
+	return bb_frame_alone(stream, place);
+}
+
 int bbn_repair_learn(struct bb_stream *stream, int hit, __u32 original, __s64 age)
 {
 	return bb_repair_learn(stream, hit, original, age);

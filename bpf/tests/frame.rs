@@ -13,6 +13,7 @@ use bestby_bpf as _;
 struct Piece {
     now: u64,
     lifetime: u64,
+    owd: u64,
     source: u32,
     bytes: u32,
     seq: u16,
@@ -34,6 +35,7 @@ unsafe extern "C" {
     safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, which: &mut u32) -> u32;
     safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, which: &mut u32) -> i32;
     safe fn bbn_frame_is_large(stream: &bb_stream, bytes: u32) -> i32;
+    safe fn bbn_frame_alone(stream: &bb_stream, place: u32) -> i32;
     safe fn bbn_repair_learn(stream: &mut bb_stream, hit: i32, original: u32, age: i64) -> i32;
     safe fn bbn_repeats(original: &bb_stream, id: u32, seq: u16, bytes: u32) -> i32;
     safe fn bbn_time_is_old(now: u32, source: u32) -> i32;
@@ -53,6 +55,7 @@ struct Stream {
     seq: u16,
     /// Of the last packet's ADU.
     large: bool,
+    owd: u64,
 }
 
 impl Stream {
@@ -65,6 +68,7 @@ impl Stream {
             state,
             seq,
             large: false,
+            owd: 0,
         }
     }
 
@@ -73,6 +77,7 @@ impl Stream {
         let mut piece = Piece {
             now,
             lifetime: LIFETIME,
+            owd: self.owd,
             source,
             bytes,
             seq,
@@ -90,6 +95,10 @@ impl Stream {
             assert_eq!(bbn_frame_begin(&mut self.state, &piece, &mut which), 1);
         }
         assert!(which < 2);
+        let place = match bbn_frame_alone(&self.state, place as u32) {
+            0 => place,
+            _ => Place::Alone,
+        };
         let adu = &mut self.state.adu[which as usize];
         assert_eq!(adu.source, source, "the ADU of another name");
         adu.bytes += bytes;
@@ -130,6 +139,55 @@ fn adu_begun_by_another_cpu_is_not_found_before_the_head_moves() {
     assert_eq!(place, Place::New);
     assert!(third != first && third != second);
     assert_eq!(third, bbn_adu_id(INDEX, &other.adu[which as usize]));
+}
+
+/// Packets of one timestamp, each so many ms, for a minute: how many are of an ADU that is stale where they would leave.
+fn stale_of_one_timestamp(owd: u64, gap: u64) -> (usize, usize) {
+    let mut stream = Stream {
+        owd: owd * MS,
+        ..Default::default()
+    };
+    let (mut first, mut of_adus, mut stale) = (0, 0, 0);
+    for now in (SECOND..61 * SECOND).step_by((gap * MS) as usize) {
+        let (place, _) = stream.send(now, 0, 1356);
+        if place == Place::New {
+            first = now;
+        }
+        if place != Place::Alone {
+            of_adus += 1;
+            stale += usize::from(now + owd * MS > first + LIFETIME);
+        }
+    }
+    (of_adus, stale)
+}
+
+/// MPEG-TS of senders that write no timestamp: found out once, and for good.
+#[test]
+fn one_timestamp_for_ever_makes_nothing_stale() {
+    for owd in [0, 20, 60, 199] {
+        let (of_adus, stale) = stale_of_one_timestamp(owd, 4);
+        assert_eq!(stale, 0, "{owd} ms");
+        assert!(of_adus <= 51, "{owd} ms: {of_adus} of ADUs");
+    }
+}
+
+/// Until the timestamp changes: then frames are frames again.
+#[test]
+fn new_timestamp_after_a_long_one_is_a_frame() {
+    let mut stream = Stream::default();
+    let mut now = SECOND;
+    while now < 5 * SECOND {
+        stream.send(now, 7, 1200);
+        now += 4 * MS;
+    }
+    for timestamp in [3000, 6000] {
+        let (place, id) = stream.send(now, timestamp, 1200);
+        assert_eq!(place, Place::New);
+        assert_eq!(stream.send(now + MS, timestamp, 1200), (Place::Adu, id));
+        now += 33 * MS;
+    }
+    // An old one that comes back is none of the long one's.
+    assert_eq!(stream.send(now, 7, 1200).0, Place::New);
 }
 
 proptest! {

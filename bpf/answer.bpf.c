@@ -16,7 +16,9 @@
  * itself, and those behind the same address: a path that seems short makes nothing
  * stale, and a path that seems long takes half of a lifetime at most.
  *
- * SRTCP is encrypted: its reports name nothing that left.
+ * SRTCP is encrypted but for its first 8 bytes: its reports name nothing that left, and are
+ * no answers. It has an index and a tag behind the last packet, where RTCP in clear ends
+ * or has another packet.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -118,6 +120,19 @@ __noinline int bb_take_answer(const struct bb_asked_key *answers, __u64 held_ns,
 	return 0;
 }
 
+/* Is RTCP in clear, whose first packet has `length` bytes? */
+static __always_inline int bb_is_clear(struct __sk_buff *skb, const struct bb_datagram *d,
+				       __u32 length)
+{
+	__u32 word;
+
+	if (length == d->length)
+		return 1;
+	if (length + 4 > d->length || bb_load(skb, d->payload + length, &word, 4))
+		return 0;
+	return bb_rtcp_type(&word) >= 192 && bb_rtcp_type(&word) <= 223;
+}
+
 /* The report blocks of an RTCP packet of `length` bytes, from `at` on. */
 static __always_inline void bb_read_report(struct __sk_buff *skb, struct bb_datagram *d, __u32 at,
 					   __u32 length, __u32 count)
@@ -159,7 +174,8 @@ int bb_answers(struct __sk_buff *skb)
 	}
 	type = bb_rtcp_type(words);
 	length = bb_rtcp_length(words);
-	if ((type == BB_RTCP_RR || type == BB_RTCP_SR) && length <= d.length)
+	if ((type == BB_RTCP_RR || type == BB_RTCP_SR) && length <= d.length &&
+	    bb_is_clear(skb, &d, length))
 		bb_read_report(skb, &d, type == BB_RTCP_RR ? BB_RTCP_RR_HEADER : BB_RTCP_SR_HEADER,
 			       length, bpf_ntohl(words[0]) >> 24 & 31);
 	return -1;

@@ -134,6 +134,40 @@ static __always_inline __u32 bb_rule_of(struct __sk_buff *skb, struct bb_work *w
 	return found;
 }
 
+/*
+ * RTCP that no rule covers, on the port behind that of its media (RFC 3550, 11) on
+ * both sides or on the receiver's: does a rule cover those? Rules by port are asked
+ * once for a flow, and what streams of the media found each time.
+ */
+__noinline int bb_is_of_media(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
+			      const struct bb_config *config, __u32 media_gen)
+{
+	__u32 gen = 0;
+	struct bb_flow *media;
+	int at, found = 0;
+
+	if (!w || !flow || !config)
+		return 0;
+	w->packet.key.sport--;
+	w->packet.key.dport--;
+	if (flow->rtcp_gen != media_gen) {
+		found = !!bb_find_rule(skb, &w->packet.key, 0, 0);
+		if (!found)
+			flow->rtcp_gen = media_gen;
+	}
+	if (!found && config->flags & BB_CONFIG_RTP_RULES) {
+		at = bb_flow_find(&w->packet.key, bb_flow_hash(&w->packet.key, config->seed),
+				  w->now, &gen);
+		media = at < 0 ? 0 : bb_flow_at(at);
+		found = media && media->media_gen == media_gen;
+	}
+	w->packet.key.sport++;
+	w->packet.key.dport++;
+	if (found)
+		flow->media_gen = media_gen;
+	return found;
+}
+
 /* Rules match the marks of others; ours differ with every packet. */
 static __always_inline void bb_take_mark(struct __sk_buff *skb, struct bb_work *w,
 					 const struct bb_config *config)
@@ -398,6 +432,8 @@ parsed:
 		w->control = 1;
 		/* Signalling of a flow whose streams have rules is media, too. */
 		w->media |= flow->media_gen == rule_gen + 1;
+		if (!w->media && w->packet.flags & BB_P_RTCP)
+			w->media = bb_is_of_media(skb, w, flow, config, rule_gen + 1);
 		goto plain;
 	}
 

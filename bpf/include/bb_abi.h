@@ -413,6 +413,8 @@ struct bb_flow {
 	__u8 measured; /* owd_ns is half of a measured RTT: nobody vouches for it */
 	__u16 untimely; /* since when its explicit deadlines are far past (bb_believe); 0 = they are not */
 	__u32 due; /* TCP: latest deadline of a segment so far (bb_in_order); 0 = none */
+	__u32 rtcp_gen; /* as media_gen, when RTCP looked for the rule of its media and found none */
+	__u32 pad;
 };
 
 /* ---- streams: what follows each other in a flow (bb_frame.h, bb_stream.bpf.h) ---- */

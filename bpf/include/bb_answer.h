@@ -76,6 +76,7 @@ bb_inline void bb_wipe_flow(struct bb_flow *flow, __u64 hash)
 	flow->hash = hash;
 	flow->measured = 0;
 	flow->media_gen = 0;
+	flow->rtcp_gen = 0;
 	flow->stream = 0;
 	flow->plain_until_ns = 0;
 	flow->leaf = 0;

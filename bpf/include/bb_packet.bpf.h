@@ -72,6 +72,7 @@
 #define BB_P_FRAG_FIRST 0x0020
 #define BB_P_FRAG_LATER 0x0040 /* no ports of its own */
 #define BB_P_PADDED 0x0080 /* RTP with the padding bit */
+#define BB_P_RTCP 0x0200 /* by shape; with BB_P_CONTROL */
 #define BB_P_NETWORK 0x0100 /* not IP: it keeps a link or a route alive */
 
 /* What bb_parse wants. */

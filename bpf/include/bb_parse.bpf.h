@@ -51,7 +51,7 @@ static __always_inline void bb_read_payload(struct bb_packet *packet, const __u8
 		if (p[1] >= 192 && p[1] <= 223) {
 			/* RTCP counts its length in words, less one; a compound packet has more. */
 			if (((__u32)bb_be16(p + 2) + 1) * 4 <= length)
-				packet->flags |= BB_P_CONTROL;
+				packet->flags |= BB_P_CONTROL | BB_P_RTCP;
 			return;
 		}
 		header = 12 + 4 * (p[0] & 15) + (p[0] & 0x10 ? 4 : 0);

@@ -142,7 +142,7 @@ counted! {
         stamp_failed: "stamp failed", "packets",
             "packets left unstamped: no memory, or a frame that the kernel cannot open";
         answers_unknown: "answer unknown", "answers",
-            "answers of STUN and RTCP to nothing that left here: strays, repetitions, forgeries";
+            "answers of STUN and RTCP in clear to nothing that left here: strays, repetitions, forgeries";
         answers_refused: "answer refused", "answers",
             "answers of STUN and RTCP that measure nothing: to what was sent twice, or of a delay that cannot be";
         held_back: "held back", "lookups",

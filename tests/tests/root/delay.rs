@@ -517,6 +517,71 @@ fn full_ice_measures_the_path_of_its_media() {
     });
 }
 
+/// Rules that leave RTCP's port out: it is that of the media, and one more.
+#[test]
+fn rtcp_of_media_that_a_rule_covers_measures_the_path() {
+    in_namespace(|| {
+        let bench = Bench::new();
+        let ask = |frame: &[u8]| {
+            bench.clear();
+            bench.ask(frame, SENT);
+            bench.asked().len()
+        };
+        let report = sender_report(SSRC);
+        assert_eq!(ask(&udp4(PORT + 1, &report)), 1);
+        bench.hear(&inbound(
+            DST4,
+            SRC4,
+            [6001, 6003],
+            &self::report(201, &[(SSRC, LSR, HELD)]),
+        ));
+        assert_eq!(bench.rtt(mapped(DST4)).unwrap().source, BB_RTT_RTCP);
+        assert_eq!(ask(&udp6(PORT + 1, &report)), 1);
+        // It is signalling of media, and nothing else there is.
+        let out = bench.lab.run(&udp4(PORT + 1, &report));
+        assert_eq!(bench.lab.session(out.cb.session).key.media, 1);
+        for (what, frame) in [
+            ("media's port and two", udp4(PORT + 2, &report)),
+            ("no RTCP", udp4(PORT + 1, &[0x80; 28])),
+            ("STUN", udp4(PORT + 1, &stun(REQUEST, ID))),
+        ] {
+            assert_eq!(ask(&frame), 0, "{what}");
+            let out = bench.lab.run(&frame);
+            assert_eq!(bench.lab.session(out.cb.session).key.media, 0, "{what}");
+        }
+        // A rule that comes later, and one that goes.
+        bench
+            .lab
+            .rules(&[Rule::new().dport(PORT + 1).lifetime(SECOND)]);
+        assert_eq!(ask(&udp4(PORT + 2, &report)), 1);
+        bench
+            .lab
+            .rules(&[Rule::new().dport(PORT + 7).lifetime(SECOND)]);
+        assert_eq!(ask(&udp4(PORT + 2, &report)), 0);
+    });
+}
+
+/// An encrypted report (RFC 3711, 3.4) names nothing, so it is none that is not known.
+#[test]
+fn srtcp_is_no_unknown_answer() {
+    in_namespace(|| {
+        let bench = Bench::new();
+        let clear = report(201, &[(SSRC, LSR, HELD)]);
+        let index = [&0x8000_0001_u32.to_be_bytes()[..], &[0x5a; 10]].concat();
+        let more = [0x81, 202, 0, 1, 1, 2, 3, 4];
+        for (what, tail, unknown) in [
+            ("in clear", &[][..], 1),
+            ("in clear, with a description", &more[..], 1),
+            ("encrypted", &index[..], 0),
+        ] {
+            bench.clear();
+            let payload = [&clear[..], tail].concat();
+            bench.hear(&inbound(DST4, SRC4, [6001, 6003], &payload));
+            assert_eq!(bench.counted(), [unknown, 0], "{what}");
+        }
+    });
+}
+
 /// A sender report through the agent's programs, and the report of its receiver, over real sockets.
 #[test]
 fn rtcp_in_clear_measures_the_path_of_its_media() {

@@ -26,6 +26,8 @@ BB_MAP(bb_config, BPF_MAP_TYPE_ARRAY, __u32, struct bb_config, 1);
 BB_MAP(bb_shapes, BPF_MAP_TYPE_ARRAY, __u32, struct bb_shape, 2 * BB_MAX_SHAPES);
 BB_MAP(bb_rules, BPF_MAP_TYPE_ARRAY, __u32, struct bb_rule, BB_MAX_RULES);
 BB_MAP(bb_rule_stats, BPF_MAP_TYPE_ARRAY, __u32, struct bb_counters, BB_MAX_RULES);
+/* Bytes of a rule's largest ADUs of late, for who asks whether its lifetime suffices. */
+BB_MAP(bb_rule_adus, BPF_MAP_TYPE_ARRAY, __u32, __u32, BB_MAX_RULES);
 /* Per payload type of RTP (bb_cb.rtp); 0 = what is not RTP. */
 BB_MAP(bb_rtp_stats, BPF_MAP_TYPE_ARRAY, __u32, struct bb_counters, BB_PAYLOAD_TYPES);
 BB_MAP(bb_sessions, BPF_MAP_TYPE_ARRAY, __u32, struct bb_session, BB_MAX_SESSIONS);

@@ -485,6 +485,20 @@ static __always_inline __u64 bb_known_owd(const struct bb_work *w, const struct 
 	return flow->measured && owd > lifetime / 2 ? lifetime / 2 : owd;
 }
 
+/* An ADU of the packet's rule had so many bytes. Of the largest one little is forgotten with each. */
+static __always_inline void bb_note_size(const struct bb_work *w, __u32 bytes)
+{
+	__u32 rule = w->rule, *largest = bpf_map_lookup_elem(&bb_rule_adus, &rule), now;
+
+	if (!largest)
+		return;
+	now = *largest - *largest / 256;
+	if (bytes > now)
+		now = bytes;
+	if (*largest != now)
+		*largest = now;
+}
+
 /*
  * Names the packet's ADU (meta->adu, w->stream, w->adu_which) and turns its
  * lifetime into a deadline.
@@ -498,6 +512,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	enum bb_place place = BB_PLACE_NEW;
 	struct bb_stream *s;
 	__u32 which = 0, index, id, way = 0, tag = 0;
+	int frames;
 
 	if (!w || !flow)
 		return 0;
@@ -529,8 +544,11 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 				return 0;
 			}
 		}
+		frames = p.rtp && w->rule && !(s->flags & (BB_STREAM_ALONE | BB_STREAM_NO_FRAMES));
 		if (!bb_frame_begin(s, &p, &which))
 			goto alone;
+		if (frames)
+			bb_note_size(w, s->adu[(which ^ 1) & 1].bytes);
 	}
 	adu = &s->adu[which & 1];
 	id = bb_adu_id(index, adu);

@@ -53,6 +53,8 @@ pub struct Controlled {
     pub settings: InterfaceSettings,
     /// What its link can carry, Mbit/s; `None`: nobody knows.
     pub speed_mbit_s: Option<u32>,
+    /// A VLAN device that makes the priority of its tags of `SO_PRIORITY` (`egress-qos-map`).
+    pub tags_priority: bool,
 }
 
 /// All that is set, and what is known of the links.
@@ -84,6 +86,7 @@ impl<'a> Setup<'a> {
         let interface = |request: &crate::AttachRequest| Controlled {
             settings: request.settings(),
             speed_mbit_s: None,
+            tags_priority: false,
         };
         Self::new(
             config.flows.iter().collect(),
@@ -279,6 +282,7 @@ fn of_settings(controlled: &Controlled) -> Vec<Warning> {
     let Controlled {
         settings,
         speed_mbit_s,
+        tags_priority,
     } = controlled;
     let mut warnings = Vec::new();
     let speed = speed_mbit_s.and_then(|m| Rate::from_bytes_per_s(u64::from(m) * 125_000));
@@ -296,6 +300,17 @@ fn of_settings(controlled: &Controlled) -> Vec<Warning> {
                 "give a little less than the link carries: bestby iface set {} --rate RATE",
                 settings.dev
             ),
+        ));
+    }
+    if *tags_priority && settings.mode == Mode::Tc && settings.rate.is_some() {
+        warnings.push(Warning::new(
+            "vlan-priority",
+            format!(
+                "interface {0}: mode tc with a rate chooses the leaf by the packet's priority, so the egress-qos-map of \
+                 {0} sees none that SO_PRIORITY set, and each tag says 0",
+                settings.dev
+            ),
+            "attach the device below it instead, or use mode qdisc (Linux 6.16), or no rate".into(),
         ));
     }
     if let SessionKey::Prefix(bits @ 33..) = settings.session {

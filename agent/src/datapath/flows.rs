@@ -55,6 +55,7 @@ impl Datapath {
             self.shared
                 .rule_stats
                 .set(&u32::from(id), &abi::bb_counters::default())?;
+            self.shared.rule_adus.set(&u32::from(id), &0)?;
         }
         // Before the rules are compiled: a cgroup that is made again in between is seen at the next look.
         let cgroups = cgroups(&list, &self.names);

@@ -9,7 +9,7 @@ use bestby_bpf::abi;
 use crate::datapath::Datapath;
 use crate::kernel::address::address;
 use crate::observed::attached::Attached;
-use crate::observed::speed::link_speed;
+use crate::observed::speed::{link_speed, tags_priority};
 
 fn controlled(attached: &Attached) -> Controlled {
     Controlled {
@@ -18,6 +18,7 @@ fn controlled(attached: &Attached) -> Controlled {
             ..attached.request.clone()
         },
         speed_mbit_s: link_speed(attached.dev.as_str(), attached.ifindex),
+        tags_priority: tags_priority(attached.dev.as_str()),
     }
 }
 

@@ -344,6 +344,7 @@ impl Datapath {
             let warn = CheckStatus::Warn;
             checks.push(check("send buffer", warn, held.what, held.todo));
         }
+        self.media_checks(checks);
         if !sys::is_bpffs(&self.paths.bpffs) {
             checks.push(check(
                 "pins",

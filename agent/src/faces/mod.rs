@@ -9,6 +9,7 @@ pub mod events;
 pub mod explain;
 pub mod interfaces;
 pub mod journal;
+mod media;
 pub mod metrics;
 pub mod report;
 pub mod session;

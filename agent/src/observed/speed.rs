@@ -1,4 +1,4 @@
-//! How fast a link is, and how many transmit queues it has.
+//! How fast a link is, how many transmit queues it has, and what else a device says of itself.
 
 use std::{fs, path::PathBuf};
 
@@ -30,6 +30,24 @@ pub(crate) fn queues_in_use(dev: &str, ifindex: u32) -> Option<u32> {
     u32::try_from(sending.count()).ok().filter(|n| *n > 0)
 }
 
+/// The text of /proc/net/vlan/DEV has priorities of packets that become priorities of tags.
+fn maps_priorities(text: &str) -> bool {
+    let of = |line: &str| {
+        line.trim()
+            .strip_prefix("EGRESS priority mappings:")
+            .map(str::to_owned)
+    };
+    let maps = text.lines().find_map(of).unwrap_or_default();
+    maps.split_whitespace()
+        .any(|pair| pair.rsplit_once(':').is_some_and(|(_, tag)| tag != "0"))
+}
+
+/// Whether a device is a VLAN's with an `egress-qos-map` that says more than 0.
+pub(crate) fn tags_priority(dev: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/net/vlan/{dev}"))
+        .is_ok_and(|text| maps_priorities(&text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +67,23 @@ mod tests {
         assert_eq!(queues_in_use("lo", 1), Some(1));
         assert_eq!(queues_in_use("lo", u32::MAX), None);
         assert_eq!(queues_in_use("nonesuch0", 1), None);
+    }
+
+    #[test]
+    fn egress_map_of_a_vlan_is_found_and_one_without_priorities_is_not() {
+        let of = |maps: &str| {
+            format!(
+                "v0.5  VID: 5\t REORDER_HDR: 1  dev->priv_flags: 1021\n         total frames received            0\n\
+                 Device: v0\nINGRESS priority mappings: 0:0  1:0  2:0  3:0  4:0  5:0  6:6 7:0\n \
+                 EGRESS priority mappings: {maps}\n"
+            )
+        };
+        assert!(maps_priorities(&of("6:6 ")));
+        assert!(maps_priorities(&of("7:0 6:5 ")));
+        for none in ["", "6:0 "] {
+            assert!(!maps_priorities(&of(none)), "{none}");
+        }
+        assert!(!maps_priorities(""));
+        assert!(!tags_priority("lo"));
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::cli_lab::{Lab, lab, text};
 
 /// Checks of doctor that only mistakes have.
-const IDS: [&str; 7] = [
+const IDS: [&str; 8] = [
     "flow-matches-all",
     "flow-hidden",
     "flow-late",
@@ -20,6 +20,7 @@ const IDS: [&str; 7] = [
     "rate-above-interface",
     "rate-in-mode-tc",
     "session-prefix",
+    "vlan-priority",
 ];
 
 /// What doctor says of mistakes: their ids, with `ok` behind those that it does not complain of.
@@ -227,6 +228,27 @@ fn rate_of_a_receiver_that_mode_tc_does_not_keep_to_is_warned_of() {
         warns(lab, "session set 10.9.0.2 --rate 2mbit", &[says]);
         assert_eq!(doctor(lab), ["rate-in-mode-tc"]);
         is_well(lab, "session set 10.9.0.2 --owd 2ms --rate none");
+        assert_eq!(doctor(lab), [""; 0]);
+    });
+}
+
+#[test]
+fn priorities_of_a_vlan_that_mode_tc_takes_are_warned_of() {
+    lab("", |lab| {
+        shell(
+            "ip link add link v0 name v0.5 type vlan id 5 egress-qos-map 6:6
+             ip link add link v0 name v0.6 type vlan id 6
+             ip link set v0.5 up
+             ip link set v0.6 up",
+        );
+        is_well(lab, "iface attach v0.6 --enforce --mode tc --rate 10mbit");
+        warns(
+            lab,
+            "iface attach v0.5 --enforce --mode tc --rate 10mbit",
+            &["v0.5", "SO_PRIORITY"],
+        );
+        assert_eq!(doctor(lab), ["vlan-priority"]);
+        is_well(lab, "iface set v0.5 --rate none");
         assert_eq!(doctor(lab), [""; 0]);
     });
 }

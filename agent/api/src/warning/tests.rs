@@ -25,6 +25,7 @@ fn interface(rate: &str, session: &str, speed_mbit_s: Option<u32>) -> Controlled
     Controlled {
         settings,
         speed_mbit_s,
+        tags_priority: false,
     }
 }
 
@@ -176,6 +177,25 @@ fn rate_of_a_receiver_is_warned_of_where_only_mode_tc_is() {
     // An interface that observes may become one of mode qdisc.
     for well in [(Mode::Qdisc, false), (Mode::Auto, false), (Mode::Tc, true)] {
         assert_eq!(ids(&[(Mode::Tc, false), well]), [""; 0]);
+    }
+}
+
+#[test]
+fn priority_of_tags_is_warned_of_where_the_leaf_takes_its_place() {
+    let ids = |mode, rate, tags_priority| -> Vec<_> {
+        let mut controlled = interface(rate, "dst", None);
+        controlled.settings.mode = mode;
+        controlled.tags_priority = tags_priority;
+        let setup = Setup::new(vec![], vec![], vec![controlled]);
+        setup.all().iter().map(|w| w.id).collect()
+    };
+    assert_eq!(ids(Mode::Tc, "10mbit", true), ["vlan-priority"]);
+    for (mode, rate, tags) in [
+        (Mode::Tc, "10mbit", false),
+        (Mode::Tc, "none", true),
+        (Mode::Qdisc, "10mbit", true),
+    ] {
+        assert_eq!(ids(mode, rate, tags), [""; 0], "{mode:?} {rate} {tags}");
     }
 }
 

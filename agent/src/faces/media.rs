@@ -1,0 +1,137 @@
+//! What `bestby doctor` sees of media under way: frames for which no lifetime is left, and receivers that share one
+//! address.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bestby_api::{Check, CheckStatus, FlowLifetime, Lifetime, Owd, Rate};
+use bestby_bpf::abi;
+
+use crate::datapath::Datapath;
+use crate::kernel::address::address;
+use crate::kernel::sys::monotonic_ns;
+
+/// Ports of one receiver's address that media go to at once: fewer may all be one receiver's.
+const PORTS: usize = 8;
+/// Flows that were silent for so long are over.
+const SILENT_NS: u64 = 5_000_000_000;
+
+/// The lifetime that frames of so many bytes need on a link of this rate, a quarter to spare; `None`: theirs suffices.
+fn too_large(bytes: u32, rate: Rate, lifetime: Lifetime, owd: u64) -> Option<(u64, u64)> {
+    let takes = u64::from(bytes).saturating_mul(1_000_000_000) / rate.bytes_per_s().max(1);
+    let enough = takes.saturating_mul(5) / 4 + owd;
+    let ms = |ns: u64| ns.div_ceil(1_000_000);
+    (takes + owd > lifetime.as_ns()).then(|| (ms(takes), ms(enough)))
+}
+
+/// Addresses that media go to by at least [`PORTS`] ports, and how many.
+fn crowded(flows: &[abi::bb_flow], sessions: &BTreeSet<u32>, now: u64) -> Vec<(String, usize)> {
+    let mut ports: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
+    for flow in flows {
+        let session = u32::try_from(flow.session & 0xffff).unwrap_or(0);
+        // Refreshed each 10 ms by what is sent.
+        if sessions.contains(&session) && now.saturating_sub(flow.refreshed_ns) < SILENT_NS {
+            ports
+                .entry((session, flow.key.dst))
+                .or_default()
+                .insert(flow.key.dport);
+        }
+    }
+    ports
+        .into_iter()
+        .filter(|(_, ports)| ports.len() >= PORTS)
+        .map(|((_, dst), ports)| (address(dst).to_string(), ports.len()))
+        .collect()
+}
+
+impl Datapath {
+    /// What media under way say of the settings.
+    pub(super) fn media_checks(&self, checks: &mut Vec<Check>) {
+        for entry in &self.book.entries {
+            let Some(FlowLifetime::Time(lifetime)) = entry.rule.lifetime else {
+                continue;
+            };
+            let largest = self.shared.rule_adus.get(&u32::from(entry.id));
+            let largest = largest.ok().flatten().unwrap_or_default();
+            let owd = entry.rule.owd.map_or(0, Owd::as_ns);
+            for attached in self.attached.values() {
+                if let Some(rate) = attached.request.rate
+                    && let Some((takes, enough)) = too_large(largest, rate, lifetime, owd)
+                {
+                    checks.push(Check::new(
+                        "frame size",
+                        CheckStatus::Warn,
+                        format!(
+                            "flow rule \"{}\": frames of {largest} bytes take {takes} ms of {rate} ({}) and are of use \
+                             for {lifetime}: none of them leaves whole",
+                            entry.rule.name, attached.dev
+                        ),
+                        format!(
+                            "bestby flow set {} --lifetime {enough}ms, or smaller frames",
+                            entry.rule.name
+                        ),
+                    ));
+                }
+            }
+        }
+        let sessions = self.shared.sessions.entries().unwrap_or_default();
+        let by_destination = sessions.into_iter().filter(|(_, s)| {
+            s.way.tag != 0 && s.key.media != 0 && u32::from(s.key.kind) == abi::BB_SESSION_DST
+        });
+        let sessions = by_destination.map(|(index, _)| index).collect();
+        let flows = self.shared.flows.entries().unwrap_or_default();
+        let flows: Vec<_> = flows.into_iter().map(|(_, flow)| flow).collect();
+        for (receiver, ports) in crowded(&flows, &sessions, monotonic_ns()) {
+            checks.push(Check::new(
+                "shared address",
+                CheckStatus::Ok,
+                format!(
+                    "media go to {ports} ports of {receiver}: receivers behind one address (NAT) share the part of one"
+                ),
+                "if they are several receivers: bestby iface set DEV --session flow",
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::address::address_bytes;
+
+    #[test]
+    fn frame_is_too_large_where_the_link_takes_longer_than_it_is_of_use() {
+        let rate = "1.2mbit".parse().unwrap();
+        let of =
+            |bytes, lifetime: &str, owd| too_large(bytes, rate, lifetime.parse().unwrap(), owd);
+        // A screen: 100 kB take 667 ms.
+        assert_eq!(of(100_000, "400ms", 0), Some((667, 834)));
+        assert_eq!(of(100_000, "700ms", 0), None);
+        assert_eq!(of(100_000, "700ms", 40_000_000), Some((667, 874)));
+        assert_eq!(of(100_000, "834ms", 0), None);
+        assert_eq!(of(0, "1ms", 0), None);
+    }
+
+    #[test]
+    fn address_with_many_ports_of_media_is_named_and_one_with_few_is_not() {
+        let flow = |to: &str, dport, session, refreshed_ns| abi::bb_flow {
+            key: abi::bb_flow_key {
+                dst: address_bytes(to.parse().unwrap()),
+                dport,
+                ..Default::default()
+            },
+            session,
+            refreshed_ns,
+            ..Default::default()
+        };
+        let now = 100_000_000_000;
+        let mut flows = Vec::new();
+        for port in 0..9 {
+            flows.push(flow("192.0.2.1", 5000 + port, 7, now));
+            flows.push(flow("192.0.2.2", 5000 + port % 4, 8, now));
+            flows.push(flow("192.0.2.3", 5000 + port, 9, now - 2 * SILENT_NS));
+            flows.push(flow("192.0.2.4", 5000 + port, 10, now));
+        }
+        let media = [7, 8, 9].into();
+        assert_eq!(crowded(&flows, &media, now), [("192.0.2.1".into(), 9)]);
+    }
+}

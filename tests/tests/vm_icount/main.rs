@@ -9,6 +9,7 @@ mod codel;
 mod cost;
 mod etf;
 mod hostile;
+mod iptv;
 mod lab;
 mod network;
 mod option;

@@ -295,8 +295,8 @@ __noinline int bb_pass_plain(struct __sk_buff *skb, const struct bb_iface *iface
 	words[1] = 0;
 	skb->cb[4] = 0;
 	if (iface->mode == BB_MODE_TC && iface->htb_major)
-		skb->priority = (__u32)iface->htb_major << 16 |
-				(BB_TC_LEAF_MINOR + BB_TC_LEAF_PLAIN);
+		skb->priority =
+			(__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + BB_TC_LEAF_PLAIN);
 	return TC_ACT_UNSPEC;
 }
 
@@ -498,7 +498,7 @@ out:
 	if (iface->mode == BB_MODE_TC)
 		verdict = bb_tc_finish(skb, w, iface, reason);
 	else if (w->class_ >> 4 == BB_TREAT_TRUNCATE &&
-	    (!w->stamped || bb_find_header(skb, w, link & BB_LINK_ETHERNET)))
+		 (!w->stamped || bb_find_header(skb, w, link & BB_LINK_ETHERNET)))
 		bb_send_twin(skb, w);
 	bb_give_cpu(cpu);
 	return verdict;

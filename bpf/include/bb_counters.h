@@ -104,16 +104,13 @@ enum bb_global_counter {
 	BB_G_HELD_BACK =
 		36, /* a flow's socket was found half full, with less buffer than rate x lifetime takes */
 	BB_G_PREEMPTED = 37, /* PREEMPT_RT: came while another packet was judged: sent as plain */
-	BB_G_ROUTED_TIME = 38, /* a time of SO_TXTIME whose socket was lost on the way: not believed */
+	BB_G_ROUTED_TIME =
+		38, /* a time of SO_TXTIME whose socket was lost on the way: not believed */
 	BB_G_NO_CGROUP = 39, /* a routed flow that a rule with a cgroup could not be asked of */
 	BB_G_UNTIMELY = 40, /* an explicit deadline of another clock than ours (bb_believe) */
-	BB_G_ROUTED_TIME =
-		37, /* a time of SO_TXTIME whose socket was lost on the way: not believed */
-	BB_G_NO_CGROUP = 38, /* a routed flow that a rule with a cgroup could not be asked of */
-	BB_G_UNTIMELY = 39, /* an explicit deadline of another clock than ours (bb_believe) */
 	/* Control protocols of routers and hosts (bb_network.bpf.h): */
-	BB_G_NETWORK = 40, /* went first */
-	BB_G_NETWORK_OVER = 41, /* went as plain traffic, beyond their share */
+	BB_G_NETWORK = 41, /* went first */
+	BB_G_NETWORK_OVER = 42, /* went as plain traffic, beyond their share */
 	BB_GLOBALS = 64,
 };
 

@@ -188,7 +188,8 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 		if (pause >= (__s64)(BB_PAUSE_NS + p->bytes * BB_PAUSE_BYTE_NS) &&
 		    bb_pauses(s) < BB_PAUSES)
 			s->pauses++;
-		limit = p->lifetime ? p->lifetime - bb_least(p->owd, p->lifetime) : BB_ADU_MAX_AGE_NS;
+		limit = p->lifetime ? p->lifetime - bb_least(p->owd, p->lifetime) :
+				      BB_ADU_MAX_AGE_NS;
 		if (s->pauses >= BB_PAUSES || (__s64)(p->now - current->first_ns) > (__s64)limit)
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
@@ -270,8 +271,7 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 /* Has the packet a lifetime of its own? `place` is where it was put, before an ADU began. */
 bb_inline int bb_frame_alone(const struct bb_stream *s, enum bb_place place)
 {
-	return place == BB_PLACE_ALONE ||
-	       (place == BB_PLACE_NEW && s->flags & BB_STREAM_ALONE);
+	return place == BB_PLACE_ALONE || (place == BB_PLACE_NEW && s->flags & BB_STREAM_ALONE);
 }
 
 /* ---- repairs ---- */

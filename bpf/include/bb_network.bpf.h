@@ -35,7 +35,7 @@
 #define BB_NETWORK_FORWARDED 1
 #define BB_NETWORK_ROOT 2
 #define BB_NETWORK_USERS 4
-#define BB_NETWORK_PARTS 32 /* two for root, the rest but 4 for other users */
+#define BB_NETWORK_PARTS 32
 #define BB_NETWORK_USER_PARTS 16
 
 /* Each: until when it is used up; nothing of it where that is over. */
@@ -111,7 +111,7 @@ static __always_inline int bb_network_part(struct __sk_buff *skb, const struct b
 	return BB_NETWORK_USERS + (seed >> 32 & (BB_NETWORK_USER_PARTS - 1));
 }
 
-/* Is the packet one that goes first? Apart, so that the verifier need not follow it in each plain packet. */
+/* Is the packet one that goes first? Apart: the verifier need not follow it in each plain packet. */
 __noinline int bb_is_network(struct __sk_buff *skb, struct bb_work *w)
 {
 	__u32 slot, index, bytes;

@@ -485,7 +485,7 @@ static __always_inline __u64 bb_known_owd(const struct bb_work *w, const struct 
 	return flow->measured && owd > lifetime / 2 ? lifetime / 2 : owd;
 }
 
-/* An ADU of the packet's rule had so many bytes. Of the largest one little is forgotten with each. */
+/* An ADU of the rule had so many bytes. Of the largest one little is forgotten with each. */
 static __always_inline void bb_note_size(const struct bb_work *w, __u32 bytes)
 {
 	__u32 rule = w->rule, *largest = bpf_map_lookup_elem(&bb_rule_adus, &rule), now;

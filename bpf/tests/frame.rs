@@ -277,10 +277,6 @@ proptest! {
         stream.send(now, 1, bytes);
         for gap in gaps {
             now += gap;
-            // Beyond the age of any ADU the name begins again, as a frame.
-            if now - start >= SECOND {
-                break;
-            }
             stream.seq = stream.seq.wrapping_sub(u16::from(!count));
             let (place, _) = stream.send(now, 1, bytes);
             alone |= now - start > LIFETIME;

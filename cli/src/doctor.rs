@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bestby_api::{
-    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, lockdown_check, path, realtime_check,
+    Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, lockdown_check, path,
+    realtime_check,
 };
 
 use crate::client::Client;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use bestby_api::{
-    Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_version, lockdown_check, realtime_check,
+    Check, CheckStatus, Doctor, FEATURES, HOP_BY_HOP_BYTES, kernel_version, lockdown_check,
+    realtime_check,
 };
 use libbpf_rs::btf::{Btf, types};
 

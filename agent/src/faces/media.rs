@@ -132,6 +132,7 @@ mod tests {
             flows.push(flow("192.0.2.4", 5000 + port, 10, now));
         }
         let media = [7, 8, 9].into();
-        assert_eq!(crowded(&flows, &media, now), [("192.0.2.1".into(), 9)]);
+        let named = vec![("192.0.2.1".to_string(), 9)];
+        assert_eq!(crowded(&flows, &media, now), named);
     }
 }

@@ -233,27 +233,6 @@ fn rate_of_a_receiver_that_mode_tc_does_not_keep_to_is_warned_of() {
 }
 
 #[test]
-fn priorities_of_a_vlan_that_mode_tc_takes_are_warned_of() {
-    lab("", |lab| {
-        shell(
-            "ip link add link v0 name v0.5 type vlan id 5 egress-qos-map 6:6
-             ip link add link v0 name v0.6 type vlan id 6
-             ip link set v0.5 up
-             ip link set v0.6 up",
-        );
-        is_well(lab, "iface attach v0.6 --enforce --mode tc --rate 10mbit");
-        warns(
-            lab,
-            "iface attach v0.5 --enforce --mode tc --rate 10mbit",
-            &["v0.5", "SO_PRIORITY"],
-        );
-        assert_eq!(doctor(lab), ["vlan-priority"]);
-        is_well(lab, "iface set v0.5 --rate none");
-        assert_eq!(doctor(lab), [""; 0]);
-    });
-}
-
-#[test]
 fn session_prefix_longer_than_an_ipv4_address_says_what_it_does() {
     lab("", |lab| {
         is_well(

@@ -10,6 +10,7 @@ use std::{
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
+    agent::Agent,
     bpf::{Lab, Rule, iface},
     clock::{MS, SECOND},
     load::PEER,
@@ -17,6 +18,7 @@ use bestby_tests::{
     require,
     socket::set,
 };
+use serde_json::json;
 
 const PORT: u16 = 5004;
 const LATE: u16 = 5005;
@@ -181,5 +183,27 @@ fn tagged_packets_match_rules_wherever_the_tag_is() {
             );
         }
         assert_eq!(lab.global(BB_G_MALFORMED), 0);
+    });
+}
+
+#[test]
+fn priorities_of_tags_that_mode_tc_takes_are_warned_of() {
+    linked_lab(vlans(), |lab, _| {
+        shell(
+            "ip link add link v0 name v0.5 type vlan id 5 egress-qos-map 6:6
+             ip link add link v0 name v0.6 type vlan id 6
+             ip link set v0.5 up
+             ip link set v0.6 up",
+        );
+        let agent = Agent::start(lab, &[]);
+        let complaints = || agent.complaints("vlan priority");
+        agent.attach(json!({"dev": "v0.6", "mode": "tc", "rate": "10mbit"}));
+        assert_eq!(complaints(), [""; 0]);
+        agent.attach(json!({"dev": "v0.5", "mode": "tc", "rate": "10mbit"}));
+        let told = complaints();
+        assert!(told.len() == 1 && told[0].contains("v0.5"), "{told:?}");
+        agent.detach("v0.5");
+        agent.attach(json!({"dev": "v0.5", "mode": "tc"}));
+        assert_eq!(complaints(), [""; 0]);
     });
 }

@@ -24,7 +24,9 @@ fn arrived(mode: &str, owd: &str, bytes: usize, moves: bool) -> (u64, u64) {
     linked_lab(require::bpf_qdisc(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
         agent.attach(json!({"dev": "v0", "mode": mode, "rate": "2mbit"}));
-        agent.add(json!({"name": "tv", "proto": "udp", "dport": PORT, "lifetime": "200ms", "owd": owd}));
+        agent.add(
+            json!({"name": "tv", "proto": "udp", "dport": PORT, "lifetime": "200ms", "owd": owd}),
+        );
         let far = peer.enter(|| UdpSocket::bind(("10.9.0.2", PORT)).unwrap());
         force_buffer(&far, libc::SO_RCVBUFFORCE, 1 << 22);
         far.set_read_timeout(Some(Duration::from_millis(100)))

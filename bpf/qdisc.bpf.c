@@ -118,6 +118,8 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 	p->treatment = first >> 52 & 3;
 	p->flags = flags & BBQ_F_CB;
 	p->rtp = second >> 56;
+	if (p->flags & BBQ_F_LARGE && bbq_is_owed(p->adu))
+		p->flags |= BBQ_F_OWED;
 }
 
 /* Packet p is held by its session, which gets its turn, and by the user returned. */
@@ -143,8 +145,12 @@ bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, stru
 bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 			    struct bbq_packet *p, __u32 idx, struct bbq_queue *q, __u64 now)
 {
-	if (bbq_dead(inst, q, p, now))
+	if (bbq_dead(inst, q, p, now)) {
+		/* It may have grown large since. */
+		if (p->flags & BBQ_F_LARGE)
+			bbq_note_large(p->adu, 1);
 		return BB_DROP_ADU;
+	}
 	if (bbq_full(in, iface, q)) {
 		if (!bbq_make_room(inst, p->session, p->priority, p->len, now))
 			return BB_DROP_OVERFLOW;
@@ -403,6 +409,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 				bbq_user_over(inst, in, u, q->user);
 		}
 	}
+	if (p->flags & BBQ_F_LARGE && (alone || !p->chain))
+		bbq_note_large(p->adu, 0);
 	bb_take_out(&in->qlen, &in->bytes, p->pkt_len);
 	skb = bpf_kptr_xchg(&p->skb, 0);
 	if (ses->rate)

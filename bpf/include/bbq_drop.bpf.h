@@ -324,6 +324,30 @@ __noinline int bbq_put_back(__u32 inst)
 	return 0;
 }
 
+/*
+ * A large ADU of a stream was given up (`lost` = 1), or the last of what was queued of one is
+ * sent (0): the classifier knows the stream's next one sooner, and the queue spares it. The id
+ * of an ADU names its stream; another one's may be there since, which costs nothing.
+ */
+static __noinline int bbq_note_large(__u32 adu, __u32 lost)
+{
+	__u32 index = adu >> 16;
+	struct bb_stream *s = bpf_map_lookup_elem(&bb_streams, &index);
+
+	if (s && s->lost != lost)
+		s->lost = lost;
+	return 0;
+}
+
+/* A packet of a large ADU comes: does its stream miss one? */
+static __noinline int bbq_is_owed(__u32 adu)
+{
+	__u32 index = adu >> 16;
+	struct bb_stream *s = bpf_map_lookup_elem(&bb_streams, &index);
+
+	return s && s->lost;
+}
+
 /* Remembers that this ADU lost a packet: the rest of it is worth nothing. */
 bb_inline void bbq_adu_kill(struct bbq_queue *q, __u32 adu, __u64 now)
 {
@@ -437,6 +461,8 @@ __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	if (!q)
 		return 0;
 	bbq_adu_kill(q, p->adu, now);
+	if (p->flags & BBQ_F_LARGE)
+		bbq_note_large(p->adu, 1);
 	bbq_unlink(q, p, idx);
 	q->walk.at = BBQ_NONE;
 	bbq_doom(in, p, idx, reason);

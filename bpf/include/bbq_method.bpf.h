@@ -191,7 +191,7 @@ bb_inline __u64 bbq_weight(__u32 method, const struct bbq_packet *p)
 	if (method == BB_FIFO)
 		return 1ULL << 32;
 	if (method == BB_TRIAGE)
-		weight |= p->adu_bytes;
+		weight = bbq_burden(p);
 	return p->flags & BBQ_F_REPAIR ? weight | BBQ_REPAIR_WEIGHT : weight;
 }
 
@@ -254,7 +254,7 @@ __noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 /*
  * Whom a full buffer costs its place: the oldest ADU of the least important
  * non-empty priority (SFDPS 3.4); in triage's single list the largest of the
- * least important among those looked at: the largest that came since the last one paid,
+ * least important that is no key frame (bbq_burden), among those looked at: the largest that came since the last one paid,
  * and some more in each call, in turn. What has the latest departure ahead goes before
  * others as important. Local TCP is last: what its own host drops it takes for
  * congestion of the path. Returns BBQ_NONE where the arriving packet is the

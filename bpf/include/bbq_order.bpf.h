@@ -185,7 +185,7 @@ bb_inline void bbq_pop(struct bbq_queue *q, struct bbq_packet *p, __u32 sent)
 		h->adu_bytes = p->adu_bytes - p->len;
 		h->last_len = p->last_len;
 		h->key = p->key;
-		h->flags |= BBQ_F_BEGUN;
+		h->flags |= BBQ_F_BEGUN | (p->flags & BBQ_F_SPARED);
 		h->list = l;
 		h->next = next;
 		h->prev = BBQ_NONE;
@@ -218,6 +218,7 @@ bb_inline void bbq_join(struct bbq_packet *a, __u32 a_idx, struct bbq_packet *p,
 	else
 		a->chain = idx;
 	a->chain_tail = idx;
+	a->flags |= p->flags & BBQ_F_SPARED;
 	a->adu_bytes += p->len;
 	a->last_len = p->len;
 }

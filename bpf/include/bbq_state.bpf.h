@@ -35,7 +35,7 @@
  * from there: all senders wait for the lock meanwhile.
  */
 #define BBQ_WORK 3000 /* of a dequeue */
-#define BBQ_WORK_ENQUEUE 2600
+#define BBQ_WORK_ENQUEUE 2500
 #define BBQ_WORK_FREE 760 /* a packet is freed; four of them took 5,062 instructions */
 #define BBQ_WORK_TWIN 500 /* a twin is freed, beside its packet */
 #define BBQ_WORK_SWAP 760 /* a packet is swapped for its twin ... */
@@ -44,7 +44,7 @@
 #define BBQ_WORK_EVICT (BBQ_WORK_DROP + BBQ_WORK_FREE)
 #define BBQ_WORK_ROOM (BBQ_WORK_EVICT + 250) /* of an enqueue, kept for one eviction */
 #define BBQ_WORK_PLAN 120 /* an ADU is planned, or moved to another list */
-#define BBQ_WORK_LOOK 45 /* an ADU, a session or a user is compared with others */
+#define BBQ_WORK_LOOK 50 /* an ADU, a session or a user is compared with others */
 #define BBQ_WORK_STEP 30 /* a place is passed by in search of another one ... */
 #define BBQ_WORK_FIND 700 /* ... for which so much is there besides */
 #define BBQ_WORK_TURN 150 /* a session or user has its turn */
@@ -101,14 +101,17 @@ struct bbq_packet {
 	__u8 pad;
 };
 
+#define BBQ_F_OWED 0x01 /* large, of a stream that lost its last large ADU: with BBQ_F_LARGE only */
 #define BBQ_F_BEGUN 0x02 /* first packet of an ADU only: others of it were sent before */
 #define BBQ_F_TRUNCATED 0x80 /* only its headers are left, in skb */
 /* The others are the control block's. */
+#define BBQ_F_LARGE BB_CB_LARGE /* of an ADU much larger than its stream's others */
 #define BBQ_F_SOCK BB_CB_SOCK /* counts in bb_sock_stats, too */
 #define BBQ_F_REPAIR BB_CB_REPAIR /* a retransmission */
 #define BBQ_F_TCP BB_CB_TCP /* of a TCP socket of this host */
 #define BBQ_F_PAIRED BB_CB_PAIRED /* its headers are here, too */
-#define BBQ_F_CB (BBQ_F_SOCK | BBQ_F_REPAIR | BBQ_F_TCP | BBQ_F_PAIRED)
+#define BBQ_F_SPARED (BBQ_F_LARGE | BBQ_F_OWED) /* an ADU has them if any of its packets does */
+#define BBQ_F_CB (BBQ_F_LARGE | BBQ_F_SOCK | BBQ_F_REPAIR | BBQ_F_TCP | BBQ_F_PAIRED)
 
 /* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
 enum bbq_turn {
@@ -138,7 +141,7 @@ struct bbq_ring {
 /* ---- triage: how far the plan of a session has come, and whom it would give up ---- */
 struct bbq_walk {
 	__u64 bytes; /* of the ADUs before `at` */
-	__u64 worst; /* the victim's (priority + 1) << 32 | its bytes */
+	__u64 worst; /* the victim's bbq_burden */
 	__s64 slack; /* how much later all before `at` may leave, ns */
 	__u64 end; /* when the last of them was to arrive */
 	__u32 at; /* the ADU that is next; 0 = from the first one on */

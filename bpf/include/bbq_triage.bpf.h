@@ -247,6 +247,22 @@ __noinline int bbq_overtake(__u32 inst, __u32 session)
 	return 0;
 }
 
+#define BBQ_RANK_SHIFT 30 /* no ADU has so many bytes */
+
+/*
+ * Who is given up first: the least important, and among equals the one with most bytes; but of
+ * those that seem to be key frames none while there is another. What refers to a key frame is
+ * worth nothing without it, and to give it up makes most room: by size alone it would always be
+ * the one. Last comes one whose stream lost such a one before.
+ */
+bb_inline __u64 bbq_burden(const struct bbq_packet *p)
+{
+	/* Less one for each flag, without a branch: full buffers ask this often. */
+	__u64 rank = 2 - (p->flags / BBQ_F_LARGE & 1) - (p->flags / BBQ_F_OWED & 1);
+
+	return (__u64)(p->priority + 1) << 32 | rank << BBQ_RANK_SHIFT | p->adu_bytes;
+}
+
 enum bbq_step {
 	BBQ_STEP_ON,
 	BBQ_STEP_OVERTAKE, /* the ADU behind the one at walk->at must go before it */
@@ -289,7 +305,7 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	slack = walk->slack;
 	if (!p->deadline)
 		goto next;
-	weight = (__u64)(p->priority + 1) << 32 | p->adu_bytes;
+	weight = bbq_burden(p);
 	if (weight >= worst && p->treatment != BB_TREAT_FORWARD) {
 		worst = weight;
 		victim = at;
@@ -329,7 +345,8 @@ next:
  * (bbq_expected). If the last packet of one would begin too late (owd counts
  * from there, docs/triage.md), the least important of those due no later (among
  * equals, the one with the most bytes left) is given up, until the rest is
- * feasible; itself, where it could not even be saved alone.
+ * feasible; itself, where it could not even be saved alone. bbq_burden spares
+ * key frames.
  *
  * Decided when the link is free and not when a packet comes: the rest of a
  * burst is known by then, and what waits costs nothing.

@@ -30,6 +30,8 @@ pub(crate) struct Packet {
     pub(crate) tcp: bool,
     /// `BB_RTP` and the payload type.
     pub(crate) rtp: u8,
+    /// Of an ADU much larger than its stream's others.
+    pub(crate) large: bool,
 }
 
 impl Default for Packet {
@@ -45,6 +47,7 @@ impl Default for Packet {
             repair: false,
             tcp: false,
             rtp: 0,
+            large: false,
         }
     }
 }
@@ -64,6 +67,9 @@ impl Packet {
         }
         if self.tcp {
             flags |= BB_CB_TCP;
+        }
+        if self.large {
+            flags |= BB_CB_LARGE;
         }
         let cb = bb_cb {
             rule: self.rule,

@@ -66,6 +66,7 @@ fn each_packet_of_random_traffic_is_counted_once() {
                     repair: rng.random_bool(0.1),
                     tcp: rng.random_bool(0.1),
                     rtp: 0,
+                    large: rng.random_bool(0.2),
                 });
                 sent += 1;
             }

@@ -15,6 +15,7 @@ mod network;
 mod option;
 mod owd;
 mod pairs;
+mod pictures;
 mod plan;
 #[path = "../qdisc_lab/mod.rs"]
 mod qdisc_lab;

@@ -76,6 +76,77 @@ fn burst_is_judged_as_a_whole_when_the_link_is_free() {
     assert_conserved("rule", &lab.rule(1));
 }
 
+/// Frames of three, five and two packets, all due 150 ms after the link opens, which is time for eight of them;
+/// (priority, large) of each. Which frames leave.
+fn of_three(name: &str, frames: [(u8, bool); 3]) -> Vec<u32> {
+    let lab = free_link(name);
+    let opens = now_ns() + SECOND;
+    lab.set_iface(|iface| iface.link_next = opens);
+    let mut sent = Vec::new();
+    for (adu, (count, (priority, large))) in (1..).zip([3, 5, 2].into_iter().zip(frames)) {
+        for n in 0..count {
+            let packet = Packet {
+                priority,
+                // Of another stream each. It is known to be large from its second packet on.
+                adu: adu << 16 | 7,
+                large: large && n > 0,
+                deadline: opens + 150 * MS,
+                len: 1_000,
+                ..Packet::default()
+            };
+            sent.push((lab.send(&packet), adu));
+        }
+    }
+    sleep_until(opens);
+    let left = lab.drain();
+    let mut kept: Vec<u32> = Vec::new();
+    for (number, adu) in sent {
+        if left.contains(&number) && kept.last() != Some(&adu) {
+            kept.push(adu);
+        }
+    }
+    assert_conserved("rule", &lab.rule(1));
+    kept
+}
+
+#[test]
+fn large_adu_is_no_victim_among_equals() {
+    let small = (4, false);
+    assert_eq!(of_three("lrn", [small; 3]), [1, 3]);
+    assert_eq!(of_three("lry", [small, (4, true), small]), [2, 3]);
+    // Of two the larger is; and what is less important is.
+    assert_eq!(of_three("lrb", [(4, true), (4, true), (3, false)]), [1, 3]);
+    assert_eq!(of_three("lrl", [small, (5, true), small]), [1, 3]);
+}
+
+#[test]
+fn stream_that_lost_a_large_adu_keeps_the_next() {
+    let lab = free_link("lrs");
+    // Streams 1 and 2 have a large frame each, again and again; there is time for one of the two.
+    let mut kept = Vec::new();
+    for round in 1..=4 {
+        let opens = now_ns() + SECOND;
+        lab.set_iface(|iface| iface.link_next = opens);
+        let frame = |stream: u32, count: u32| -> Vec<u32> {
+            let packet = Packet {
+                priority: 4,
+                adu: stream << 16 | round,
+                large: true,
+                deadline: opens + 90 * MS,
+                len: 1_000,
+                ..Packet::default()
+            };
+            (0..count).map(|_| lab.send(&packet)).collect()
+        };
+        let first = frame(1, 4);
+        frame(2, 5);
+        sleep_until(opens);
+        kept.push(if lab.drain() == first { 1 } else { 2 });
+    }
+    assert_eq!(kept, [1, 2, 1, 2]);
+    assert_conserved("rule", &lab.rule(1));
+}
+
 /// A packet (0) that can wait for 0.1 ms after the link opens and keeps it busy for 20 ms, and
 /// one (1) that can wait for so many µs; what leaves.
 fn now_or_never(name: &str, other_us: u64) -> Vec<u32> {

@@ -6,7 +6,11 @@
 //! time reach the queue [`SPACING`] apart, so that a free link takes the first of a burst before the
 //! queue knows the second.
 
+mod sizes;
+
 use std::collections::{HashMap, VecDeque};
+
+use sizes::{Sizes, Stream};
 
 use crate::{
     bound::Link,
@@ -37,6 +41,11 @@ const SPARE: f64 = 0.125;
 const LAYERS: f64 = 0.25;
 /// Deadlines within so many ns count as one: the more important goes first.
 const GRAIN: u64 = 1 << 20;
+/// All of what is most important is planned as going first if it takes such a part of the link at most, at
+/// the cost of ADUs that take such a part of what the one that would be late could wait (BBQ_RESERVE_SHIFT
+/// and BBQ_RESERVE_PART in bbq_triage.bpf.h).
+const RESERVE: f64 = 0.125;
+const RESERVE_PART: f64 = 6.0;
 
 /// What is sent next, and what is given up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +94,7 @@ pub fn run(schedule: &Schedule, link: &Link, rule: Rule, errors: Errors) -> (Sen
         link_next: 0,
         hold_until: 0,
         seen: [Seen::default(); 8],
+        streams: HashMap::new(),
     };
     let mut arrivals = Vec::new();
     let mut clock = 0;
@@ -115,8 +125,9 @@ pub fn run(schedule: &Schedule, link: &Link, rule: Rule, errors: Errors) -> (Sen
 struct Adu {
     number: u32,
     priority: u8,
-    /// Place in the order.
-    key: (u64, u64, u64),
+    stream: Stream,
+    /// Place in the order. [`FIRST`] or [`DUE`] comes first.
+    key: (u8, u64, u64, u64),
     deadline: u64,
     /// Time it should have to spare, ns: see [`Queue::spare`].
     spare: f64,
@@ -127,7 +138,22 @@ struct Adu {
     bytes: u64,
     /// Bytes that have left.
     sent: u64,
+    /// Much larger than its stream's others: a key frame, it seems.
+    large: bool,
 }
+
+impl Adu {
+    /// Which of two is given up: the less important, of equals one that is not large, of these the
+    /// larger.
+    fn burden(&self, owed: bool) -> (u8, u8, u64) {
+        let rank = 2 - u8::from(self.large) - u8::from(self.large && owed);
+        (self.priority, rank, self.bytes)
+    }
+}
+
+/// Goes first, although it need not by its deadline; goes by its deadline.
+const FIRST: u8 = 0;
+const DUE: u8 = 1;
 
 /// The last packet of a priority.
 #[derive(Clone, Copy, Default)]
@@ -181,6 +207,7 @@ struct Queue<'a> {
     hold_until: u64,
     /// Of each priority.
     seen: [Seen; 8],
+    streams: HashMap<Stream, Sizes>,
 }
 
 impl Queue<'_> {
@@ -208,26 +235,33 @@ impl Queue<'_> {
             let slack = deadline - now - self.owd;
             self.seen[usize::from(priority)].saw(now, slack, bytes);
         }
+        let stream = (packet.class, packet.stream);
+        let sizes = self.streams.entry(stream).or_default();
+        let large = sizes.saw(packet.adu, bytes);
         if self.dead.contains(&packet.adu) {
+            sizes.lost |= large;
             return;
         }
         let important = u64::from(priority);
         let mut spare = 0.0;
         let key = match self.rule {
-            Rule::Priority => (important, deadline, 0),
-            Rule::Edf => (deadline, 0, 0),
+            Rule::Priority => (DUE, important, deadline, 0),
+            Rule::Edf => (DUE, deadline, 0, 0),
             Rule::Triage => {
                 spare = self.spare(priority, deadline, now);
                 let due = deadline - spare as u64;
-                (due / GRAIN, important, due)
+                (DUE, due / GRAIN, important, due)
             }
         };
-        let known = self.adus.iter().position(|a| a.number == packet.adu);
+        // What goes first does not grow: nobody asked whether the others can wait for that, too.
+        let mut adus = self.adus.iter();
+        let known = adus.position(|a| a.number == packet.adu && a.key.0 == DUE);
         let place = known.unwrap_or_else(|| {
             let place = self.adus.partition_point(|a| a.key <= key);
             let adu = Adu {
                 number: packet.adu,
                 priority,
+                stream,
                 key,
                 deadline,
                 spare,
@@ -235,12 +269,14 @@ impl Queue<'_> {
                 packets: VecDeque::new(),
                 bytes: 0,
                 sent: self.begun.get(&packet.adu).copied().unwrap_or(0),
+                large: false,
             };
             self.adus.insert(place, adu);
             place
         });
         self.adus[place].packets.push_back(index);
         self.adus[place].bytes += bytes;
+        self.adus[place].large |= large;
         self.changed = true;
         if self.rule == Rule::Triage {
             let start = now.max(self.link_next);
@@ -288,11 +324,16 @@ impl Queue<'_> {
             && self.end(behind) < self.end(adu)
         {
             self.adus.swap(place, place + 1);
+            self.adus[place].key = self.adus[place + 1].key;
         }
     }
 
     fn give_up(&mut self, place: usize) {
-        self.dead.push_back(self.adus.remove(place).number);
+        let adu = self.adus.remove(place);
+        if adu.large {
+            self.streams.entry(adu.stream).or_default().lost = true;
+        }
+        self.dead.push_back(adu.number);
         if self.dead.len() > DEAD {
             self.dead.pop_front();
         }
@@ -309,41 +350,106 @@ impl Queue<'_> {
         more_important.filter(lately).map(bytes).sum::<f64>() as u64
     }
 
+    /// What is most important of what came lately and is more important than this ADU.
+    fn ahead(&self, adu: &Adu, now: u64) -> Option<&Seen> {
+        let mut more_important = self.seen[..usize::from(adu.priority)].iter();
+        more_important.find(|seen| now < seen.at + AHEAD)
+    }
+
+    /// Bytes that are still to come and go before this ADU if all of what is most important goes
+    /// first: `bbq_reserve`.
+    fn reserve(&self, adu: &Adu, now: u64) -> u64 {
+        self.ahead(adu, now).map_or(0, |seen| {
+            let until = adu.deadline.saturating_sub(self.owd + seen.at);
+            (until as f64 * seen.load) as u64
+        })
+    }
+
+    /// May `victim` pay for it that what is more important than `adu` goes early?
+    fn may_pay(&self, victim: &Adu, adu: &Adu, now: u64) -> bool {
+        let Some(ahead) = self.ahead(adu, now) else {
+            return false;
+        };
+        ahead.load <= self.rate * RESERVE
+            && !victim.large
+            && victim.sent == 0
+            && victim.bytes as f64 / self.rate * RESERVE_PART <= adu.slack as f64
+    }
+
+    /// Lets the ADU at `place` go first; returns where it is now.
+    fn go_first(&mut self, place: usize) -> usize {
+        let mut adu = self.adus.remove(place);
+        adu.key = (FIRST, adu.priority.into(), adu.deadline, 0);
+        let to = self.adus.partition_point(|a| a.key <= adu.key);
+        self.adus.insert(to, adu);
+        to
+    }
+
     /// Gives up what cannot be saved if the link is free from `start` on: among the least important of
-    /// those due no later than the first that would be late the one with most bytes left.
+    /// those due no later than the first that would be late the one with most bytes left, but no large one
+    /// where there is another. Lets go first what is more important than all before it that has its place
+    /// by its deadline, if these can wait for it.
     fn triage(&mut self, start: u64) {
         for _ in 0..ROUNDS {
-            let mut bytes = 0;
-            let mut late = false;
-            let mut worst: Option<((u8, u64), usize)> = None;
-            for place in 0..self.adus.len().min(WALK) {
-                self.order_by_end(place);
-                let adu = &self.adus[place];
-                bytes += adu.bytes;
-                if worst.is_none_or(|(least, _)| (adu.priority, adu.bytes) >= least) {
-                    worst = Some(((adu.priority, adu.bytes), place));
-                }
-                let before = bytes + self.expected(adu, start);
-                let begins = self.begins(start, before, place);
-                let pays = worst.is_some_and(|(_, victim)| {
-                    let victim = &self.adus[victim];
-                    victim.priority > adu.priority && victim.sent == 0
-                });
-                let spare = match pays {
-                    false => 0.0,
-                    true if adu.priority < DEFAULT_PRIORITY => adu.spare,
-                    true => adu.slack as f64 * LAYERS,
-                };
-                if self.stale(begins + spare as u64, adu.deadline) {
-                    late = true;
-                    break;
-                }
-            }
-            match worst {
-                Some((_, place)) if late => self.give_up(place),
-                _ => break,
+            match self.walk(start) {
+                Some(victim) => self.give_up(victim),
+                None => break,
             }
         }
+    }
+
+    /// One walk: whom it gives up, if anybody.
+    fn walk(&mut self, start: u64) -> Option<usize> {
+        let mut bytes = 0;
+        let mut worst: Option<((u8, u8, u64), usize)> = None;
+        // How long those before can still wait, and how long where all of what is most important goes first.
+        let (mut bears, mut bears_early) = (f64::MAX, f64::MAX);
+        let mut passed = u8::MAX;
+        for place in 0..self.adus.len().min(WALK) {
+            self.order_by_end(place);
+            let adu = &self.adus[place];
+            bytes += adu.bytes;
+            let takes = adu.bytes as f64 / self.rate;
+            let ahead = self.ahead(adu, start).is_some();
+            let bear = if ahead { bears_early } else { bears };
+            if adu.key.0 == DUE && adu.priority < passed && passed < u8::MAX && takes <= bear {
+                let to = self.go_first(place);
+                (bears, bears_early) = (bears - takes, bears_early - takes);
+                if let Some((_, at)) = &mut worst {
+                    *at += usize::from(*at >= to);
+                }
+                continue;
+            }
+            let owed = self.streams.get(&adu.stream).is_some_and(|s| s.lost);
+            let burden = adu.burden(owed);
+            if worst.is_none_or(|(least, _)| burden >= least) {
+                worst = Some((burden, place));
+            }
+            let (_, victim) = worst?;
+            let expected = self.expected(adu, start);
+            let reserve = self.reserve(adu, start).max(expected);
+            let begins = self.begins(start, bytes + expected, place);
+            let begins_early = self.begins(start, bytes + reserve, place);
+            let payer = &self.adus[victim];
+            let pays = payer.priority > adu.priority && payer.sent == 0;
+            let spare = match pays {
+                false => 0.0,
+                true if adu.priority < DEFAULT_PRIORITY => adu.spare,
+                true => adu.slack as f64 * LAYERS,
+            };
+            if self.stale(begins + spare as u64, adu.deadline)
+                || self.stale(begins_early, adu.deadline) && self.may_pay(payer, adu, start)
+            {
+                return Some(victim);
+            }
+            let left = |begins: u64| adu.deadline as f64 - self.owd as f64 - begins as f64;
+            bears = bears.min(left(begins));
+            bears_early = bears_early.min(left(begins_early));
+            if adu.key.0 == DUE {
+                passed = passed.min(adu.priority);
+            }
+        }
+        None
     }
 
     /// Until when this ADU's next packet would block a more important one that is expected; 0 = it
@@ -403,7 +509,10 @@ impl Queue<'_> {
         adu.sent += bytes;
         self.begun.insert(adu.number, adu.sent);
         if adu.packets.is_empty() {
-            self.adus.remove(place);
+            let adu = self.adus.remove(place);
+            if adu.large {
+                self.streams.entry(adu.stream).or_default().lost = false;
+            }
         }
         let idle = now.saturating_sub(self.link.burst);
         self.link_next = self.link_next.max(idle) + self.link.transmission(bytes) + 1;

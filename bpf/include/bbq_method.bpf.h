@@ -10,7 +10,8 @@
  *   ring     priority, deadline   sent                   oldest of the least important evicted
  *   ring-sfdps2   as ring         dropped unless alone   as ring
  *   lazy     priority, deadline   sent after all fresh   stale evicted first, then as ring
- *   triage   deadline, priority   dropped                largest ADU of the least important
+ *   triage   deadline, and more   dropped                largest ADU of the least important
+ *            important ones first where that costs nothing
  *
  * Sources: the paper on SFDPS ("Sending the Finest Data Package Subsequent"), 3.2-3.4
  * and 6, for the first six; triage is ours: docs/design.md.
@@ -35,6 +36,9 @@ bb_inline __u32 bbq_list_of(__u32 method, __u32 priority, __u64 deadline, __u64 
  * bits keep packets of one priority in exact order. An ADU whose packets differ
  * in priority is one ADU per priority here; so is, per key, an important one
  * whose packets come milliseconds apart.
+ *
+ * Without a deadline what is more important than usual goes first: nothing it could wait for
+ * would come in time. The rest is ordered as if due in a second.
  */
 bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd, __u64 rate,
 			__u64 now)
@@ -43,11 +47,16 @@ bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd,
 
 	if (method == BB_FIFO)
 		return now;
-	if (method == BB_TRIAGE && rate) {
+	if (method != BB_TRIAGE)
+		return key;
+	if (rate) {
+		if (!deadline && priority < BB_PRIORITY_DEFAULT)
+			return bbq_key_first(priority, now);
 		key -= bbq_early(priority, deadline, owd, now);
 		key = (key & ~0xFFFFFULL) | (__u64)priority << 17 | (key & 0xFFFFF) >> 3;
 	}
-	return key;
+	/* Also while no rate is known: priority 0 has the same list. */
+	return BBQ_KEY_DUE | key;
 }
 
 /*
@@ -147,10 +156,12 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
 	__u64 lists;
+	int plans;
 
 	if (!q || !ses || !in || !iface)
 		return 0;
 	lists = q->nonempty;
+	plans = bbq_plans(iface, rate);
 	while (lists && in->work > left && bb_can_loop) {
 		__u32 l = bbq_lowest(lists);
 		struct bbq_packet *p;
@@ -160,7 +171,11 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 			break;
 		idx = q->head[l];
 		p = bbq_packet_at(idx);
-		while (p && p->flags & BBQ_F_TRUNCATED && in->work > left && bb_can_loop) {
+		/* Behind what goes first there may be something stale. */
+		while (p &&
+		       (p->flags & BBQ_F_TRUNCATED || (plans && p->key < BBQ_KEY_DUE &&
+						       !bb_stale(now, ses->owd_ns, p->deadline))) &&
+		       in->work > left && bb_can_loop) {
 			in->work -= BBQ_WORK_LOOK;
 			idx = p->next;
 			p = bbq_packet_at(idx);
@@ -177,7 +192,7 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 }
 
 /* ADUs that are compared when one must make room, beside the one that is known. */
-#define BBQ_VICTIMS 8
+#define BBQ_VICTIMS 4
 /* Retransmissions go before anything else of that list. */
 #define BBQ_REPAIR_WEIGHT (1ULL << 40)
 
@@ -218,6 +233,7 @@ __noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 	struct bbq_packet *p = bbq_packet_at(idx);
 	struct bb_iface *iface = bbq_iface();
 	__u32 method, list, adu, first;
+	struct bbq_packet *before;
 	struct bb_session *ses;
 	struct bbq_queue *q;
 	__u64 rate;
@@ -246,6 +262,9 @@ __noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 	}
 	first = bbq_insert(inst, in, q, p, idx, list, adu);
 	bbq_walk_grown(q, p, idx, first);
+	before = first == idx && !q->unordered ? bbq_packet_at(p->prev) : 0;
+	if (before && before->priority > p->priority)
+		q->unordered = 1;
 	if (q->qlen > BBQ_VICTIMS && !list)
 		bbq_least(q, first);
 	return 0;

@@ -142,12 +142,17 @@ struct bbq_ring {
 struct bbq_walk {
 	__u64 bytes; /* of the ADUs before `at` */
 	__u64 worst; /* the victim's bbq_burden */
-	__s64 slack; /* how much later all before `at` may leave, ns */
+	__s64 slack; /* how much later all before `at` may leave, ns, with what they should have to spare ... */
+	__s64 bears; /* ... and without it */
+	__s64 bears_early; /* ... and if all of what is expected goes first (bbq_reserve) */
 	__u64 end; /* when the last of them was to arrive */
 	__u32 at; /* the ADU that is next; 0 = from the first one on */
 	__u32 victim;
 	__u32 steps; /* ADUs before `at` that were looked at */
-	__u32 begun; /* some of the victim was sent */
+	__u8 begun; /* some of the victim was sent */
+	__u8 passed; /* the most important priority before `at` that has its place by its deadline */
+	__u8 stuck; /* one of them would go first, and the others cannot wait so long */
+	__u8 pad[5];
 };
 
 /* ---- CoDel: how long the packets of a session have waited (bbq_codel.bpf.h) ---- */
@@ -191,7 +196,7 @@ struct bbq_queue {
 	__u32 before; /* in the wheel: the session before it in its bucket */
 	__u16 bucket; /* in the wheel: its bucket */
 	__u8 departs; /* in the wheel: for a departure, not for its rate */
-	__u8 pad;
+	__u8 unordered; /* triage: what is more important may stand behind; or BBQ_STUCK */
 	__u64 turn_ns; /* where the session's next turn is this instance's: when it begins */
 	struct bbq_codel codel;
 	__u32 dead[BBQ_DEAD];
@@ -234,6 +239,10 @@ struct bbq_plan {
 	__u64 group_part; /* bytes it sends per byte of this group, << BBQ_PART_SHIFT */
 	__u64 now;
 	__u64 owd; /* of the session */
+	__u64 inv; /* ns per byte while its turn lasts ... */
+	__u64 inv_turns; /* ... and with the turns of the others, at most BBQ_INV_MAX */
+	__u32 load; /* of what is most important lately: q->ahead_load, or 0 */
+	__u32 reserves; /* it takes little: what is less important makes room for all of it */
 	__u32 used; /* bytes that the session has sent in its own turn */
 	__u32 inst;
 	__u32 session;
@@ -242,8 +251,7 @@ struct bbq_plan {
 /* What bbq_largest_waiting looks for. */
 struct bbq_search {
 	__u64 most; /* who pays must hold more than this */
-	__u32 user; /* of whose sessions; 0 = among users */
-	__u32 but; /* neither this session, or user */
+	__u32 user, but; /* of whose sessions, 0 = among users; neither this session, or user */
 };
 
 /* ---- one transmit queue ---- */
@@ -403,94 +411,6 @@ bb_inline struct bb_iface *bbq_iface(void)
 bb_inline __u32 bbq_user_of(struct bb_session *ses)
 {
 	return ses->key.media ? BBQ_MEDIA : BBQ_USER(ses->user & (BB_MAX_USERS - 1));
-}
-
-/* The rate that binds a session, bytes/s: the lower of its own and the interface's; 0 = none is known. */
-bb_inline __u64 bbq_rate(struct bb_iface *iface, struct bb_session *ses)
-{
-	return ses->rate && (!iface->rate || ses->rate < iface->rate) ? ses->rate : iface->rate;
-}
-
-/*
- * A packet of `bytes` leaves at `now`: when the next one of this link, or of this
- * session, may start. Other transmit queues may send on it meanwhile.
- */
-bb_inline void bbq_use(__u64 *next_ns, __u64 now, __u64 bytes, __u64 rate)
-{
-	__u64 was = *next_ns;
-
-	/* Where another one came first it is busy: nothing idle to be made up for. */
-	if (__sync_val_compare_and_swap(next_ns, was, bb_pace(was, now, bytes, rate)) != was)
-		__sync_fetch_and_add(next_ns, bb_tx_time(bytes, rate));
-}
-
-/*
- * The rate is not the one by which *next_ns was reckoned: what is owed are bytes,
- * and the time for them is another one now.
- */
-bb_inline void bbq_rate_changed(__u64 *next_ns, __u64 *reckoned, __u64 now, __u64 rate)
-{
-	__u64 was = *reckoned, owed = *next_ns - now, ratio;
-
-	/* Whoever is first of all transmit queues does it. */
-	if (__sync_val_compare_and_swap(reckoned, was, rate) != was || !was || (__s64)owed <= 0)
-		return;
-	if (owed > BB_PACE_MAX_NS)
-		owed = BB_PACE_MAX_NS;
-	/* The product is below 2^63: BB_PACE_MAX_NS is below 2^36. */
-	ratio = (was << 20) / rate;
-	if (ratio > 1ULL << 37)
-		ratio = 1ULL << 37;
-	owed = (owed >> 10) * ratio >> 10;
-	*next_ns = now + (owed < BB_PACE_MAX_NS ? owed : BB_PACE_MAX_NS);
-}
-
-/*
- * How long the other instances wait for the one whose turn is next, should its timer
- * be late. With two ticks of the wheel still less than BB_PACE_CREDIT_NS: who waited
- * in vain makes up for it.
- */
-#define BBQ_TURN_NS 500000ULL
-
-/*
- * When this instance may send a packet of a session with a rate. The timers of all
- * instances that wait for it go off together. If whoever is first could send, that
- * might be the same one for ever. So an instance that was too late gets the next turn
- * (bbq_throttle). If it is later than BBQ_TURN_NS, others go on, and it may send when
- * it comes; next_ns, which counts that, makes all wait for it.
- */
-bb_inline __u64 bbq_allowed(struct bb_session *ses, struct bbq_queue *q, __u32 inst)
-{
-	if (!ses->turn)
-		return ses->next_ns;
-	if (ses->turn != inst + 1)
-		return ses->next_ns + BBQ_TURN_NS;
-	return q->turn_ns < ses->next_ns ? q->turn_ns : ses->next_ns;
-}
-
-/*
- * A packet of `bytes`, of a session with a rate, leaves this instance at `now`. Where a
- * socket said the rate, what follows waits a second for it at most (as in fq): at
- * a byte a second everybody's room would be held for minutes.
- */
-bb_inline void bbq_take_turn(struct bb_session *ses, __u32 session, __u32 inst, __u64 now,
-			     __u64 bytes)
-{
-	__u64 rate = ses->rate;
-
-	if (ses->key.user && rate < bytes)
-		rate = bytes;
-	if (ses->turn) {
-		struct bbq_queue *next = bbq_queue_at(ses->turn - 1, session);
-
-		/* Its turn is over, or its packets are gone. */
-		if (ses->turn == inst + 1 || !next || !next->nonempty)
-			ses->turn = 0;
-	}
-	/* Before next_ns moves: who sees that it did may get the next turn. */
-	ses->sent_by = inst + 1;
-	ses->next_rate = ses->rate;
-	bbq_use(&ses->next_ns, now, bytes, rate);
 }
 
 /* A packet comes to an active queue: what that and its user hold. */

@@ -8,155 +8,26 @@
 #ifndef BBQ_TRIAGE_BPF_H
 #define BBQ_TRIAGE_BPF_H
 
-#include "bbq_drop.bpf.h"
+#include "bbq_early.bpf.h"
 
 /* ADUs that must have been looked at before one of them is sent: two operations' work. */
 #define BBQ_TRIAGE_SURE 32
 /* More than any ADU has to spare. */
 #define BBQ_SLACK_MAX_NS (1LL << 62)
-/* Lateness of timers, and of who sends, that a plan allows for. */
-#define BBQ_TRIAGE_MARGIN_NS 200000ULL
-/* A packet more important than others is expected for this long after the last one. */
-#define BBQ_AHEAD_NS 100000000ULL
-/* Bytes per ns as a fixed-point number, at most 64 bytes/ns; times 8.6 s it is below 2^63. */
-#define BBQ_LOAD_SHIFT 24
-#define BBQ_LOAD_MAX (64U << BBQ_LOAD_SHIFT)
-#define BBQ_LOAD_NS (1ULL << 33)
 /* How much later than expected it may come and still be waited for. */
 #define BBQ_OVERDUE_NS 500000ULL
-/* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
-#define BBQ_INV_SHIFT 10
-
-/* Bytes of the other group per byte of the own one, as a fixed-point number. */
-#define BBQ_PART_SHIFT 10
-/* A group that has had something queued for longer is taken to have so for good. */
-#define BBQ_STANDING_NS 20000000ULL
-
-bb_inline __u64 bbq_inverse(__u64 rate)
-{
-	return (BB_NSEC_PER_SEC << BBQ_INV_SHIFT) / (rate > 1000 ? rate : 1000);
-}
-
-/*
- * ns until `own` bytes of the session whose turn it is have left. Before each of
- * its further turns every other session has one, but sends no more than it holds
- * now: signalling, or a lone TCP segment, must not count as a full share.
- */
-bb_inline __u64 bbq_until(const struct bbq_plan *plan, __u64 own)
-{
-	__u64 turns = (own + plan->used) / bbq_quantum, deep = turns * plan->round;
-	__u64 others = deep < plan->deep_bytes ? deep : plan->deep_bytes;
-	__u64 before = own + others + (turns ? plan->shallow_bytes : 0);
-	__u64 group = before * plan->group_part >> BBQ_PART_SHIFT;
-	__u64 session = own * plan->inv_session, link;
-
-	before += group < plan->group_bytes ? group : plan->group_bytes;
-	link = before * plan->inv_link;
-	return (link > session ? link : session) >> BBQ_INV_SHIFT;
-}
-
-/* When a packet begins to leave behind so many bytes, if the link is free now. */
-bb_inline __u64 bbq_begins(const struct bbq_plan *plan, __u64 now, __u64 before)
-{
-	return before ? now + BBQ_TRIAGE_MARGIN_NS + bbq_until(plan, before) : now;
-}
-
-/* Triage decides what is given up: it knows a rate. */
-bb_inline int bbq_plans(struct bb_iface *iface, __u64 rate)
-{
-	return iface->method == BB_TRIAGE && rate;
-}
-
-/*
- * Time that what is more important than usual should have to spare: no plan is
- * as exact as its rate and its owd, and those must not lose by it. One owd, so
- * that the way may be twice as long as is believed, and at most an eighth of what
- * the packet could wait then. The order takes it for due so much earlier
- * (bbq_early), and a plan keeps it free (bbq_due). No owd is above
- * BB_LIFETIME_MAX_NS, so twice that does not wrap. docs/triage.md, "All of the
- * spare time".
- */
-bb_inline __u64 bbq_spare(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
-{
-	__u64 spare;
-
-	if (priority >= BB_PRIORITY_DEFAULT || !deadline || bb_stale(now, 2 * owd, deadline))
-		return 0;
-	spare = (deadline - 2 * owd - now) >> 3;
-	return spare < owd ? spare : owd;
-}
-
-/* In steps of 1.05 ms: a burst has one place in the order. */
-bb_inline __u64 bbq_early(__u32 priority, __u64 deadline, __u64 owd, __u64 now)
-{
-	return bbq_spare(priority, deadline, owd, now) & ~0xFFFFFULL;
-}
-
-/*
- * What the sessions of other groups and users cost. Media leave users their part;
- * users are planned as if media took all the rest, and as if each of the session's
- * turns waited for a full turn of every other user.
- */
-bb_inline void bbq_plan_others(struct bbq_plan *plan, struct bbq_instance *in,
-			       struct bb_iface *iface, struct bbq_queue *q, struct bbq_user *u)
-{
-	__u32 share = iface->plain_share < 99 ? iface->plain_share : 99, rest = 100 - share;
-	__u64 from;
-
-	if (q->user == BBQ_MEDIA) {
-		int deep = q->bytes > bbq_quantum;
-
-		plan->deep_bytes = u->deep_bytes - (deep ? q->bytes : 0);
-		plan->shallow_bytes = u->bytes - u->deep_bytes - (deep ? 0 : q->bytes);
-		plan->round = (__u64)(u->deep - deep) * bbq_quantum;
-		plan->group_bytes = in->plain_bytes;
-		plan->group_part = (share << BBQ_PART_SHIFT) / rest;
-		from = in->plain_from_ns;
-	} else {
-		__u64 sessions = (__u64)(u->active ?: 1) * (in->users.members ?: 1);
-
-		plan->deep_bytes = in->plain_bytes - q->bytes;
-		plan->shallow_bytes = 0;
-		plan->round = (sessions - 1) * bbq_quantum;
-		plan->group_bytes = in->media.bytes;
-		plan->group_part = (rest << BBQ_PART_SHIFT) / (share ?: 1);
-		from = in->media_from_ns;
-	}
-	if (plan->group_bytes && plan->now - from > BBQ_STANDING_NS)
-		plan->group_bytes = ~0ULL;
-}
-
-bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struct bb_iface *iface,
-			   struct bbq_queue *q, struct bbq_user *u, struct bb_session *ses)
-{
-	plan->owd = ses->owd_ns;
-	plan->inv_link = 0;
-	plan->inv_session = 0;
-	if (iface->rate) {
-		if (in->inv_of != iface->rate) {
-			in->inv_of = iface->rate;
-			in->inv = bbq_inverse(iface->rate);
-		}
-		plan->inv_link = in->inv;
-	}
-	if (ses->rate && (!iface->rate || ses->rate < iface->rate))
-		plan->inv_session = bbq_inverse(ses->rate);
-	bbq_plan_others(plan, in, iface, q, u);
-	plan->used =
-		bbq_quantum - q->m.deficit; /* it is its turn: the deficit is 1 to bbq_quantum */
-}
 
 /*
  * Everything queued in the session, sent from `start` on, is out an owd before
- * the first of its deadlines: there is nothing to decide. The head need not be
- * due first, but what it overtook (bbq_early, bbq_overtake) begins to leave in
- * time if the last byte of all leaves by then.
+ * the first of its deadlines, and in its order: there is nothing to decide. The head
+ * need not be due first, but what it overtook (bbq_early, bbq_overtake) begins to leave in
+ * time if the last byte of all leaves by then. What goes first is due at any time.
  */
 bb_inline int bbq_all_in_time(const struct bbq_plan *plan, struct bbq_queue *q, __u64 start)
 {
 	struct bbq_packet *p = bbq_packet_at(q->head[0]);
 
-	return p && p->deadline &&
+	return !q->unordered && p && p->deadline && p->key >= BBQ_KEY_DUE &&
 	       !bb_stale(start + bbq_until(plan, q->bytes), 2 * plan->owd, p->deadline);
 }
 
@@ -182,10 +53,8 @@ bb_inline __u64 bbq_due(struct bbq_packet *p, __u64 owd)
  */
 bb_inline __u64 bbq_end(const struct bbq_plan *plan, struct bbq_packet *p, __u64 owd)
 {
-	__u64 inv = plan->inv_link > plan->inv_session ? plan->inv_link : plan->inv_session;
-
 	return p->deadline - bbq_early(p->priority, p->deadline, owd, p->arrived_ns) +
-	       (p->last_len * inv >> BBQ_INV_SHIFT);
+	       (p->last_len * plan->inv >> BBQ_INV_SHIFT);
 }
 
 /*
@@ -247,24 +116,9 @@ __noinline int bbq_overtake(__u32 inst, __u32 session)
 	return 0;
 }
 
-#define BBQ_RANK_SHIFT 30 /* no ADU has so many bytes */
-
-/*
- * Who is given up first: the least important, and among equals the one with most bytes; but of
- * those that seem to be key frames none while there is another. What refers to a key frame is
- * worth nothing without it, and to give it up makes most room: by size alone it would always be
- * the one. Last comes one whose stream lost such a one before.
- */
-bb_inline __u64 bbq_burden(const struct bbq_packet *p)
-{
-	/* Less one for each flag, without a branch: full buffers ask this often. */
-	__u64 rank = 2 - (p->flags / BBQ_F_LARGE & 1) - (p->flags / BBQ_F_OWED & 1);
-
-	return (__u64)(p->priority + 1) << 32 | rank << BBQ_RANK_SHIFT | p->adu_bytes;
-}
-
 enum bbq_step {
 	BBQ_STEP_ON,
+	BBQ_STEP_FIRST, /* the ADU at walk->at may go first */
 	BBQ_STEP_OVERTAKE, /* the ADU behind the one at walk->at must go before it */
 	BBQ_STEP_LATE, /* the ADU at walk->at would be late */
 	BBQ_STEP_END, /* nothing is late. The last ADU is looked at again: it may grow. */
@@ -276,7 +130,7 @@ enum bbq_step {
  */
 __noinline int bbq_step(const struct bbq_plan *plan)
 {
-	__u64 worst, weight, due, bytes, begins, owd, now;
+	__u64 worst, weight, due, bytes, begins, early, owd, now, expected, reserve;
 	__u32 at, victim, begun;
 	struct bbq_walk *walk;
 	struct bbq_packet *p, *b;
@@ -298,6 +152,11 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	b = bbq_packet_at(p->next);
 	if (b && bbq_before(plan, b, p, owd))
 		return BBQ_STEP_OVERTAKE;
+	if (p->priority < walk->passed && walk->passed < BB_PRIORITIES && p->key >= BBQ_KEY_DUE) {
+		if (bbq_goes_early(plan, q, p))
+			return BBQ_STEP_FIRST;
+		walk->stuck = 1;
+	}
 	bytes = walk->bytes + p->adu_bytes;
 	worst = walk->worst;
 	victim = walk->victim;
@@ -315,7 +174,8 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	/* At the cost of what is less important only, and not of link time that is spent already. */
 	if (worst >> 32 > p->priority + 1U && !begun)
 		due = bbq_due(p, owd);
-	begins = bbq_begins(plan, now, bytes - p->last_len + bbq_expected(q, p, owd, now));
+	expected = bbq_expected(q, p, owd, now);
+	begins = bbq_begins(plan, now, bytes - p->last_len + expected);
 	if (bb_stale(begins, owd, due)) {
 		/* Not even alone: nothing else must suffer for it. */
 		if (p->treatment != BB_TREAT_FORWARD &&
@@ -326,9 +186,26 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	}
 	if (slack > (__s64)(due - owd - begins))
 		slack = due - owd - begins;
+	early = begins;
+	reserve = bbq_reserve(plan, q, p);
+	if (reserve > expected)
+		early = bbq_begins(plan, now, bytes - p->last_len + reserve);
+	if (plan->reserves && early > begins && bb_stale(early, owd, p->deadline) &&
+	    bbq_may_pay(plan, q, p, worst, begun)) {
+		walk->victim = victim;
+		return BBQ_STEP_LATE;
+	}
+	if (!p->next)
+		return BBQ_STEP_END;
+	if (walk->bears > (__s64)(p->deadline - owd - begins))
+		walk->bears = p->deadline - owd - begins;
+	if (walk->bears_early > (__s64)(p->deadline - owd - early))
+		walk->bears_early = p->deadline - owd - early;
 next:
 	if (!p->next)
 		return BBQ_STEP_END;
+	if (p->key >= BBQ_KEY_DUE && p->priority < walk->passed)
+		walk->passed = p->priority;
 	walk->bytes = bytes;
 	walk->worst = worst;
 	walk->victim = victim;
@@ -382,8 +259,17 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	if (bbq_all_in_time(plan, q, now + BBQ_TRIAGE_MARGIN_NS))
 		return 0;
 
+	/* What it waited for may have left. */
+	if (q->unordered == BBQ_STUCK) {
+		q->unordered = 1;
+		walk->at = BBQ_NONE;
+	}
 	if (walk->at != BBQ_NONE) {
-		walk->slack -= (__s64)(now + plan->owd + bbq_until(plan, walk->bytes) - walk->end);
+		__s64 later = now + plan->owd + bbq_until(plan, walk->bytes) - walk->end;
+
+		walk->slack -= later;
+		walk->bears -= later;
+		walk->bears_early -= later;
 		if (walk->slack < 0) {
 			walk->at = BBQ_NONE;
 			sure = 0; /* else time would pass for ever */
@@ -401,6 +287,10 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 			walk->victim = BBQ_NONE;
 			walk->begun = 0;
 			walk->slack = BBQ_SLACK_MAX_NS;
+			walk->bears = BBQ_SLACK_MAX_NS;
+			walk->bears_early = BBQ_SLACK_MAX_NS;
+			walk->passed = 255;
+			walk->stuck = 0;
 			walk->steps = 0;
 		}
 		/* Each step may end with an ADU dropped. */
@@ -412,8 +302,12 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 		step = bbq_step(plan);
 		if (step == BBQ_STEP_OVERTAKE)
 			bbq_overtake(inst, session);
-		if (step == BBQ_STEP_ON || step == BBQ_STEP_OVERTAKE)
+		if (step == BBQ_STEP_FIRST && bbq_go_first(inst, session) && walk->at == BBQ_NONE)
+			step = BBQ_STEP_END;
+		if (step <= BBQ_STEP_OVERTAKE)
 			continue;
+		if (step == BBQ_STEP_END)
+			q->unordered = walk->stuck ? BBQ_STUCK : 0;
 		if (step == BBQ_STEP_END || walk->victim == BBQ_NONE)
 			break;
 		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);

@@ -14,7 +14,7 @@
 #ifndef BBQ_TURNS_BPF_H
 #define BBQ_TURNS_BPF_H
 
-#include "bbq_state.bpf.h"
+#include "bbq_rate.bpf.h"
 
 /* Of what a ring sends while both kinds wait, one byte in 1 + this is for old ones ... */
 #define BBQ_NEW_PART 4

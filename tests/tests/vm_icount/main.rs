@@ -7,6 +7,7 @@ mod buffer;
 mod bundle;
 mod codel;
 mod cost;
+mod early;
 mod etf;
 mod hostile;
 mod iptv;

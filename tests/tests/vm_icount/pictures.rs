@@ -204,3 +204,64 @@ fn key_frames_among_equals_are_whole_at_the_cost_of_smaller_frames() {
         }
     });
 }
+
+/// Rules by payload type at 1.2 times the link's rate, and one rule for audio, one for video at 1.1 to 1.5.
+#[test]
+fn audio_goes_early_at_no_cost_to_what_is_important() {
+    linked_lab(require::bpf_qdisc(), |lab, peer| {
+        let agent = Agent::start(lab, &[]);
+        let early = |seen: &Seen, case: &str| {
+            println!(
+                "{case}: {} keys, {} layers, {} others, audio waits {:?}, {:?}, at most {:?}",
+                seen.keys,
+                seen.layers,
+                seen.rest,
+                seen.audio(500),
+                seen.audio(990),
+                seen.audio(999)
+            );
+            assert_eq!(seen.audio.len(), 1000, "{case}");
+            assert!(
+                seen.audio(990) <= Duration::from_millis(40),
+                "{case}: {:?}",
+                seen.audio(990)
+            );
+        };
+        let typed = |name: &str, pt: u8, lifetime: &str, priority: u8| {
+            let mut rule = rule(name, VIDEO, lifetime, priority);
+            rule["rtp_pt"] = pt.to_string().into();
+            rule
+        };
+        let rules = [
+            rule("audio", AUDIO, "300ms", 0),
+            typed("key", KEY, "1s", 1),
+            typed("layer", LAYER, "500ms", 2),
+            typed("rest", REST, "500ms", 6),
+        ];
+        for rule in &rules {
+            agent.add(rule.clone());
+        }
+        let attach = |rate: u64| {
+            agent.attach(json!({"dev": "v0", "mode": "qdisc", "rate": format!("{rate}kbit")}));
+        };
+        attach(900);
+        let seen = show(lab, peer, true, true, Duration::ZERO);
+        early(&seen, "a rule per kind");
+        assert!(
+            seen.keys == 10 && seen.layers >= 186 && seen.rest >= 286,
+            "{seen:?}"
+        );
+        for rule in &rules {
+            let name = rule["name"].as_str().unwrap();
+            agent.ok("DELETE", &format!("/v1/flows/{name}"), None);
+        }
+        agent.add(rule("audio", AUDIO, "200ms", 0));
+        agent.add(rule("video", VIDEO, "400ms", 4));
+        for rate in [1000, 700] {
+            attach(rate);
+            let seen = show(lab, peer, false, true, Duration::ZERO);
+            early(&seen, &format!("one rule for video, {rate} kbit/s"));
+            assert!(seen.keys >= 9);
+        }
+    });
+}

@@ -287,32 +287,37 @@ fn important_packet_goes_before_one_due_slightly_earlier() {
             ..Packet::default()
         })
     };
+    // It cannot wait, so nothing goes before it, and the others have their places by their deadlines.
+    let tight = |opens| send(3, opens + owd + MS);
+    let first = tight(opens);
     // By the owd, in steps.
     let frame = send(3, due(0));
     let soon = send(2, due(18));
     let later = send(2, due(22));
     let usual = send(3, due(20));
     sleep_until(opens);
-    assert_eq!(lab.drain(), [soon, frame, later, usual]);
+    assert_eq!(lab.drain(), [first, soon, frame, later, usual]);
     // What could wait for some 56 ms, were the way twice as long, is taken for due 6 or 7 ms
     // earlier, not 20.
     let now = now_ns();
     let opens = now + 20 * MS;
     lab.set_iface(|iface| iface.link_next = opens);
     let due = |ms: u64| now + owd + 72 * MS + ms * MS;
+    let first = tight(opens);
     let frame = send(3, due(0));
     let soon = send(2, due(4));
     let later = send(2, due(9));
     sleep_until(opens);
-    assert_eq!(lab.drain(), [soon, frame, later]);
+    assert_eq!(lab.drain(), [first, soon, frame, later]);
     // What could not wait at all, were the way twice as long, keeps its place.
     let now = now_ns();
     let opens = now + 5 * MS;
     lab.set_iface(|iface| iface.link_next = opens);
+    let first = tight(opens);
     let frame = send(3, now + owd + 15 * MS);
     let hopeless = send(2, now + owd + 17 * MS);
     sleep_until(opens);
-    assert_eq!(lab.drain(), [frame, hopeless]);
+    assert_eq!(lab.drain(), [first, frame, hopeless]);
     assert_conserved("rule", &lab.rule(1));
 }
 
@@ -538,7 +543,8 @@ fn rest_of_an_overtaken_adu_stays_behind_its_first_packet() {
     let others: Vec<_> = (0..3)
         .map(|n| lab.send(&packet(7, 3_000 + 100 * n, 1_000)))
         .collect();
-    let before = lab.send(&packet(4, 150, 1_400));
+    // It cannot wait, so that nothing goes before it.
+    let before = lab.send(&packet(4, 72, 1_400));
     let frame = |len| Packet {
         adu: 1,
         ..packet(4, 200, len)

@@ -415,6 +415,8 @@ parsed:
 		rule_gen = bb_rule_gen(rule_gen, cgroup, config->seed);
 	}
 	w->rule = bb_rule_of(skb, w, flow, rule_gen);
+	if (bb_asks_flow(&w->packet, flow) && (w->rule || config->flags & BB_CONFIG_RTP_RULES))
+		bb_ask_flow(skb, w, flow);
 	if (config->flags & BB_CONFIG_RTP_RULES && w->packet.flags & BB_P_RTP) {
 		w->rule = bb_rule_of_stream(skb, w, flow, rule_gen);
 		if (w->rule)

@@ -414,7 +414,9 @@ struct bb_flow {
 	__u16 untimely; /* since when its explicit deadlines are far past (bb_believe); 0 = they are not */
 	__u32 due; /* TCP: latest deadline of a segment so far (bb_in_order); 0 = none */
 	__u32 rtcp_gen; /* as media_gen, when RTCP looked for the rule of its media and found none */
-	__u32 pad;
+	__u8 srt; /* is it SRT? BB_SRT_* of bb_srt.h */
+	__u8 srt_misses; /* packets that were not what SRT's are */
+	__u8 pad[2];
 };
 
 /* ---- streams: what follows each other in a flow (bb_frame.h, bb_stream.bpf.h) ---- */

@@ -81,6 +81,8 @@ bb_inline void bb_wipe_flow(struct bb_flow *flow, __u64 hash)
 	flow->plain_until_ns = 0;
 	flow->leaf = 0;
 	flow->untimely = 0;
+	flow->srt = 0;
+	flow->srt_misses = 0;
 	flow->due = 0;
 }
 

@@ -72,6 +72,7 @@ struct bb_work {
 	__u8 kept; /* the flow's session is still its own */
 	__u8 stamped; /* its headers are no more where they were */
 	__u8 no_cgroup; /* rules compare cgroups, and its sender's is not known */
+	__u8 srt; /* enum bb_srt_data */
 	__u8 asked; /* treatment before this host makes something of it: what the next hop is told */
 };
 

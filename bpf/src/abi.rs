@@ -43,6 +43,7 @@ pub const BB_MAX_IFACES: u32 = 64;
 pub const BB_MAX_USERS: u32 = 4096;
 pub const BB_MAX_SESSIONS: u32 = 16384;
 pub const BB_SESSION_WAYS: u32 = 8;
+pub const BB_MEDIA_WAYS: u32 = 2;
 pub const BB_PLAIN_PARTS: u32 = 16;
 pub const BB_FLOW_SETS: u32 = 8192;
 pub const BB_FLOW_WAYS: u32 = 4;
@@ -58,6 +59,7 @@ pub const BB_CONFIG_FORWARDED_MARKS: u32 = 1;
 pub const BB_CONFIG_RTP_RULES: u32 = 2;
 pub const BB_CONFIG_BUFFERS: u32 = 4;
 pub const BB_CONFIG_RAISE: u32 = 8;
+pub const BB_CONFIG_CGROUP_RULES: u32 = 16;
 pub const BB_RULE_NO_FRAMES: u32 = 1;
 pub const BB_RULE_STAMP: u32 = 2;
 pub const BB_RULE_RTO: u32 = 4;
@@ -73,6 +75,7 @@ pub const BB_TC_LEAF_PLAIN: u32 = 8;
 pub const BB_PROBED_VANISH: u32 = 1;
 pub const BB_USER_NONE: u32 = 0;
 pub const BB_USER_WAYS: u32 = 8;
+pub const BB_PART_NETWORK: u32 = 1;
 pub const BB_SESSION_NONE: u32 = 0;
 pub const BB_SESSION_SHARED: u32 = 1;
 pub const BB_MAX_STREAMS: u32 = 65536;
@@ -291,6 +294,11 @@ pub const BB_G_ANSWER_UNKNOWN: bb_global_counter = 34;
 pub const BB_G_ANSWER_REFUSED: bb_global_counter = 35;
 pub const BB_G_HELD_BACK: bb_global_counter = 36;
 pub const BB_G_PREEMPTED: bb_global_counter = 37;
+pub const BB_G_ROUTED_TIME: bb_global_counter = 38;
+pub const BB_G_NO_CGROUP: bb_global_counter = 39;
+pub const BB_G_UNTIMELY: bb_global_counter = 40;
+pub const BB_G_NETWORK: bb_global_counter = 41;
+pub const BB_G_NETWORK_OVER: bb_global_counter = 42;
 pub const BB_GLOBALS: bb_global_counter = 64;
 pub type bb_global_counter = ::std::os::raw::c_uint;
 #[repr(C)]
@@ -1414,13 +1422,16 @@ pub struct bb_flow {
     pub media_gen: __u32,
     pub leaf: __u8,
     pub measured: __u8,
+    pub untimely: __u16,
+    pub due: __u32,
+    pub rtcp_gen: __u32,
     pub srt: __u8,
     pub srt_misses: __u8,
-    pub due: __u32,
+    pub pad: [__u8; 2usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 144usize];
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 152usize];
     ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
     ["Offset of field: bb_flow::way"][::std::mem::offset_of!(bb_flow, way) - 0usize];
     ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 16usize];
@@ -1439,10 +1450,13 @@ const _: () = {
     ["Offset of field: bb_flow::media_gen"][::std::mem::offset_of!(bb_flow, media_gen) - 132usize];
     ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 136usize];
     ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 137usize];
-    ["Offset of field: bb_flow::srt"][::std::mem::offset_of!(bb_flow, srt) - 138usize];
-    ["Offset of field: bb_flow::srt_misses"]
-        [::std::mem::offset_of!(bb_flow, srt_misses) - 139usize];
+    ["Offset of field: bb_flow::untimely"][::std::mem::offset_of!(bb_flow, untimely) - 138usize];
     ["Offset of field: bb_flow::due"][::std::mem::offset_of!(bb_flow, due) - 140usize];
+    ["Offset of field: bb_flow::rtcp_gen"][::std::mem::offset_of!(bb_flow, rtcp_gen) - 144usize];
+    ["Offset of field: bb_flow::srt"][::std::mem::offset_of!(bb_flow, srt) - 148usize];
+    ["Offset of field: bb_flow::srt_misses"]
+        [::std::mem::offset_of!(bb_flow, srt_misses) - 149usize];
+    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 150usize];
 };
 #[repr(C)]
 #[derive(

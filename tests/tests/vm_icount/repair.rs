@@ -53,9 +53,9 @@ impl Form {
             Self::RistMain => [&[0x88b6, 0x07b3_07b0], &rtp[..]].concat(),
             Self::Srt | Self::Nearly => {
                 let id = if self == Self::Srt { 7 } else { 7 + n };
-                let message = 0xc000_0001 + n | u32::from(again) << 26;
+                let message = (0xc000_0001 + n) | u32::from(again) << 26;
                 vec![
-                    0x7fff_ff00 + n & 0x7fff_ffff,
+                    (0x7fff_ff00 + n) & 0x7fff_ffff,
                     message,
                     (due / 1000) as u32,
                     id,

@@ -10,6 +10,7 @@
 #define BB_TC_BPF_H
 
 #include "bb_count.bpf.h"
+#include "bb_tc_ask.h"
 
 /*
  * Admits a packet to the model or refuses it: BB_TC_ADMIT or a reason. All in

@@ -15,7 +15,7 @@
 #define BB_TC_FRAME_H
 
 #include "bb_large.h"
-#include "bb_tc_model.h"
+#include "bb_tc_ask.h"
 
 #define BB_TC_WHOLE_BYTES 1200 /* an ADU of no more comes in one packet: nothing is promised */
 /* ADUs so far apart come rarely: each says when it expects the next. */
@@ -63,6 +63,8 @@ bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 	r->begins = !before;
 	r->promised_ns = adu->promised;
 	r->large = since >= BB_TC_RARE_NS && since < BB_TC_RARE_MAX_NS;
+	r->has_ns = has;
+	r->size_ns = before_ns + r->packet_ns;
 	if (!before)
 		bb_tc_foresee(r, s, adu, since, has);
 	if (mean <= BB_TC_WHOLE_BYTES)
@@ -76,7 +78,7 @@ bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 		expected = large_ns * 13 / 16;
 	/* Only the first packet answers for its ADU: later, part of it has been spent. */
 	if (!before && expected > r->packet_ns) {
-		r->need_ns = expected;
+		r->need_ns = r->size_ns = expected;
 		r->whole_ns = expected > mean_ns ? expected : mean_ns;
 	}
 	if (due || bb_is_large(before, mean)) {

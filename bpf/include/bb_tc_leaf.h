@@ -33,6 +33,9 @@ static const __u64 bb_leaf_ns[BB_TC_LEAVES] = {
 	~0ULL / 2,
 };
 
+/* A priority for which a lifetime counts as itself. */
+#define BB_TC_NEUTRAL 4
+
 /* 1/64: what a packet of each priority counts its lifetime as. */
 static const __u16 bb_tc_weight[BB_PRIORITIES] = { 8, 13, 23, 38, 64, 64, 64, 160 };
 

@@ -51,6 +51,12 @@
  *    The ADU that comes when the large one is expected is asked for 13/16 of that one's
  *    size, and has all of it promised; what turns out large is promised as it grows. What
  *    cannot come whole even over an empty link has no room kept.
+ * 8. What goes first delays the others. Where that takes no more than half of the link, an
+ *    ADU that would need more than 5/8 of its time beside it, with nothing else there, is
+ *    judged as if nothing went first. While it is on its way what is more important goes into
+ *    its leaf, behind it, if that is no later than its own by its lifetime alone, and in time.
+ *    So on a link so slow that a frame takes most of its time all go in order of their
+ *    deadlines.
  *
  * What an ADU needs is estimated in bb_tc_frame.h.
  */
@@ -108,6 +114,11 @@ struct bb_tc_model {
 	__u64 window_ns; /* start of the load window */
 	__u64 plain_ns; /* last plain packet */
 	__u64 given_tcp; /* to TCP in this window, before plain traffic */
+	/* The last ADU that fitted only if what is more important waits for it (8 of the top). */
+	__u64 tight_until_ns; /* it has left */
+	__u64 tight_cap_ns; /* of its leaf */
+	__u32 tight_leaf;
+	__u32 tight_priority;
 	/* Leaves 0..7, plain 8; 16 so that an index needs only a mask. */
 	__u64 queue[16];
 	__u64 given[16]; /* admitted in this window */
@@ -133,6 +144,8 @@ struct bb_tc_request {
 	__u64 large_ns; /* of the next large ADU of its stream; 0 = none is expected */
 	__u64 large_at_ns; /* when that is expected */
 	__u64 large_slack_ns; /* how long that can wait */
+	__u64 size_ns; /* of all of its ADU, as far as known */
+	__u64 has_ns; /* how long the ADU could wait when it began; 0 = it has none */
 	__u64 cap_ns; /* what the leaf holds at most */
 	__u64 plain_cap_ns; /* what the plain leaf holds at most */
 	__u64 wait_ns; /* answer, if it went to the plain leaf: when that has sent it, at the latest */
@@ -150,7 +163,11 @@ struct bb_tc_request {
 	__u8 large_leaf; /* where that goes */
 	__u8 large; /* it is large, or may be the large one that is expected */
 	__u8 large_sure; /* large_at_ns is exact */
-	__u8 pad[5];
+	__u8 late_leaf; /* its leaf by the lifetime alone; 0 = it goes nowhere else */
+	__u8 tight; /* scratch: it fits only if what is more important waits */
+	__u8 yields; /* scratch: it waits for such an ADU */
+	__u8 load_leaf; /* scratch: where it counts as load */
+	__u8 pad;
 };
 
 /*
@@ -328,6 +345,7 @@ bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request
 	model->rate = r->rate;
 	model->plain_ns = 0;
 	model->given_tcp = 0;
+	model->tight_until_ns = 0;
 	BB_UNROLL
 	for (__u32 i = 0; i <= BB_TC_LEAF_PLAIN; i++) {
 		model->queue[i] = model->given[i] = model->load[i] = 0;
@@ -356,7 +374,7 @@ bb_inline void bb_tc_take(struct bb_tc_model *model, const struct bb_tc_request 
 	}
 	model->queue[leaf] += packet;
 	/* What comes rarely is foreseen, and no part of the load of other times. */
-	model->given[leaf] += r->large ? 0 : packet;
+	model->given[r->yields ? r->load_leaf & 15 : leaf] += r->large ? 0 : packet;
 	if (packet >= model->largest[leaf]) {
 		model->largest[leaf] = packet;
 		model->until[leaf] = model->queue[leaf];
@@ -372,200 +390,6 @@ bb_inline int bb_tc_to_plain(struct bb_tc_model *model, struct bb_tc_request *r)
 	model->plain_ns = r->now;
 	bb_tc_take(model, r, r->plain_cap_ns);
 	r->wait_ns = model->queue[BB_TC_LEAF_PLAIN] * 100 / (r->plain_share ?: 1);
-	return BB_TC_ADMIT;
-}
-
-bb_inline int bb_tc_idle(const struct bb_tc_model *model)
-{
-	__u64 waits = 0;
-
-	BB_UNROLL
-	for (__u32 leaf = 0; leaf <= BB_TC_LEAF_PLAIN; leaf++)
-		waits |= model->queue[leaf];
-	return !waits;
-}
-
-/*
- * Does what would be sent by `finish` leave room for the large ADUs that are expected,
- * of the same and of greater importance? What finds its leaf empty does.
- */
-bb_inline int bb_tc_leaves_room(const struct bb_tc_model *model, const struct bb_tc_request *r,
-				__u64 finish, __u64 slack, __u64 stretch)
-{
-	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
-
-	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
-		const struct bb_tc_priority *m = &model->priority[i];
-		__u64 wait = m->large_at_ns > r->now ? m->large_at_ns - r->now : 0, room;
-
-		if (i > priority)
-			break;
-		if (!m->large_ns || r->now > m->large_until_ns)
-			continue;
-		if (m->large_leaf < leaf) {
-			/* It overtakes. */
-			if (finish > wait &&
-			    finish + (m->large_ns * stretch >> 10) + BB_TC_MARGIN_NS > slack)
-				return 0;
-			continue;
-		}
-		/* For its own stream, what follows it counts for more than what leads up to it. */
-		room = m->large_ns * stretch >> 10;
-		if (!m->large_sure)
-			room = bb_min(room, m->large_slack_ns / 4 * 3);
-		else if (m->large_stream == r->stream)
-			room = bb_max(room, m->large_slack_ns - m->large_slack_ns / 8);
-		if (finish + room + BB_TC_MARGIN_NS > wait + m->large_slack_ns &&
-		    (m->large_sure || model->ahead[leaf]))
-			return 0;
-	}
-	return 1;
-}
-
-/* 3a and 3b of the top: BB_TC_ADMIT or a reason. */
-bb_inline int bb_tc_fits(struct bb_tc_model *model, const struct bb_tc_request *r)
-{
-	__u64 before = 0, load = 0, promised = 0, stretch, slack, finish, spread;
-	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
-	int plain = model->plain_ns && r->now - model->plain_ns < BB_NSEC_PER_SEC;
-	/*
-	 * What media have while plain traffic takes its own, in per cent. Where the rest of
-	 * what is never refused goes there will be plain traffic, of such packets.
-	 */
-	__u32 own = plain || r->never ? 100 - r->plain_share : 100;
-	__u64 blocked = r->never ? r->packet_ns : 0;
-
-	BB_UNROLL
-	for (__u32 i = 0; i < BB_TC_LEAVES; i++) {
-		/* All ones where leaf i is more urgent than ours. */
-		__u64 urgent = (__u64)((__s64)((__u64)i - leaf) >> 63);
-
-		before += model->queue[i];
-		model->ahead[i] = before;
-		load += model->load[i] & urgent;
-	}
-	BB_UNROLL
-	for (__u32 i = BB_TC_LEAF_PLAIN; i > 0; i--) {
-		/* No longer than what is there, no longer than its largest packet. */
-		blocked = bb_max(blocked, bb_min(model->queue[i], model->largest[i]));
-		model->blocked[i - 1] = blocked;
-	}
-	load = bb_min(load, BB_TC_LOAD_MAX);
-	/* How much longer all takes beside plain and more urgent traffic, in 1/1024. */
-	stretch = (100ULL << 20) / (own * (1024 - load));
-	slack = r->latest > r->now ? r->latest - r->now : 0;
-
-	/* An ADU that begins leaves what was promised to those before it. */
-	if (r->begins) {
-		for (__u32 i = 0; i < BB_PRIORITIES; i++) {
-			struct bb_tc_priority *m = &model->priority[i];
-
-			if (i > priority)
-				break;
-			if (m->leaf <= leaf)
-				promised += m->promised_ns + m->promised_before_ns;
-		}
-		promised = bb_min(promised, 1ULL << 40);
-	}
-
-	/*
-	 * While its packets come, others fill the leaf before the last of them. Where
-	 * nobody waits, nobody does.
-	 */
-	finish = model->ahead[leaf] + promised;
-	spread = r->begins ? bb_min(finish, model->priority[priority].spread_ns) : 0;
-	finish += r->need_ns;
-	finish += bb_max(finish * (stretch - 1024) >> 10, spread) + model->blocked[leaf];
-	if (finish + BB_TC_MARGIN_NS > slack)
-		return BB_DROP_PREDICTED;
-	if (r->begins && !r->large && !bb_tc_leaves_room(model, r, finish, slack, stretch))
-		return BB_DROP_PREDICTED;
-
-	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
-		struct bb_tc_priority *m = &model->priority[i];
-		__u32 at = m->leaf & (BB_TC_LEAVES - 1);
-		__u64 total;
-
-		if (i >= priority)
-			break;
-		if (r->now - m->seen_ns > BB_TC_RECENT_NS || m->leaf < leaf)
-			continue;
-		/*
-		 * In its own leaf every later packet of the ADU is asked again, so the
-		 * discount stands; from a less urgent one m sees all of it go first.
-		 */
-		total = model->ahead[at] + promised + m->burst_ns;
-		total += at == leaf ? r->need_ns : r->whole_ns;
-		/* As its own finish will be stretched; no less, or it is refused when it comes. */
-		total = (total * stretch >> 10) + model->blocked[at];
-		if (total + BB_TC_MARGIN_NS > m->slack_ns)
-			return BB_DROP_PREDICTED;
-		if (at > leaf && model->queue[at] && r->need_ns > m->spare_ns)
-			return BB_DROP_PREDICTED;
-	}
-	return BB_TC_ADMIT;
-}
-
-/*
- * Admits a packet to the model or refuses it: BB_TC_ADMIT or a reason. The
- * caller holds the model's lock.
- */
-bb_inline int bb_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
-{
-	struct bb_tc_priority *p = &model->priority[r->priority & (BB_PRIORITIES - 1)];
-	__u32 leaf = r->leaf & 15;
-	__u64 slack;
-	int verdict = BB_TC_ADMIT;
-
-	if (model->ifindex != r->ifindex || model->rate != r->rate)
-		bb_tc_begin(model, r);
-	bb_tc_drain(model, r->now, r->plain_share);
-	/* Read before the lock was had: another CPU may have come later, and first. No age wraps. */
-	if (r->now < model->updated_ns)
-		r->now = model->updated_ns;
-	bb_tc_windows(model, r->now);
-	r->queued_ns = 0;
-	BB_UNROLL
-	for (__u32 i = 0; i <= BB_TC_LEAF_PLAIN; i++)
-		r->queued_ns += model->queue[i];
-
-	if (r->idle && !bb_tc_idle(model))
-		return BB_DROP_STALE;
-	if (leaf >= BB_TC_LEAF_PLAIN)
-		return bb_tc_to_plain(model, r);
-	/* Its own bytes count, too: one GSO packet may be longer than the window. */
-	if (r->signalling && model->given[0] + r->packet_ns > BB_TC_WINDOW_NS / BB_TC_ANYBODY_SHARE)
-		return bb_tc_to_plain(model, r);
-	if (r->tcp && model->given_tcp + r->packet_ns > BB_TC_WINDOW_NS / BB_TC_ANYBODY_SHARE)
-		return bb_tc_to_plain(model, r);
-
-	if (r->latest && r->begins && r->stream)
-		bb_tc_expect(p, r);
-	if (r->latest)
-		verdict = bb_tc_fits(model, r);
-	if (verdict == BB_TC_ADMIT && model->queue[leaf] + r->packet_ns > r->cap_ns)
-		verdict = BB_DROP_OVERFLOW;
-	/* What is never refused teaches only what it was given. */
-	if (r->latest && (!r->never || verdict == BB_TC_ADMIT))
-		bb_tc_learn(p, r);
-	if (verdict != BB_TC_ADMIT) {
-		bb_tc_keep(p, r, 0);
-		return r->never ? bb_tc_to_plain(model, r) : verdict;
-	}
-
-	if (r->latest) {
-		/* How much delay the packets of this priority in this leaf can still bear. */
-		__u64 before = model->ahead[leaf] + r->packet_ns;
-
-		slack = bb_tc_bears(r, r->latest > r->now ? r->latest - r->now : 0);
-		slack = slack > before ? slack - before : 0;
-		if (!model->queue[leaf] || slack < p->spare_ns)
-			p->spare_ns = slack;
-		bb_tc_keep(p, r, r->more_ns);
-	}
-	if (r->tcp)
-		model->given_tcp += r->packet_ns;
-	bb_tc_take(model, r, r->cap_ns);
 	return BB_TC_ADMIT;
 }
 

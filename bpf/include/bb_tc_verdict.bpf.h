@@ -66,6 +66,15 @@ static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_
 	return never && w->now < flow->plain_until_ns ? BB_TC_LEAF_PLAIN : leaf;
 }
 
+/* Where its lifetime alone would put it. */
+static __always_inline __u8 bb_tc_late_leaf(const struct bb_work *w,
+					    const struct bb_stream_adu *adu)
+{
+	__u64 from = adu ? adu->first_ns : w->now;
+
+	return w->meta.deadline > from ? bb_tc_leaf(w->meta.deadline - from, BB_TC_NEUTRAL, 0) : 0;
+}
+
 /* The rest of the question about a packet of an ADU. Apart, because of the stack. */
 static __noinline void bb_tc_judge_frame(const struct __sk_buff *skb, const struct bb_work *w,
 					 struct bb_stream_adu *adu, struct bb_tc_request *r)
@@ -139,6 +148,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		r->latest = bb_latest_departure(w->owd_ns, w->meta.deadline);
 		r->begins = 1;
 		r->leaf = w->leaf;
+		r->late_leaf = bb_tc_late_leaf(w, adu);
 		if (adu)
 			bb_tc_judge_frame(skb, w, adu, r);
 		r->tcp = forward && w->packet.key.proto == BB_PROTO_TCP;

@@ -124,3 +124,39 @@ fn frame_nearly_as_long_as_its_slack_is_tried() {
         "{now:.1?} {before:.1?}"
     );
 }
+
+/// Frames of 139 ms in a time of 160, and audio of a third of the link: what goes first would make each frame late,
+/// so it has to wait for it.
+#[test]
+fn frame_of_most_of_its_time_is_not_made_late_by_audio() {
+    let mut packets = Vec::new();
+    for n in 0..60 {
+        let of = Packet {
+            at: START + n * 200 * MS,
+            stream: 1,
+            frame: n as usize,
+            class: 1,
+            priority: 3,
+            lifetime: 200 * MS,
+            bytes: 1100,
+            last: false,
+        };
+        frame(&mut packets, of, 4, 0);
+    }
+    for n in 0..600 {
+        let of = Packet {
+            at: START + n * 20 * MS,
+            stream: 0,
+            frame: 60 + n as usize,
+            class: 0,
+            priority: 0,
+            lifetime: 200 * MS,
+            bytes: 214,
+            last: false,
+        };
+        frame(&mut packets, of, 1, 0);
+    }
+    packets.sort_by_key(|p| p.at);
+    let now = run(&packets, 31_625, true, true);
+    assert!(now.audio > 99.9 && now.frames > 60.0, "{now:.1?}");
+}

@@ -32,6 +32,9 @@ struct Piece {
     pad: [u8; 4],
 }
 
+/// A priority for which a lifetime counts as itself.
+const BB_TC_NEUTRAL: u32 = 4;
+
 unsafe extern "C" {
     safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, which: &mut u32) -> u32;
     safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, which: &mut u32) -> i32;
@@ -105,6 +108,7 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, whole: bool) -> Vec<O
         let mut r = model.packet(leaf, p.priority, p.bytes, 1);
         r.latest = s.adu[at].first_ns + p.lifetime - owd;
         r.stream = p.stream as u32 + 1;
+        r.late_leaf = bbn_tc_leaf(p.lifetime, BB_TC_NEUTRAL, 0);
         if whole {
             bbn_tc_frame(&mut r, s, which, before, p.last.into());
         } else if before == 0 {
@@ -112,11 +116,12 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, whole: bool) -> Vec<O
                 .need_ns
                 .max(bbn_tx_time(u64::from(s.avg_bytes) * 13 / 16, rate));
         }
-        let admitted = model.ask(r).0 == ADMIT;
+        let (verdict, at_leaf) = model.ask(r);
+        let admitted = verdict == ADMIT;
         s.adu[at].promised = if admitted { r.more_ns as u32 } else { 0 };
         s.adu[at].dead = u8::from(!admitted);
         if admitted {
-            tree.leaves[usize::from(leaf)].push_back(index);
+            tree.leaves[usize::from(at_leaf)].push_back(index);
         }
     }
     tree.send(packets, &mut left, u64::MAX / 2);

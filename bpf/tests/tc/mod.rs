@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) large_ns: u64,
     pub(crate) large_at_ns: u64,
     pub(crate) large_slack_ns: u64,
+    pub(crate) size_ns: u64,
+    pub(crate) has_ns: u64,
     pub(crate) cap_ns: u64,
     pub(crate) plain_cap_ns: u64,
     pub(crate) wait_ns: u64,
@@ -39,7 +41,11 @@ pub(crate) struct Request {
     pub(crate) large_leaf: u8,
     pub(crate) large: u8,
     pub(crate) large_sure: u8,
-    pub(crate) pad: [u8; 5],
+    pub(crate) late_leaf: u8,
+    pub(crate) tight: u8,
+    pub(crate) yields: u8,
+    pub(crate) load_leaf: u8,
+    pub(crate) pad: u8,
 }
 
 /// `struct bb_tc_model`: the tests read it by functions only.

@@ -45,7 +45,7 @@ fn scenario_with_an_error_is_refused_with_its_line_and_what_would_be_right() {
     let directory = tempfile::tempdir().expect("a directory");
     for (right, wrong, line, word) in [
         ("seconds", "secnds", 3, "unknown field `secnds`"),
-        ("owd = 5", "owd = \"far\"", 7, "a delay in ms"),
+        ("owd = 5", "owd = \"far\"", 7, "owd (ms)"),
         ("\"pfifo 5\"", "", 4, "at least one"),
         ("load = 2", "load = []", 6, "empty list"),
         ("load = 2", "load = 0", 6, "must be 0.01 to 100, not 0"),

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * bb_srt.h - SRT (draft-sharabayko-srt): what its header says, and when a packet was
  * first due. No maps, no helpers: compiled into the classifier and, natively, into

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
 /* bb_srt.h for the native property tests. */
 #include "bb_srt.h"
 

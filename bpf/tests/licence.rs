@@ -1,6 +1,8 @@
 //! Which licence stands in which file. bestbyd (MIT OR Apache-2.0) links what this crate compiles for the host, beside
 //! crates that are Apache-2.0 only; a file of the GPL alone must not be among that.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

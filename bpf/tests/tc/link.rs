@@ -24,6 +24,7 @@ pub(crate) struct Packet {
 struct Piece {
     now: u64,
     lifetime: u64,
+    owd: u64,
     source: u32,
     bytes: u32,
     seq: u16,

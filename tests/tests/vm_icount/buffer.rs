@@ -155,11 +155,12 @@ fn rtp_in(mode: &'static str, probe: Result<(), String>) {
         assert!(drops(counters, "dropped") > 0, "{counters}");
         assert!(agent.complaints("send buffer").is_empty());
 
-        // With the buffer that ffmpeg asked for, audio waits behind video in its thread.
+        // With the buffer that ffmpeg asked for, audio waits behind video in its thread: less in mode tc, which never
+        // lets as much video wait.
         leave_buffers_alone(lab, &agent);
         let (on_time, sent) = audio_on_time(lab, peer, &agent, media);
         println!("mode {mode}, off: audio on time {on_time} of {sent}");
-        assert!(on_time as u64 * 2 < sent, "{on_time} of {sent}");
+        assert!((on_time as u64) * 100 < sent * 95, "{on_time} of {sent}");
     });
 }
 

@@ -136,8 +136,8 @@ static __always_inline __u32 bb_rule_of(struct __sk_buff *skb, struct bb_work *w
 
 /*
  * RTCP that no rule covers, on the port behind that of its media (RFC 3550, 11) on
- * both sides or on the receiver's: does a rule cover those? Rules by port are asked
- * once for a flow, and what streams of the media found each time.
+ * both sides or on the receiver's: does a rule cover those? That no rule by port
+ * does is kept for the flow.
  */
 __noinline int bb_is_of_media(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 			      const struct bb_config *config, __u32 media_gen)
@@ -163,8 +163,6 @@ __noinline int bb_is_of_media(struct __sk_buff *skb, struct bb_work *w, struct b
 	}
 	w->packet.key.sport++;
 	w->packet.key.dport++;
-	if (found)
-		flow->media_gen = media_gen;
 	return found;
 }
 

@@ -51,7 +51,10 @@ fn demo_delivers_more_audio_and_frames_in_both_modes_and_more_pictures_with_mark
     ] {
         assert_eq!(run["mode"], mode);
         assert!(on_time(run, "audio") * 1000 >= offered * 998, "{run}");
-        assert_eq!(run["measures"]["stale_arrivals"], 0, "{run}");
+        // Mode tc predicts: HTB below sends a key frame's last packets a little late.
+        let stale = run["measures"]["stale_arrivals"].as_u64().unwrap();
+        let most = if mode == "tc" { 10 } else { 0 };
+        assert!(stale <= most, "{run}");
         assert!(
             on_time(run, "frames") > 2 * on_time(fifo, "frames"),
             "{run}"

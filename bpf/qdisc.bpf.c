@@ -26,7 +26,8 @@
  *     alone, out of all lists and turns, until it leaves or the next one comes.
  *  3. dequeue lets media and users, users, and the sessions of each take turns
  *     (bbq_turns.bpf.h, bbq_next.bpf.h); the session whose turn it is sends what
- *     its method selects. A session with a rate waits in a wheel, an interface
+ *     its method selects. What is important goes before its session's turn, and counts as
+ *     sent in that (bbq_urgent.bpf.h). A session with a rate waits in a wheel, an interface
  *     with a rate waits for its watchdog.
  *
  * Invariants
@@ -286,6 +287,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 		}
 		bbq_place(inst, idx, departs ?: now, now);
 		bbq_grown(inst, in, iface, u, q->user, q, session);
+		if (q->user == BBQ_MEDIA && bbq_is_urgent(q, p) && !departs)
+			bbq_urge(inst, in, q, session);
 		if (q->m.turn == BBQ_THROTTLED && q->departs &&
 		    (!departs || q->head[BBQ_DEPART_LIST] == idx))
 			bbq_call_back(inst, session);
@@ -403,7 +406,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 		bbq_pop(q, p, pick.idx);
 		bbq_held_less(in, q, u, p);
 		bbq_turn_sent(in, iface, u, q->user, q, p->len);
-		if (!q->nonempty) {
+		/* What was urgent left before its turn: that is still to come. */
+		if (!q->nonempty && bbq_ring_has_turn(&u->sessions, &q->m, pick.session)) {
 			bbq_turn_over(inst, u, q, pick.session);
 			if (q->user != BBQ_MEDIA && !u->sessions.members)
 				bbq_user_over(inst, in, u, q->user);
@@ -517,6 +521,8 @@ __noinline int bbq_clear(__u32 inst)
 	in->plain_credit = 0;
 	in->throttled = 0;
 	in->largest = BBQ_NONE;
+	in->looked = BBQ_NONE;
+	in->urgent = BBQ_NONE;
 	in->doomed = BBQ_NONE;
 	in->swapped = BBQ_NONE;
 	in->parked = 0;

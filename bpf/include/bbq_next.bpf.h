@@ -8,6 +8,7 @@
 #include "bbq_codel.bpf.h"
 #include "bbq_depart.bpf.h"
 #include "bbq_turns.bpf.h"
+#include "bbq_urgent.bpf.h"
 
 /* What goes next: a packet, its session and that session's queue and user. p = 0: nothing. */
 struct bbq_pick {
@@ -65,7 +66,7 @@ bb_inline int bbq_headers_wait(struct bbq_instance *in)
 bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 			       __u64 now, struct bbq_pick *pick)
 {
-	if ((in->throttled && now >= in->wake_ns) || bbq_headers_wait(in))
+	if ((in->throttled && now >= in->wake_ns) || bbq_headers_wait(in) || in->urgent)
 		return 0;
 	if (in->media.sessions.members && (in->plain_credit <= 0 || !in->users.members)) {
 		pick->u = &in->media;
@@ -125,6 +126,12 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 	u = bbq_user_at(in, inst, user);
 	if (!u)
 		return 0;
+	if (user == BBQ_MEDIA && in->urgent) {
+		__u64 next = bbq_next_urgent(inst, now);
+
+		if (next)
+			return next;
+	}
 	while (bb_can_loop) {
 		__u32 session = bbq_ring_head(&u->sessions), idx;
 		struct bb_session *ses;
@@ -146,6 +153,8 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 				bbq_ring_take(&u->sessions, &q->m);
 				bbq_session_append(inst, u, q, session,
 						   bbq_goes_first(session) ? BBQ_NEW : BBQ_OLD);
+				if (user == BBQ_MEDIA)
+					bbq_urge(inst, in, q, session);
 			}
 			continue;
 		}

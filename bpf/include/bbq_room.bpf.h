@@ -16,7 +16,11 @@
 #include "bbq_method.bpf.h"
 #include "bbq_turns.bpf.h"
 
-/* Looked at in the order of their turns, beside the one known to hold much ... */
+/*
+ * Looked at in the order of their turns, beside the one known to hold much ... Who lost all
+ * that it held keeps its turn, and has nothing: a search goes on behind the one that the last
+ * one found, or it would look at those again and again.
+ */
 #define BBQ_LARGEST 8
 /* ... and, if none of those holds more, sessions that wait for their rates. */
 #define BBQ_LARGEST_WAITING 12
@@ -121,26 +125,33 @@ __noinline __u32 bbq_largest_waiting(__u32 inst)
 bb_inline __u32 bbq_largest_user(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
 				 __u32 but, __u64 most)
 {
-	__u32 next, largest = 0;
+	__u32 next = in->looked, first, largest = 0;
+	struct bbq_user *u = bbq_user_at(in, inst, next);
 
-	next = in->users.old_head ?: in->users.new_head;
+	if (!u || !bbq_in_ring(&u->m))
+		next = bbq_ring_first(&in->users);
+	first = next;
 	for (__u32 n = bb_zero; n <= BBQ_LARGEST && bb_can_loop; n++) {
 		__u32 at = n ? next : in->largest;
-		struct bbq_user *u = bbq_user_at(in, inst, at);
 		__u64 share;
 
+		u = bbq_user_at(in, inst, at);
 		in->work -= BBQ_WORK_LOOK;
 		if (n && (!u || !at || in->work <= BBQ_WORK_EVICT))
 			break;
 		if (!u)
 			continue;
+		if (n)
+			next = bbq_ring_next(&in->users, &u->m);
 		share = bbq_share(iface, u->qlen, u->bytes);
 		if (share > most && at && at != but) {
 			most = share;
 			largest = at;
 		}
-		if (n)
-			next = u->m.next;
+		if (n && (at == largest || !largest))
+			in->looked = next;
+		if (n && next == first)
+			break;
 	}
 	if (!largest && in->throttled) {
 		in->search.user = 0;
@@ -158,7 +169,8 @@ __noinline __u32 bbq_largest_session(__u32 inst, __u32 user, __u32 but, __u64 mo
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	__u32 next, largest = 0;
+	__u32 next, first, largest = 0;
+	struct bbq_queue *q;
 	struct bbq_user *u;
 
 	if (!in || !iface)
@@ -166,25 +178,33 @@ __noinline __u32 bbq_largest_session(__u32 inst, __u32 user, __u32 but, __u64 mo
 	u = bbq_user_at(in, inst, user);
 	if (!u)
 		return 0;
-	next = u->sessions.old_head ?: u->sessions.new_head;
+	next = u->looked;
+	q = bbq_queue_at(inst, next);
+	if (!q || q->user != user || !bbq_in_ring(&q->m))
+		next = bbq_ring_first(&u->sessions);
+	first = next;
 	for (__u32 n = bb_zero; n <= BBQ_LARGEST && bb_can_loop; n++) {
 		__u32 at = n ? next : u->largest;
-		struct bbq_queue *q = bbq_queue_at(inst, at);
 		__u64 share;
 
+		q = bbq_queue_at(inst, at);
 		in->work -= BBQ_WORK_LOOK;
 		if (n && (!q || !at || in->work <= BBQ_WORK_EVICT))
 			break;
 		if (!q)
 			continue;
+		if (n)
+			next = bbq_ring_next(&u->sessions, &q->m);
 		/* What is remembered may have become another user's since. */
 		share = q->user == user ? bbq_share(iface, q->qlen, q->bytes) : 0;
 		if (share > most && at && at != but) {
 			most = share;
 			largest = at;
 		}
-		if (n)
-			next = q->m.next;
+		if (n && (at == largest || !largest))
+			u->looked = next;
+		if (n && next == first)
+			break;
 	}
 	if (!largest && in->throttled) {
 		in->search.user = user;
@@ -261,11 +281,16 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u32 by
 		if (q->qlen <= iface->session_limit) {
 			__u32 user = bbq_payer(inst, q->user, arriving);
 
-			payer = user == q->user ?
-					bbq_largest_session(inst, user, session,
-							    bbq_share(iface, q->qlen, q->bytes) -
-								    arriving) :
-					bbq_largest_session(inst, user, 0, 0);
+			if (user == q->user) {
+				payer = bbq_largest_session(
+					inst, user, session,
+					bbq_share(iface, q->qlen, q->bytes) - arriving);
+			} else {
+				payer = bbq_largest_session(inst, user, 0, 0);
+				/* It holds something: farther on. */
+				if (!payer)
+					continue;
+			}
 		}
 		o = bbq_queue_at(inst, payer);
 		if (payer && o && now - o->purged_ns > BBQ_PURGE_NS) {

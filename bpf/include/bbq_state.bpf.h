@@ -201,11 +201,14 @@ struct bbq_queue {
 	struct bbq_codel codel;
 	__u32 dead[BBQ_DEAD];
 	__u32 dead_at[BBQ_DEAD]; /* since when, in units of BBQ_DEAD_SHIFT */
+	__u32 urgent; /* the session behind it in the line (bbq_urgent.bpf.h); BBQ_NONE = it is not in it */
 	__u8 dead_next;
 	__u8 dead_any;
 	__u8 ahead_priority;
 	__u8 unplanned; /* triage: a packet came since it was decided what is given up */
 };
+
+#define BBQ_URGENT_LAST (~0U) /* bbq_queue.urgent: nobody is behind it */
 
 /* ---- one user of one transmit queue, and all media as if they were one ---- */
 
@@ -224,6 +227,8 @@ struct bbq_user {
 	__u32 active; /* sessions in the ring or the wheel */
 	__u32 deep; /* sessions that hold more than bbq_quantum */
 	__u32 largest; /* a session that held more than any that a packet came for since; 0 = none */
+	__u32 looked; /* where the search for another one goes on; 0 = at the first one */
+	__u32 pad;
 };
 
 /* ---- what one operation reckons with: no room on the stack ---- */
@@ -287,6 +292,7 @@ struct bbq_instance {
 	__u32 dropped; /* by this operation, and not told the Qdisc yet ... */
 	__u32 dropped_bytes; /* ... and their bytes */
 	__u32 largest; /* a user who held more than any that a packet came for since; 0 = none */
+	__u32 looked; /* where the search for another one goes on; 0 = at the first one */
 	__u64 owner; /* address of the Qdisc in charge; 0 = none */
 	__u64 before; /* the one before it, while that exists: in charge again if it is gone first */
 	__u64 synced; /* address of the Qdisc whose qlen includes what it inherited */
@@ -304,6 +310,8 @@ struct bbq_instance {
 	__u32 swapped; /* packets that were swapped for their twins and have no place yet, in order ... */
 	__u32 swapped_tail; /* ... and the last of them */
 	__u32 swept; /* where bbq_sweep goes on */
+	__u32 urgent; /* sessions of media whose important packets do not wait for a turn, in line ... */
+	__u32 urgent_tail; /* ... and the last of them */
 	__u32 asked; /* whom of media and users this search asked last; BBQ_NOBODY = it begins */
 	__u64 parked_ns; /* when a twin came last */
 	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */

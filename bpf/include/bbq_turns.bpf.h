@@ -29,6 +29,32 @@ bb_inline __u32 bbq_ring_head(const struct bbq_ring *r)
 	return r->old_head;
 }
 
+/* It is in one of the two lists. */
+bb_inline int bbq_in_ring(const struct bbq_member *m)
+{
+	return m->turn == BBQ_NEW || m->turn == BBQ_OLD;
+}
+
+/* m, number id, which is in one of the lists, is the next one of that. */
+bb_inline int bbq_ring_has_turn(const struct bbq_ring *r, const struct bbq_member *m, __u32 id)
+{
+	return id == (m->turn == BBQ_NEW ? r->new_head : r->old_head);
+}
+
+/* One after the other through both lists, and round: where that begins (0 = nobody is there) ... */
+bb_inline __u32 bbq_ring_first(const struct bbq_ring *r)
+{
+	return r->old_head ?: r->new_head;
+}
+
+/* ... and who is behind m, which is in one of them. */
+bb_inline __u32 bbq_ring_next(const struct bbq_ring *r, const struct bbq_member *m)
+{
+	if (m->next)
+		return m->next;
+	return (m->turn == BBQ_OLD ? r->new_head : r->old_head) ?: bbq_ring_first(r);
+}
+
 /* Appends member m, with number id, to one of the lists; `last` is the member at its end. */
 bb_inline void bbq_ring_append(struct bbq_ring *r, struct bbq_member *m, __u32 id,
 			       struct bbq_member *last, __u8 turn)
@@ -118,6 +144,23 @@ bb_inline void bbq_activate(__u32 inst, struct bbq_instance *in, struct bbq_queu
 		u->m.deficit = bbq_quantum;
 		bbq_user_append(inst, in, u, user, BBQ_NEW);
 	}
+}
+
+/* A session of media that may have something important waits for its turn: bbq_urgent.bpf.h. */
+bb_inline void bbq_urge(__u32 inst, struct bbq_instance *in, struct bbq_queue *q, __u32 session)
+{
+	struct bbq_queue *last;
+
+	if (q->urgent || !bbq_in_ring(&q->m) || in->media.sessions.members == 1 ||
+	    (bbq_ring_head(&in->media.sessions) == session && q->m.deficit > 0))
+		return;
+	last = in->urgent ? bbq_queue_at(inst, in->urgent_tail) : 0;
+	if (last)
+		last->urgent = session;
+	else
+		in->urgent = session;
+	in->urgent_tail = session;
+	q->urgent = BBQ_URGENT_LAST;
 }
 
 /* Its packets go before others', each time: they are few (bb_network.bpf.h). */
@@ -286,7 +329,9 @@ bb_inline void bbq_wake(__u32 inst, struct bbq_instance *in, struct bbq_queue *q
 		return;
 	}
 	bbq_session_append(inst, u, q, session, BBQ_OLD);
-	if (user != BBQ_MEDIA && u->m.turn == BBQ_IDLE)
+	if (user == BBQ_MEDIA)
+		bbq_urge(inst, in, q, session);
+	else if (u->m.turn == BBQ_IDLE)
 		bbq_user_append(inst, in, u, user, BBQ_OLD);
 }
 

@@ -364,6 +364,22 @@ static int counts_fit(struct bb_counters *c, __u32 queued)
 	return c->packets_in == out && c->queued == queued;
 }
 
+/* Each session that says so is in the line of urgent ones, once, and the last of them is its end. */
+static int line_fits(struct bbq_instance *in)
+{
+	__u32 members = 0, last = BBQ_NONE, at = in->urgent;
+
+	for (__u32 i = 0; i < SESSIONS; i++)
+		members += bbq_queue_at(0, 2 + i)->urgent != BBQ_NONE;
+	for (; at != BBQ_NONE && members; members--) {
+		last = at;
+		at = bbq_queue_at(0, at)->urgent;
+		if (at == BBQ_URGENT_LAST)
+			at = BBQ_NONE;
+	}
+	return at == BBQ_NONE && !members && (!in->urgent || last == in->urgent_tail);
+}
+
 /* What is wrong; NULL: nothing. `told`: an operation has told the Qdisc since the last change of it. */
 const char *bbn_queue_wrong(int told)
 {
@@ -437,6 +453,8 @@ const char *bbn_queue_wrong(int told)
 		if (u->deep != deep[i] || u->deep_bytes != deep_bytes[i])
 			return "a user's deep sessions";
 	}
+	if (!line_fits(in))
+		return "the line of urgent sessions";
 	if (in->plain_qlen != users[1] + users[2] || in->plain_bytes != plain)
 		return "the packets or bytes of all users";
 	return 0;

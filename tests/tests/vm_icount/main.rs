@@ -21,6 +21,7 @@ mod plan;
 #[path = "../qdisc_lab/mod.rs"]
 mod qdisc_lab;
 mod quic;
+mod receivers;
 mod repair;
 mod ring;
 #[allow(dead_code)] // it uses a part

@@ -21,8 +21,9 @@ use libbpf_cargo::SkeletonBuilder;
 /// Loaded by libbpf through a generated skeleton.
 const SKELETONS: [&str; 4] = ["maps", "qdisc", "floor", "real"];
 /// Loaded by Aya from the bytes of the object.
-const OBJECTS: [&str; 7] = [
+const OBJECTS: [&str; 8] = [
     "classify",
+    "leaf",
     "segment",
     "sockopt",
     "buffer",

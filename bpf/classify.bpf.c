@@ -293,8 +293,7 @@ __noinline int bb_pass_plain(struct __sk_buff *skb, const struct bb_iface *iface
 	words[1] = 0;
 	skb->cb[4] = 0;
 	if (iface->mode == BB_MODE_TC && iface->htb_major)
-		skb->priority =
-			(__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + BB_TC_LEAF_PLAIN);
+		bb_tc_steer(skb, iface, BB_TC_LEAF_PLAIN);
 	return TC_ACT_UNSPEC;
 }
 

@@ -259,6 +259,7 @@ enum bb_decrement {
 };
 
 #define BB_IFACE_OBSERVE 0x01 /* mode tc: count what would be dropped, drop nothing */
+#define BB_IFACE_STEERS 0x02 /* mode tc: the tree has its filter (leaf.bpf.c) */
 
 /*
  * Mode tc: the HTB tree below. Root class htb_major:1 at the interface's rate;
@@ -269,6 +270,17 @@ enum bb_decrement {
 #define BB_TC_LEAF_MINOR 0x10
 #define BB_TC_LEAVES 8
 #define BB_TC_LEAF_PLAIN 8
+
+/*
+ * From the classifier to the tree's filter: skb->tc_index, 16 bits. Its high byte is a mark
+ * and the leaf. An interface without BB_IFACE_STEERS has no filter: skb->priority is the
+ * leaf's class.
+ */
+#define BB_TC_INDEX 0xB000
+#define BB_TC_INDEX_MASK 0xF000
+#define BB_TC_INDEX_SHIFT 8
+#define BB_TC_INDEX_LEAF 0xF
+#define BB_TC_INDEX_OTHERS 0xFF
 
 struct bb_iface {
 	__u32 ifindex; /* 0 = slot free */

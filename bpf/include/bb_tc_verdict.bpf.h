@@ -23,6 +23,23 @@ static __always_inline __u32 bb_wire_length(struct __sk_buff *skb, const struct 
 	return bb_wire_bytes(bytes, skb->gso_segs, iface->overhead);
 }
 
+/* Says which leaf of the HTB tree the packet goes to. */
+static __always_inline void bb_tc_steer(struct __sk_buff *skb, const struct bb_iface *iface,
+					__u8 leaf)
+{
+	__u32 major = iface->htb_major;
+
+	if (!(iface->flags & BB_IFACE_STEERS)) {
+		skb->priority = major << 16 | (BB_TC_LEAF_MINOR + leaf);
+		return;
+	}
+	/* HTB would take it for a class before it asks the filter: no sender picks its leaf. */
+	if (skb->priority >> 16 == major)
+		skb->priority = 0;
+	skb->tc_index = (skb->tc_index & BB_TC_INDEX_OTHERS) | BB_TC_INDEX |
+			(leaf & BB_TC_INDEX_LEAF) << BB_TC_INDEX_SHIFT;
+}
+
 /*
  * The longest that a packet may wait below, for those who measure with it (bb_rtt.h): what
  * is queued, while plain traffic has no more than its share. It is 0 on an idle link.
@@ -240,7 +257,7 @@ __noinline int bb_tc_finish(struct __sk_buff *skb, struct bb_work *w, const stru
 		return TC_ACT_SHOT;
 	if (!iface->htb_major)
 		return TC_ACT_UNSPEC;
-	skb->priority = (__u32)iface->htb_major << 16 | (BB_TC_LEAF_MINOR + w->leaf);
+	bb_tc_steer(skb, iface, w->leaf);
 	if (!bb_tc_truncated(&v))
 		return TC_ACT_UNSPEC;
 	/* HTB would charge what the packet's length was when it came to the device. */

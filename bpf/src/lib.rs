@@ -4,7 +4,7 @@
 //! - [`abi`]: generated from `include/bb_abi.h` (`just gen`),
 //! - [`maps`], [`qdisc`], [`real`]: libbpf skeletons,
 //! - [`floor`]: the least a BPF qdisc can do, for the lab,
-//! - [`CLASSIFY`], [`SEGMENT`], [`SOCKOPT`], [`BUFFER`], [`RTT`], [`ANSWER`], [`REAL_HOOKS`]: objects for
+//! - [`CLASSIFY`], [`LEAF`], [`SEGMENT`], [`SOCKOPT`], [`BUFFER`], [`RTT`], [`ANSWER`], [`REAL_HOOKS`]: objects for
 //!   Aya.
 
 #[allow(clippy::undocumented_unsafe_blocks)]
@@ -77,6 +77,8 @@ pub static MAPS: &[u8] = object!("maps");
 pub static QDISC: &[u8] = object!("qdisc");
 /// `classify.bpf.c`: tcx/clsact egress.
 pub static CLASSIFY: &[u8] = object!("classify");
+/// `leaf.bpf.c`: the filter of mode tc's HTB tree.
+pub static LEAF: &[u8] = object!("leaf");
 /// `segment.bpf.c`: netkit, where super-packets are cut.
 pub static SEGMENT: &[u8] = object!("segment");
 /// `sockopt.bpf.c`: cgroup setsockopt and getsockopt.

@@ -178,6 +178,7 @@ fn no_chain_of_calls_is_too_deep() {
     let mut too_deep = String::new();
     for (name, object, round) in [
         ("classify", bestby_bpf::CLASSIFY, 32),
+        ("leaf", bestby_bpf::LEAF, 32),
         ("segment", bestby_bpf::SEGMENT, 32),
         ("sockopt", bestby_bpf::SOCKOPT, 32),
         ("rtt", bestby_bpf::RTT, 32),

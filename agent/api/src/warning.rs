@@ -53,7 +53,8 @@ pub struct Controlled {
     pub settings: InterfaceSettings,
     /// What its link can carry, Mbit/s; `None`: nobody knows.
     pub speed_mbit_s: Option<u32>,
-    /// A VLAN device that makes the priority of its tags of `SO_PRIORITY` (`egress-qos-map`).
+    /// A VLAN device that makes the priority of its tags of `SO_PRIORITY` (`egress-qos-map`), and whose HTB tree has no
+    /// filter.
     pub tags_priority: bool,
 }
 
@@ -306,11 +307,11 @@ fn of_settings(controlled: &Controlled) -> Vec<Warning> {
         warnings.push(Warning::new(
             "vlan-priority",
             format!(
-                "interface {0}: mode tc with a rate chooses the leaf by the packet's priority, so the egress-qos-map of \
-                 {0} sees none that SO_PRIORITY set, and each tag says 0",
+                "interface {0}: its HTB tree has no filter, so the packet's priority names the leaf, the egress-qos-map \
+                 of {0} sees no SO_PRIORITY, and the priority of each tag is 0",
                 settings.dev
             ),
-            "attach the device below it instead, or use mode qdisc (Linux 6.16), or no rate".into(),
+            "a kernel with CONFIG_NET_CLS_BPF, then restart bestbyd; or attach the device below it".into(),
         ));
     }
     if let SessionKey::Prefix(bits @ 33..) = settings.session {

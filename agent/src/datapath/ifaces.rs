@@ -317,6 +317,7 @@ impl Datapath {
             unfinished: true,
             shaping: false,
             segmenter: None,
+            steers: false,
         };
         // Remembered before anything is placed: only the record knows what is to be restored.
         let done = self
@@ -375,12 +376,8 @@ impl Datapath {
             queue.register(link)?;
             queue.graft(&mut self.tc, link)?;
         } else if attached.shapes() {
-            htb::build(
-                &mut self.tc,
-                link,
-                &attached.kernel(self.plain_share),
-                false,
-            )?;
+            self.tree(link, attached, false)?;
+            self.table.write(slot, &attached.kernel(self.plain_share));
         }
         attached.tcx = self.hook(link)?;
         if !attached.tcx {
@@ -414,7 +411,7 @@ impl Datapath {
         if earlier != old.earlier {
             notes.extend(earlier.as_ref().and_then(not_restored));
         }
-        let new = Attached {
+        let mut new = Attached {
             request: request.clone(),
             earlier,
             tcx,
@@ -433,7 +430,7 @@ impl Datapath {
             };
             self.kept_ifaces.set(slot, &begun)?;
             let done = if shaped {
-                htb::build(&mut self.tc, link, &new.kernel(self.plain_share), there)
+                self.tree(link, &mut new, there)
             } else {
                 self.tc.restore(link, old.earlier.as_ref())
             };

@@ -18,7 +18,7 @@ fn controlled(attached: &Attached) -> Controlled {
             ..attached.request.clone()
         },
         speed_mbit_s: link_speed(attached.dev.as_str(), attached.ifindex),
-        tags_priority: tags_priority(attached.dev.as_str()),
+        tags_priority: !attached.steers && tags_priority(attached.dev.as_str()),
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Datapath {
     pub(crate) classifier: Classifier,
     /// The program that reads the answers of receivers, at each interface's ingress.
     pub(crate) answers: OwnedFd,
+    /// The filter of mode tc's trees, once one needs it.
+    pub(crate) leaf: Option<OwnedFd>,
     pub(crate) segmenters: Segmenters,
     pub(crate) attached: BTreeMap<u32, Attached>,
     pub(crate) kept_ifaces: Store<Attached>,
@@ -255,6 +257,7 @@ impl Datapath {
             tc,
             classifier,
             answers,
+            leaf: None,
             segmenters: Segmenters::default(),
             attached: BTreeMap::new(),
             kept_ifaces,

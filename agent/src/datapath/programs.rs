@@ -1,12 +1,14 @@
 //! Our programs at an interface: the classifier where packets leave, the program that reads answers where they come in.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use crate::datapath::Datapath;
 use crate::error::Result;
-use crate::kernel::tc::{Link, Side};
-use crate::kernel::{hooks, sys};
+use crate::kernel::filter::Side;
+use crate::kernel::tc::Link;
+use crate::kernel::{hooks, htb, sys};
 use crate::observed::attached::Attached;
+use crate::observed::speed::reads_priority;
 
 /// Where they are, and the names of their pins.
 const HOOKS: [(Side, &str); 2] = [(Side::Ingress, "answers"), (Side::Egress, "classify")];
@@ -38,6 +40,55 @@ impl Datapath {
                 tracing::error!("{e}");
             }
         }
+    }
+
+    /// Builds the HTB tree of an interface, or changes the rates of the one that is there, and attaches its filter where
+    /// a device below reads the packets' priority.
+    ///
+    /// # Errors
+    /// The kernel's refusal of the tree. Without the filter the tree works, but the packets' priority names the leaf.
+    pub(crate) fn tree(
+        &mut self,
+        link: &Link,
+        attached: &mut Attached,
+        existing: bool,
+    ) -> Result<()> {
+        let kernel = attached.kernel(self.plain_share);
+        htb::build(&mut self.tc, link, &kernel, existing)?;
+        // It costs some 200 instructions a packet.
+        if !reads_priority(&link.name, link.ifindex, &link.kind) {
+            attached.steers = false;
+            return Ok(());
+        }
+        let filtered = self.leaf_filter(link);
+        attached.steers = filtered.is_ok();
+        if let Err(e) = filtered {
+            let note = format!("{e}: SO_PRIORITY does not reach the devices below");
+            tracing::warn!("{note}");
+            if !attached.notes.contains(&note) {
+                attached.notes.push(note);
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf_filter(&mut self, link: &Link) -> Result<()> {
+        if self.leaf.is_none() {
+            let netns = sys::netns_cookie()?;
+            let mut loader = hooks::loader(&self.paths.bpffs, &netns);
+            self.leaf = Some(hooks::load_leaf(&mut loader)?);
+        }
+        let Some(program) = &self.leaf else {
+            return Ok(());
+        };
+        self.tc.leaf_filter(link, program.as_raw_fd())
+    }
+
+    /// Whether the tree of an interface has its filter, if it shall. What cannot be found out counts as there.
+    pub(crate) fn leaf_filter_there(&mut self, attached: &Attached) -> bool {
+        !attached.shapes()
+            || !attached.steers
+            || self.tc.has_leaf_filter(attached.ifindex).unwrap_or(true)
     }
 
     /// Whether the classifier is where it was attached. What cannot be found out counts as there.

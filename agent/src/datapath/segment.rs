@@ -16,10 +16,11 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 
 use crate::datapath::Datapath;
 use crate::error::{Error, Kind, Result, Tried as _, os_error};
+use crate::kernel::filter::Side;
 use crate::kernel::hooks;
 use crate::kernel::netlink::{NetlinkError, Raw, c_string, encode};
 use crate::kernel::sys;
-use crate::kernel::tc::{Link, Side, Tc};
+use crate::kernel::tc::{Link, Tc};
 use crate::observed::attached::{Attached, Segmenter};
 
 /// A packet stays whole if it holds the link for less than this part of a second (`BB_SEGMENT_HOLDS_PER_S`).

@@ -9,7 +9,6 @@ use bestby_bpf::abi;
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
 use crate::kernel::hooks::{self, Classifier};
-use crate::kernel::htb;
 use crate::kernel::qdisc::{self, Queue};
 use crate::kernel::sys;
 use crate::kernel::tc::{self, Link, Qdisc};
@@ -84,8 +83,6 @@ impl Datapath {
         hooks::directory(&pins)?;
         attached.netns = self.netns;
         attached.tcx = self.hook(link)?;
-        // Fields that this version reads and the earlier one may not have written.
-        self.table.write(slot, &attached.kernel(self.plain_share));
         let mut root = self.tc.root(link.ifindex)?;
         let ours = root.as_ref().is_some_and(Qdisc::is_ours);
         // The earlier agent may have ended between its record and the tree.
@@ -97,12 +94,13 @@ impl Datapath {
                 self.tc.restore(link, attached.earlier.as_ref())?;
             }
             if tree {
-                let kernel = attached.kernel(self.plain_share);
-                htb::build(&mut self.tc, link, &kernel, !afresh)?;
+                self.tree(link, &mut attached, !afresh)?;
             }
             attached.shaping = false;
             root = self.tc.root(link.ifindex)?;
         }
+        // Fields that this version reads and the earlier one may not have written.
+        self.table.write(slot, &attached.kernel(self.plain_share));
         if attached.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
             let is = root.map_or("gone".to_string(), |q| q.kind);
             return Err(Error::conflict(format!(

@@ -20,9 +20,10 @@ use bestby_bpf::abi;
 use crate::datapath::segment;
 use crate::datapath::{KEPT_IFACE, missing_capabilities};
 use crate::error::{Error, Result, Tried as _};
+use crate::kernel::filter::Side;
 use crate::kernel::store::Store;
 use crate::kernel::sys;
-use crate::kernel::tc::{Link, Side, Tc};
+use crate::kernel::tc::{Link, Tc};
 use crate::kernel::tcp_real::TcpReal;
 use crate::observed::attached::{self, Attached};
 

@@ -413,6 +413,16 @@ impl Datapath {
                     format!("{}: the classifier is gone, its packets are not judged", attached.dev),
                     "systemctl restart bestbyd puts it back and costs no packet; or attach again with the same settings",
                 ));
+            } else if !self.leaf_filter_there(&attached) {
+                checks.push(check(
+                    "interface",
+                    CheckStatus::Fail,
+                    format!(
+                        "{}: the filter of its HTB tree is gone, all its packets share one leaf",
+                        attached.dev
+                    ),
+                    "systemctl restart bestbyd puts it back and costs no packet",
+                ));
             } else if self.iface_counted(slot, &attached).is_err() {
                 checks.push(check(
                     "interface",

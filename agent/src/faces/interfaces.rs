@@ -30,6 +30,11 @@ impl Datapath {
                     "the classifier is gone, its packets are not judged: attach again".into(),
                 );
             }
+            if !self.leaf_filter_there(&a) {
+                notes.push(
+                    "the filter of its HTB tree is gone, all its packets share one leaf: restart bestbyd".into(),
+                );
+            }
             let before = self.before_classifier(&a);
             if !before.is_empty() {
                 notes.push(format!(

@@ -8,9 +8,10 @@ use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::error::{Error, Result, Tried as _};
+use crate::kernel::filter::Side;
 use crate::kernel::locked;
 use crate::kernel::sys;
-use crate::kernel::tc::{Link, Side, Tc};
+use crate::kernel::tc::{Link, Tc};
 
 /// An error with all its causes: Aya's verifier logs are in the sources.
 fn chain(e: &dyn std::error::Error) -> String {
@@ -172,6 +173,14 @@ pub fn attach_to(
 /// The kernel refuses it.
 pub fn load_answers(loader: &mut EbpfLoader<'_>) -> Result<OwnedFd> {
     only_program(loader, bestby_bpf::ANSWER, "answer")
+}
+
+/// Loads the filter of the HTB tree.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn load_leaf(loader: &mut EbpfLoader<'_>) -> Result<OwnedFd> {
+    only_program(loader, bestby_bpf::LEAF, "leaf")
 }
 
 /// Loads the program of the devices that cut super-packets.

@@ -7,7 +7,8 @@
 //!     ├ bb:11 .. bb:17   media: strict order by HTB's own prio
 //!     └ bb:18            all other traffic: a guaranteed share, and what the others leave
 //! ```
-//! The classifier picks the leaf through `skb->priority`, by lifetime and priority (`bb_tc_leaf.h`). Each leaf holds as many bytes as the classifier's
+//! The classifier picks the leaf by lifetime and priority (`bb_tc_leaf.h`), and tells HTB through `skb->priority`, or,
+//! where a device below reads that, through a filter at the root (`leaf.bpf.c`). Each leaf holds as many bytes as the classifier's
 //! model says (`bestby_bpf::tc_leaf_bytes`): what does not fit is dropped there, and the model does not count it.
 
 use bestby_api::Leaf;

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod btf;
 pub mod explain;
+pub mod filter;
 pub mod grace;
 pub mod hooks;
 pub mod htb;

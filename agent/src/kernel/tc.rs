@@ -1,6 +1,6 @@
 //! Links and qdiscs over rtnetlink: what is there, put ours in its place, give the earlier one back.
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -12,11 +12,8 @@ use crate::kernel::netlink::{
 pub const MAJOR: u16 = 0xbb;
 
 pub(crate) const TC_H_ROOT: u32 = 0xffff_ffff;
-const TC_H_CLSACT: u32 = 0xffff_fff1;
-const TC_H_CLSACT_INGRESS: u32 = 0xffff_fff2;
-const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
+pub(crate) const TCA_KIND: u16 = 1;
+pub(crate) const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
@@ -29,39 +26,6 @@ const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_TSO_MAX_SEGS: u16 = 60;
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
-
-/// Place of our filter where tcx is missing: fixed, so that a later agent finds it.
-const FILTER_PRIORITY: u32 = 0xb;
-const FILTER_HANDLE: u32 = 0xbb;
-
-/// Where at an interface a program of ours runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// What leaves: the classifier.
-    Egress,
-    /// What comes in: the answers of receivers.
-    Ingress,
-}
-
-impl Side {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Egress, Self::Ingress];
-
-    const fn parent(self) -> u32 {
-        match self {
-            Self::Egress => TC_H_CLSACT_EGRESS,
-            Self::Ingress => TC_H_CLSACT_INGRESS,
-        }
-    }
-
-    /// What of ours runs there, in words.
-    pub const fn program(self) -> &'static str {
-        match self {
-            Self::Egress => "the classifier",
-            Self::Ingress => "the program that reads answers",
-        }
-    }
-}
 
 /// What the agent needs to know of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,7 +180,7 @@ pub const fn handle(minor: u16) -> u32 {
     (MAJOR as u32) << 16 | minor as u32
 }
 
-fn refused(what: String, e: &NetlinkError) -> Error {
+pub(crate) fn refused(what: String, e: &NetlinkError) -> Error {
     match e.errno() {
         Some(libc::EPERM | libc::EACCES) => Error::forbidden(format!("{what}: {e}"))
             .hint("bestbyd needs CAP_NET_ADMIN; run it as root or by its systemd unit"),
@@ -229,7 +193,7 @@ pub struct Tc {
     pub(crate) netlink: Netlink,
 }
 
-fn tcmsg(
+pub(crate) fn tcmsg(
     kind: u16,
     ifindex: u32,
     handle: u32,
@@ -245,7 +209,7 @@ fn tcmsg(
     Raw { kind, body }
 }
 
-fn word(body: &[u8], index: usize) -> u32 {
+pub(crate) fn word(body: &[u8], index: usize) -> u32 {
     body.get(index * 4..).and_then(number).unwrap_or(0)
 }
 
@@ -432,121 +396,6 @@ impl Tc {
                 )
             })
     }
-
-    /// Attaches a program as a direct-action filter of clsact, for kernels without tcx; one of an earlier agent is
-    /// replaced.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub fn filter(&mut self, link: &Link, side: Side, program: i32) -> Result<()> {
-        let clsact = tcmsg(
-            libc::RTM_NEWQDISC,
-            link.ifindex,
-            0xffff_0000,
-            TC_H_CLSACT,
-            0,
-            &[(TCA_KIND, c_string("clsact"))],
-        );
-        match self.netlink.change(NLM_F_CREATE | NLM_F_EXCL, clsact) {
-            Err(e) if e.errno() == Some(libc::EEXIST) => {}
-            other => other
-                .map_err(|e| refused(format!("interface {}: creating clsact", link.name), &e))?,
-        }
-        const TCA_BPF_FD: u16 = 6;
-        const TCA_BPF_NAME: u16 = 7;
-        const TCA_BPF_FLAGS: u16 = 8;
-        const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
-        let options = encode(&[
-            (TCA_BPF_FD, program.to_ne_bytes().to_vec()),
-            (TCA_BPF_NAME, c_string("bestby")),
-            (
-                TCA_BPF_FLAGS,
-                TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes().to_vec(),
-            ),
-        ]);
-        self.netlink
-            .change(
-                NLM_F_CREATE | NLM_F_REPLACE,
-                filter_message(
-                    libc::RTM_NEWTFILTER,
-                    link.ifindex,
-                    side,
-                    &[(TCA_KIND, c_string("bpf")), (TCA_OPTIONS, options)],
-                ),
-            )
-            .map_err(|e| {
-                refused(
-                    format!(
-                        "interface {}: attaching {} by clsact",
-                        link.name,
-                        side.program()
-                    ),
-                    &e,
-                )
-            })
-    }
-
-    /// Filters at one side of clsact.
-    fn filters(&mut self, ifindex: u32, side: Side) -> Result<Vec<Raw>> {
-        let ask = tcmsg(libc::RTM_GETTFILTER, ifindex, 0, side.parent(), 0, &[]);
-        let answers = match self.netlink.dump(ask) {
-            // No clsact, no filter.
-            Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EINVAL)) => Vec::new(),
-            other => other.map_err(|e| refused("listing the clsact filters".into(), &e))?,
-        };
-        let here = answers
-            .into_iter()
-            .filter(|raw| raw.kind == libc::RTM_NEWTFILTER && word(&raw.body, 1) == ifindex);
-        Ok(here.collect())
-    }
-
-    /// Whether our clsact filter is there.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub fn has_filter(&mut self, ifindex: u32, side: Side) -> Result<bool> {
-        let all = self.filters(ifindex, side)?;
-        Ok(all.iter().any(|raw| {
-            word(&raw.body, 2) == FILTER_HANDLE && word(&raw.body, 4) >> 16 == FILTER_PRIORITY
-        }))
-    }
-
-    /// Removes our clsact filter, if there is one, and clsact with it unless others have filters there.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub fn remove_filter(&mut self, ifindex: u32, name: &str, side: Side) -> Result<()> {
-        let message = filter_message(
-            libc::RTM_DELTFILTER,
-            ifindex,
-            side,
-            &[(TCA_KIND, c_string("bpf"))],
-        );
-        match self.netlink.change(0, message) {
-            Err(e) if matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL)) => {
-                return Ok(());
-            }
-            other => other.map_err(|e| {
-                refused(format!("interface {name}: removing the clsact filter"), &e)
-            })?,
-        }
-        for side in Side::ALL {
-            if !self.filters(ifindex, side)?.is_empty() {
-                return Ok(());
-            }
-        }
-        let clsact = tcmsg(
-            libc::RTM_DELQDISC,
-            ifindex,
-            0xffff_0000,
-            TC_H_CLSACT,
-            0,
-            &[],
-        );
-        self.netlink
-            .change(0, clsact)
-            .map_err(|e| refused(format!("interface {name}: removing clsact"), &e))
-    }
 }
 
 /// The device of this name.
@@ -565,19 +414,6 @@ pub fn named(links: &[Link], name: &str) -> Result<Link> {
             ))
             .hint(format!("interfaces there: {}", names.join(", ")))
         })
-}
-
-fn filter_message(kind: u16, ifindex: u32, side: Side, attributes: &[(u16, Vec<u8>)]) -> Raw {
-    // tcm_info: priority and protocol (ETH_P_ALL, network order).
-    let protocol = u32::from((libc::ETH_P_ALL as u16).to_be());
-    tcmsg(
-        kind,
-        ifindex,
-        FILTER_HANDLE,
-        side.parent(),
-        FILTER_PRIORITY << 16 | protocol,
-        attributes,
-    )
 }
 
 fn place_name(parent: u32) -> String {

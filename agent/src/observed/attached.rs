@@ -65,6 +65,9 @@ pub struct Attached {
     /// What was done for super-packets; `None`: they stay whole, at this rate.
     #[serde(default)]
     pub segmenter: Option<Segmenter>,
+    /// Mode tc: the HTB tree has the filter that tells it each packet's leaf.
+    #[serde(default)]
+    pub steers: bool,
 }
 
 const fn kernel_method(method: Method) -> abi::bb_method {
@@ -145,6 +148,7 @@ impl Attached {
             SessionKey::Prefix(bits) => (abi::BB_SESSION_PREFIX, bits),
         };
         let rate = self.request.rate.map_or(0, Rate::bytes_per_s);
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         abi::bb_iface {
             ifindex: self.ifindex,
             mode: (if self.mode == Mode::Qdisc {
@@ -154,11 +158,9 @@ impl Attached {
             }) as u8,
             method: kernel_method(self.method()) as u8,
             session_kind: kind as u8,
-            flags: (if self.request.observe {
-                abi::BB_IFACE_OBSERVE
-            } else {
-                0
-            }) as u8,
+            flags: (flag(self.request.observe, abi::BB_IFACE_OBSERVE)
+                | flag(self.steers && self.shapes(), abi::BB_IFACE_STEERS))
+                as u8,
             prefix4: bits.min(32),
             prefix6: bits,
             // Without a tree the model of the rate judges all the same.

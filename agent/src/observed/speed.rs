@@ -48,6 +48,18 @@ pub(crate) fn tags_priority(dev: &str) -> bool {
         .is_ok_and(|text| maps_priorities(&text))
 }
 
+/// Devices that hand packets to no other one which reads their priority.
+const LAST: [&str; 5] = ["dummy", "ifb", "netkit", "tun", "veth"];
+
+/// Whether anything behind a device's qdisc reads a packet's priority: a VLAN's tag, the qdisc of the device below,
+/// Wi-Fi. A wired NIC chooses the queue before.
+pub(crate) fn reads_priority(dev: &str, ifindex: u32, kind: &str) -> bool {
+    match kind {
+        "" => directory(dev, ifindex).is_some_and(|dir| dir.join("phy80211").exists()),
+        kind => !LAST.contains(&kind),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +79,16 @@ mod tests {
         assert_eq!(queues_in_use("lo", 1), Some(1));
         assert_eq!(queues_in_use("lo", u32::MAX), None);
         assert_eq!(queues_in_use("nonesuch0", 1), None);
+    }
+
+    #[test]
+    fn priority_is_read_behind_devices_that_stand_on_another() {
+        for kind in ["vlan", "bond", "bridge", "macvlan", "wireguard", "gre"] {
+            assert!(reads_priority("x", 1, kind), "{kind}");
+        }
+        for kind in ["", "veth", "dummy", "tun"] {
+            assert!(!reads_priority("x", 1, kind), "{kind}");
+        }
     }
 
     #[test]

@@ -72,6 +72,24 @@ fn drops(c: &bb_counters) -> u64 {
 }
 
 #[test]
+fn tree_with_a_filter_leaves_the_priority_to_the_application() {
+    let lab = lab_with(|i| i.flags = u8::try_from(BB_IFACE_STEERS).unwrap());
+    let with = |priority: u32| {
+        let skb = SkBuff {
+            priority,
+            ..Default::default()
+        };
+        lab.run_with(&audio(1), skb).skb.priority
+    };
+    let major = u32::from(MAJOR);
+    let others = [0, 6, 0xffff_ffff, (major + 1) << 16 | BB_TC_LEAF_MINOR];
+    assert_eq!(others.map(with), others);
+    // Classes of the tree are none of the application's.
+    let ours = [0, 1, BB_TC_LEAF_MINOR, 0xffff].map(|minor| with(major << 16 | minor));
+    assert_eq!(ours, [0; 4]);
+}
+
+#[test]
 fn packet_that_would_be_late_is_refused_with_its_adu() {
     let lab = lab();
     // 158 ms (200 - 40 - the margin of 2) of 31,625 bytes/s hold four packets of 1,000 bytes.

@@ -71,6 +71,8 @@ fn hook_programs_load_with_aya() {
         .unwrap();
     verified(&mut asked, "bb_classify", "bb_classify for explain");
 
+    let mut leaf = load(bestby_bpf::LEAF);
+    verified(&mut leaf, "bb_leaf", "bb_leaf");
     let mut segment = load(bestby_bpf::SEGMENT);
     verified(&mut segment, "bb_segmented", "bb_segmented");
     let mut answer = load(bestby_bpf::ANSWER);
@@ -97,6 +99,7 @@ fn hook_programs_load_with_aya() {
     // What was loaded is all there is.
     for (object, count) in [
         (&classify, 1),
+        (&leaf, 1),
         (&segment, 1),
         (&answer, 1),
         (&sockopt, 2),

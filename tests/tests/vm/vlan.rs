@@ -50,36 +50,61 @@ impl Tap {
             let size = size_of::<libc::sockaddr_ll>() as u32;
             assert_eq!(libc::bind(fd.as_raw_fd(), (&raw const at).cast(), size), 0);
             set(&fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &[5i64, 0]).unwrap();
+            set(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, &1u32).unwrap();
             Self(fd)
+        }
+    }
+
+    /// The next frame with this payload at its end, and the tag beside it.
+    fn frame(&self, payload: &[u8]) -> (Vec<u8>, Option<u16>) {
+        let mut frame = [0u8; 2000];
+        let mut control = [0u64; 16];
+        loop {
+            // SAFETY: the buffers are valid for their lengths and outlive the call; the message that is read is whole.
+            let (length, tag) = unsafe {
+                let mut part = libc::iovec {
+                    iov_base: frame.as_mut_ptr().cast(),
+                    iov_len: frame.len(),
+                };
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = &raw mut part;
+                message.msg_iovlen = 1;
+                message.msg_control = control.as_mut_ptr().cast();
+                message.msg_controllen = size_of_val(&control);
+                let length = libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0);
+                let said = libc::CMSG_FIRSTHDR(&raw const message);
+                let aux = (!said.is_null()).then(|| {
+                    libc::CMSG_DATA(said)
+                        .cast::<libc::tpacket_auxdata>()
+                        .read_unaligned()
+                });
+                let tagged = aux.filter(|aux| aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0);
+                (length, tagged.map(|aux| aux.tp_vlan_tci))
+            };
+            let length = usize::try_from(length).expect("the frame was not seen");
+            if frame[..length].ends_with(payload) {
+                return (frame[..length].to_vec(), tag);
+            }
         }
     }
 
     /// The types that precede the IP header of the next frame with this payload at its end.
     fn types(&self, payload: &[u8]) -> Vec<u16> {
-        let mut frame = [0u8; 2000];
-        loop {
-            // SAFETY: the buffer is valid for its length.
-            let length = unsafe {
-                libc::recv(
-                    self.0.as_raw_fd(),
-                    frame.as_mut_ptr().cast(),
-                    frame.len(),
-                    0,
-                )
-            };
-            let length = usize::try_from(length).expect("the frame was not seen");
-            if !frame[..length].ends_with(payload) {
-                continue;
+        let (frame, _) = self.frame(payload);
+        let mut types = Vec::new();
+        for at in [12, 16, 20] {
+            types.push(u16::from_be_bytes([frame[at], frame[at + 1]]));
+            if !matches!(types.last(), Some(0x8100 | 0x88a8)) {
+                break;
             }
-            let mut types = Vec::new();
-            for at in [12, 16, 20] {
-                types.push(u16::from_be_bytes([frame[at], frame[at + 1]]));
-                if !matches!(types.last(), Some(0x8100 | 0x88a8)) {
-                    break;
-                }
-            }
-            return types;
         }
+        types
+    }
+
+    /// The tag of the next frame with this payload at its end, wherever it is: priority and VLAN.
+    fn tag(&self, payload: &[u8]) -> u16 {
+        let (frame, tag) = self.frame(payload);
+        tag.unwrap_or_else(|| u16::from_be_bytes([frame[14], frame[15]]))
     }
 }
 
@@ -186,24 +211,65 @@ fn tagged_packets_match_rules_wherever_the_tag_is() {
     });
 }
 
+/// How many packets each leaf of an interface's tree has sent: control, media by lifetime, plain.
+fn leaves(agent: &Agent, dev: &str) -> Vec<u64> {
+    let leaves = &agent.stats()["leaves"][dev];
+    let sent = leaves.as_array().unwrap().iter();
+    sent.map(|leaf| leaf["packets_sent"].as_u64().unwrap())
+        .collect()
+}
+
+/// By its leaf: the place of the packet in the tree. By `SO_PRIORITY`: the tag.
 #[test]
-fn priorities_of_tags_that_mode_tc_takes_are_warned_of() {
-    linked_lab(vlans(), |lab, _| {
-        shell(
-            "ip link add link v0 name v0.5 type vlan id 5 egress-qos-map 6:6
-             ip link add link v0 name v0.6 type vlan id 6
-             ip link set v0.5 up
-             ip link set v0.6 up",
-        );
+fn mode_tc_keeps_the_priority_of_an_application() {
+    linked_lab(vlans(), |lab, peer| {
+        vlan(peer, ".5", "", "id 5 egress-qos-map 6:6 5:3", 15);
         let agent = Agent::start(lab, &[]);
-        let complaints = || agent.complaints("vlan priority");
-        agent.attach(json!({"dev": "v0.6", "mode": "tc", "rate": "10mbit"}));
-        assert_eq!(complaints(), [""; 0]);
-        agent.attach(json!({"dev": "v0.5", "mode": "tc", "rate": "10mbit"}));
-        let told = complaints();
-        assert!(told.len() == 1 && told[0].contains("v0.5"), "{told:?}");
+        agent.add(json!({"name": "media", "dport": PORT, "lifetime": "60s", "priority": 4}));
+        let tap = Tap::new("v0");
+        let send = |so_priority: u32, port: u16, payload: &str| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            set(&socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &so_priority).unwrap();
+            socket
+                .send_to(payload.as_bytes(), ("10.15.0.2", port))
+                .unwrap();
+            tap.tag(payload.as_bytes()) >> 13
+        };
+        let settings = json!({"dev": "v0.5", "mode": "tc", "rate": "10mbit"});
+        // Above the tag, and below it, where the tag is made first.
+        for dev in ["v0.5", "v0"] {
+            let mut settings = settings.clone();
+            settings["dev"] = dev.into();
+            agent.attach(settings);
+            let before = leaves(&agent, dev);
+            let tags = [(6, PORT), (5, PORT), (0, PORT), (6, LATE)]
+                .map(|(priority, port)| send(priority, port, &format!("{dev} {priority} {port}")));
+            assert_eq!(tags, [6, 3, 0, 6], "{dev}");
+            let after = leaves(&agent, dev);
+            let sent: Vec<u64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
+            // ARP and the like of this kernel are in the first leaf.
+            assert_eq!(sent[1..], [0, 0, 0, 0, 0, 0, 3, 1], "{dev}: {sent:?}");
+
+            // A class as SO_PRIORITY takes no leaf of another: it would be control.
+            let control = 0xbb << 16 | BB_TC_LEAF_MINOR;
+            let _ = send(control, LATE, &format!("{dev} sneaks"));
+            let sneaked = leaves(&agent, dev);
+            assert_eq!(sneaked[8], after[8] + 1, "{dev}: {sneaked:?}");
+            assert_eq!(agent.complaints("vlan priority"), [""; 0]);
+            assert_eq!(agent.complaints("interface"), [""; 0]);
+            agent.detach(dev);
+        }
+
+        // Its filter goes with the tree, and who takes it away is seen.
+        agent.attach(settings.clone());
+        shell("tc filter del dev v0.5 parent bb:");
+        let told = agent.complaints("interface");
+        assert!(told.len() == 1 && told[0].contains("filter"), "{told:?}");
+        assert_eq!(send(6, PORT, "all in one leaf"), 6);
+        agent.terminate();
+        let agent = Agent::start(lab, &[]);
+        assert_eq!(agent.complaints("interface"), [""; 0]);
         agent.detach("v0.5");
-        agent.attach(json!({"dev": "v0.5", "mode": "tc"}));
-        assert_eq!(complaints(), [""; 0]);
+        assert_eq!(shell("tc filter show dev v0.5"), "");
     });
 }

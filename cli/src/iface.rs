@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::format::{memory, or_dash};
 use crate::output::Output;
 use crate::setting::{Setting, change, setting, value};
+use crate::stats::waited;
 use crate::table::Table;
 
 #[derive(Debug, Subcommand)]
@@ -156,6 +157,16 @@ pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
+/// How long half of the packets waited at most, and 99 of 100: `2.09ms / 16.7ms`.
+fn delay(i: &InterfaceInfo) -> Option<String> {
+    let delay = i.times.as_ref()?.sojourn.delay()?;
+    Some(format!(
+        "{} / {}",
+        waited(delay.p50_ns),
+        waited(delay.p99_ns)
+    ))
+}
+
 /// The interfaces under control, with their notes below.
 pub(crate) fn render(list: &[InterfaceInfo]) -> String {
     if list.is_empty() {
@@ -173,6 +184,7 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
         ">QUEUED",
         ">SENT",
         ">DROPPED",
+        ">DELAY",
         ">MEMORY",
         "",
     ]);
@@ -213,6 +225,7 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
             i.counters.queued.into(),
             i.counters.packets_sent.into(),
             format!("{}{}", dropped.total(), if i.observe { "?" } else { "" }).into(),
+            or_dash(delay(i)).into(),
             or_dash(i.memory_bytes.map(memory)).into(),
             remarks.join("; ").into(),
         ]);
@@ -220,5 +233,8 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
             notes.push_str(&format!("{}: {note}\n", i.dev));
         }
     }
-    table.without_empty(&["OVERHEAD", "MEMORY"]).render() + &notes
+    table
+        .without_empty(&["OVERHEAD", "DELAY", "MEMORY"])
+        .render()
+        + &notes
 }

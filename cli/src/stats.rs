@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use bestby_api::{Counters, Drops, GlobalCounters, Leaf, Stats, path};
+use bestby_api::{Counters, Delay, Drops, GlobalCounters, Leaf, Stats, path};
 use clap::Args;
 use serde::Serialize;
 
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::format::{bytes, count};
+use crate::format::{bytes, count, time};
 use crate::output::Output;
 use crate::rank::{Sort, nearest};
 use crate::table::Table;
@@ -132,6 +132,10 @@ pub(crate) fn render(shown: &Shown, sort: Sort) -> String {
     if parts.is_empty() {
         return "nothing is counted yet: no interface is under control\n".into();
     }
+    let delays = delays(&stats.delays);
+    if !delays.is_empty() {
+        parts.push(delays.render());
+    }
     let leaves = leaves(&stats.leaves);
     if !leaves.is_empty() {
         parts.push(leaves.render());
@@ -205,6 +209,25 @@ fn table<K: ToString + Ord>(
         .render()
 }
 
+/// `8.38ms`; `over 8.58s` beyond the histogram's end.
+pub(crate) fn waited(at_most_ns: Option<u64>) -> String {
+    at_most_ns.map_or_else(|| format!("over {}", time(Delay::LONGEST_NS)), time)
+}
+
+/// Mode qdisc: how long those waited that left.
+fn delays(delays: &BTreeMap<String, Delay>) -> Table {
+    let mut table = Table::new(&["DELAY (AT MOST)", ">PACKETS", ">HALF", ">99 OF 100"]);
+    for (dev, delay) in delays {
+        table.row(vec![
+            dev.into(),
+            delay.packets.into(),
+            waited(delay.p50_ns).into(),
+            waited(delay.p99_ns).into(),
+        ]);
+    }
+    table
+}
+
 /// Mode tc: `SENT` above ends where the classifier admits a packet to its leaf; this is what became of it there.
 fn leaves(leaves: &BTreeMap<String, Vec<Leaf>>) -> Table {
     let mut table = Table::new(&[
@@ -214,6 +237,7 @@ fn leaves(leaves: &BTreeMap<String, Vec<Leaf>>) -> Table {
         ">QUEUED",
         ">QUEUED BYTES",
         ">DROPPED",
+        ">DELAY NOW",
     ]);
     for (dev, leaves) in leaves {
         for leaf in leaves {
@@ -227,6 +251,7 @@ fn leaves(leaves: &BTreeMap<String, Vec<Leaf>>) -> Table {
                 leaf.queued.into(),
                 bytes(leaf.queued_bytes).into(),
                 leaf.dropped.into(),
+                time(leaf.delay_ns).into(),
             ]);
         }
     }

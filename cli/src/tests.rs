@@ -1,8 +1,8 @@
 //! The grammar of the issue, and what every answer looks like.
 
 use bestby_api::{
-    Check, CheckStatus, Counters, Doctor, Drops, Event, Explanation, FlowInfo, FlowPatch,
-    InterfaceInfo, SessionList, Stats, Status,
+    Check, CheckStatus, Counters, Delay, Doctor, Drops, Event, Explanation, FlowInfo, FlowPatch,
+    InterfaceInfo, Leaf, SessionList, Stats, Status,
 };
 use clap::FromArgMatches as _;
 use insta::assert_snapshot;
@@ -252,7 +252,9 @@ fn interfaces() -> Vec<InterfaceInfo> {
         one(
             "eth0",
             "qdisc",
-            serde_json::json!({"rate": "10mbit", "memory_bytes": 12_582_912, "instances": 4, "cuts": true}),
+            serde_json::json!({"rate": "10mbit", "memory_bytes": 12_582_912, "instances": 4, "cuts": true,
+                "times": {"sojourn": {"sum_ns": 9, "counts": [0, 0, 5, 3, 0, 1, 0]}, "slack": {"sum_ns": 0, "counts": []},
+                    "lateness": {"sum_ns": 0, "counts": []}}}),
         ),
         one(
             "wlp0s20f3",
@@ -333,6 +335,28 @@ fn stats_are_printed_as_tables_and_as_json() {
     );
     s.sessions.insert("eth0/10.0.0.2".into(), counters(1));
     s.interfaces.insert("eth0".into(), counters(1));
+    s.delays = [("eth0", Some(2_097_152)), ("slow0", None)]
+        .map(|(dev, p99_ns)| {
+            let delay = Delay {
+                packets: 900,
+                p50_ns: Some(65_536),
+                p99_ns,
+            };
+            (dev.into(), delay)
+        })
+        .into();
+    s.leaves.insert(
+        "tc0".into(),
+        vec![Leaf {
+            holds: "plain".into(),
+            queued: 2,
+            queued_bytes: 1_600,
+            packets_sent: 5,
+            bytes_sent: 7_500,
+            dropped: 0,
+            delay_ns: 12_800_000,
+        }],
+    );
     s.global.no_rtt = 12;
     let flows = s.flows.clone();
     let shown = stats::first(s.clone(), Sort::Name, None);

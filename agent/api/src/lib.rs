@@ -61,7 +61,7 @@ pub use tcp_real::{
     RealConnection, RealCounters, RealLevel, RealMode, RealRequest, RealState, TcpReal,
 };
 pub use time::{FlowLifetime, Lifetime, Owd, Span};
-pub use times::{Histogram, Times};
+pub use times::{Delay, Histogram, Times};
 pub use value::ValueError;
 pub use warning::{Controlled, Setup, Warning, shortened};
 pub use words::{

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Delay;
+
 words!(
     /// Why a packet was dropped; every drop has exactly one reason.
     Reason, "reason", "stale, adu, overflow, evicted, predicted or codel", {
@@ -180,6 +182,9 @@ pub struct Leaf {
     pub bytes_sent: u64,
     /// Packets that found the leaf full; no reason of [`Drops`] counts them.
     pub dropped: u64,
+    /// How long a packet that comes now would wait, ns: for what is queued here and in earlier leaves, at the
+    /// interface's rate. Traffic that comes later to an earlier leaf is not in it.
+    pub delay_ns: u64,
 }
 
 /// GET /v1/stats, and what `bestby --json stats` prints.
@@ -191,6 +196,9 @@ pub struct Stats {
     pub sessions: BTreeMap<String, Counters>,
     /// By interface.
     pub interfaces: BTreeMap<String, Counters>,
+    /// By interface in mode qdisc, once packets left: how long they waited. Mode tc has [`Leaf::delay_ns`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub delays: BTreeMap<String, Delay>,
     /// By interface in mode tc with a rate: the leaves of its tree, most important first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub leaves: BTreeMap<String, Vec<Leaf>>,

@@ -130,17 +130,19 @@ impl Datapath {
             .into_iter()
             .map(|(_, name, s)| (name, maps::counters(&s.counters)))
             .collect();
-        let mut interfaces = BTreeMap::new();
+        let (mut interfaces, mut delays) = (BTreeMap::new(), BTreeMap::new());
         for (slot, attached) in &self.attached {
-            interfaces.insert(
-                attached.dev.to_string(),
-                maps::counters(&self.iface_counted(*slot, attached)?.0),
-            );
+            let (counters, times) = self.iface_counted(*slot, attached)?;
+            interfaces.insert(attached.dev.to_string(), maps::counters(&counters));
+            if let Some(delay) = times.and_then(|t| maps::times(&t).sojourn.delay()) {
+                delays.insert(attached.dev.to_string(), delay);
+            }
         }
         let mut leaves = BTreeMap::new();
         for attached in self.attached.values() {
             if attached.shapes() {
-                let of = htb::leaves(&mut self.tc, attached.ifindex)?;
+                let kernel = attached.kernel(self.plain_share);
+                let of = htb::leaves(&mut self.tc, attached.ifindex, &kernel)?;
                 leaves.insert(attached.dev.to_string(), of);
             }
         }
@@ -148,6 +150,7 @@ impl Datapath {
             flows: self.flow_counters()?,
             sessions,
             interfaces,
+            delays,
             leaves,
             payload_types: self.payload_type_counters()?,
             global: global(&self.shared)?,

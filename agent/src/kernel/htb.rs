@@ -7,9 +7,10 @@
 //!     ├ bb:11 .. bb:17   media: strict order by HTB's own prio
 //!     └ bb:18            all other traffic: a guaranteed share, and what the others leave
 //! ```
-//! The classifier picks the leaf by lifetime and priority (`bb_tc_leaf.h`), and tells HTB through `skb->priority`, or,
-//! where a device below reads that, through a filter at the root (`leaf.bpf.c`). Each leaf holds as many bytes as the classifier's
-//! model says (`bestby_bpf::tc_leaf_bytes`): what does not fit is dropped there, and the model does not count it.
+//! The classifier picks the leaf by lifetime and priority (`bb_tc_leaf.h`). It tells HTB through `skb->priority`, or,
+//! where a device below reads that, through a filter at the root (`leaf.bpf.c`). Each leaf holds as many bytes as the
+//! classifier's model says (`bestby_bpf::tc_leaf_bytes`): what does not fit is dropped there, and the model does not
+//! count it.
 
 use bestby_api::Leaf;
 use bestby_bpf::abi::bb_iface;
@@ -74,6 +75,12 @@ impl Class {
     }
 }
 
+/// The part of the rate that what is not media has at least, bytes/s.
+fn plain_rate(iface: &bb_iface) -> u64 {
+    let (rate, share) = (iface.rate, u64::from(iface.plain_share));
+    rate / 100 * share + rate % 100 * share / 100
+}
+
 /// Whether two settings of an interface want different trees.
 pub fn differs(a: &bb_iface, b: &bb_iface) -> bool {
     let wanted = |i: &bb_iface| (i.rate, i.overhead, i.plain_share, i.limit_bytes);
@@ -117,8 +124,7 @@ pub fn build(tc: &mut Tc, link: &Link, iface: &bb_iface, existing: bool) -> Resu
         let options = class(rate / LEAF_SHARE, rate, u32::from(prio));
         tc.class(link, LEAF + prio, handle(1), &options)?;
     }
-    let plain =
-        rate / 100 * u64::from(iface.plain_share) + rate % 100 * u64::from(iface.plain_share) / 100;
+    let plain = plain_rate(iface);
     tc.class(link, PLAIN_LEAF, handle(1), &class(plain, rate, 7))?;
     for minor in LEAF..=PLAIN_LEAF {
         let bytes = bestby_bpf::tc_leaf_bytes(u32::from(minor - LEAF), rate, iface.limit_bytes);
@@ -146,16 +152,32 @@ pub fn build(tc: &mut Tc, link: &Link, iface: &bb_iface, existing: bool) -> Resu
     Ok(())
 }
 
+/// What so many bytes take at so many bytes/s, ns.
+fn time(bytes: u64, rate: u64) -> u64 {
+    let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
 /// What the leaves of an interface's tree hold and counted, most important first.
 ///
 /// # Errors
 /// The kernel's refusal.
-pub fn leaves(tc: &mut Tc, ifindex: u32) -> Result<Vec<Leaf>> {
+pub fn leaves(tc: &mut Tc, ifindex: u32, iface: &bb_iface) -> Result<Vec<Leaf>> {
     let counted = tc.counted(ifindex)?;
+    let rate = iface.rate;
+    let plain = plain_rate(iface);
+    let mut before = 0;
     let leaf = |minor: u16| {
         let (_, stats) = counted
             .iter()
             .find(|(parent, _)| *parent == handle(minor))?;
+        let own = u64::from(stats.backlog) + u64::from(stats.queued) * u64::from(iface.overhead);
+        before += own;
+        let mut delay_ns = time(before, rate);
+        // It has a part of its own, whatever is before it.
+        if minor == PLAIN_LEAF {
+            delay_ns = delay_ns.min(time(own, plain));
+        }
         Some(Leaf {
             holds: holds(minor),
             queued: stats.queued.into(),
@@ -163,6 +185,7 @@ pub fn leaves(tc: &mut Tc, ifindex: u32) -> Result<Vec<Leaf>> {
             packets_sent: stats.packets.into(),
             bytes_sent: stats.bytes,
             dropped: stats.drops.into(),
+            delay_ns,
         })
     };
     Ok((LEAF..=PLAIN_LEAF).filter_map(leaf).collect())

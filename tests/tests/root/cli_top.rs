@@ -206,7 +206,15 @@ fn stats_show_one_flow_the_first_rows_and_what_the_leaves_hold() {
         );
         let longest = leaves.iter().find(|l| l["holds"] == "longer lifetimes");
         assert_eq!(longest.unwrap()["dropped"], 0, "{stats}");
+        // A packet that came now would wait for all before it: 8 us a byte.
+        let mut before = 0;
+        for leaf in &leaves[..8] {
+            before += leaf["queued_bytes"].as_u64().unwrap();
+            assert_eq!(leaf["delay_ns"], before * 8_000, "{stats}");
+        }
+        assert!(before > 0, "{stats}");
         let text = lab.ok("stats");
+        assert!(text.contains("DELAY NOW"), "{text}");
         assert!(
             text.contains("v0 longer lifetimes") && !text.contains("v0 plain"),
             "{text}"

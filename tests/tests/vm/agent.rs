@@ -205,6 +205,10 @@ fn killed_agent_loses_no_packet_and_no_count(lab: &Lab, peer: &Netns, agent: Age
     assert_eq!(agent.flow("audio", "packets_in"), sent);
     assert_eq!(agent.flow("audio", "packets_sent"), sent);
     assert_eq!(agent.flow("audio", "queued"), 0);
+    let waited = &agent.stats()["delays"]["v0"];
+    let ns = |what: &str| waited[what].as_u64().unwrap();
+    assert!(ns("packets") >= sent, "{waited}");
+    assert!(ns("p50_ns") > 0 && ns("p50_ns") <= ns("p99_ns"), "{waited}");
     agent
 }
 

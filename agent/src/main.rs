@@ -203,10 +203,12 @@ fn run(args: Args) -> Result<()> {
         let _ = std::fs::remove_file(&socket);
         // Who has asked something gets the answer. What hangs is not waited for.
         let _ = end.send(true);
-        if tokio::time::timeout(LAST_ANSWERS, api.answered())
-            .await
-            .is_err()
-        {
+        let last = async {
+            api.answered().await;
+            // Nobody reads any more.
+            let _ = api.ask(|d| d.listen(false)).await;
+        };
+        if tokio::time::timeout(LAST_ANSWERS, last).await.is_err() {
             tracing::warn!(
                 "not everybody was answered within {} s",
                 LAST_ANSWERS.as_secs()
@@ -222,12 +224,13 @@ fn run(args: Args) -> Result<()> {
     })
 }
 
-/// Asks for what changed without a request: names of devices that come and go, and the time of day when it was set.
+/// Asks for what changed without a request: names of devices that come and go, who reads drop notices, and the time of
+/// day when it was set.
 async fn refresh(api: Api) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
-            _ = second.tick() => drop(api.ask(|_| Ok(())).await),
+            _ = second.tick() => drop(api.listen().await),
             () = clock::stepped() => drop(api.ask(Datapath::keep_time).await),
         }
     }

@@ -166,7 +166,7 @@ struct bb_config {
 	__u32 flow_mark_mask; /* union of the rules' mark masks: part of the flow key */
 	__u32 mark_magic;
 	__u32 mark_magic_mask; /* bits of the mark that must equal mark_magic; 0: marks are not read */
-	__u32 events_per_s; /* drop notices beyond this are counted, not sent */
+	__u32 events_per_s; /* drop notices beyond this are counted, not sent; 0: nobody reads them */
 	__u64 rtt_max_age_ns; /* an older RTT is not used */
 	__u64 seed; /* of all hashes of keys; random, made with the maps, never changed */
 	__u32 flags; /* BB_CONFIG_* */

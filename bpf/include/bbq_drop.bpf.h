@@ -128,7 +128,7 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 r
 	__u32 zero = 0, most;
 
 	cfg = bpf_map_lookup_elem(&bb_config, &zero);
-	if (!cfg)
+	if (!cfg || !cfg->events_per_s)
 		return;
 	steps = (now - in->event_ns) / BBQ_EVENT_NS;
 	if (steps) {

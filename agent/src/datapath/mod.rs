@@ -85,6 +85,8 @@ pub struct Datapath {
     pub(crate) classifier: Classifier,
     /// The program that reads the answers of receivers, at each interface's ingress.
     pub(crate) answers: OwnedFd,
+    /// Whether anybody reads drop notices.
+    listened: bool,
     /// The filter of mode tc's trees, once one needs it.
     pub(crate) leaf: Option<OwnedFd>,
     pub(crate) segmenters: Segmenters,
@@ -257,6 +259,7 @@ impl Datapath {
             tc,
             classifier,
             answers,
+            listened: false,
             leaf: None,
             segmenters: Segmenters::default(),
             attached: BTreeMap::new(),
@@ -353,12 +356,28 @@ impl Datapath {
         }
         kernel.option4 = new4;
         (kernel.option6_deadline, kernel.option6_lifetime) = new6;
-        kernel.events_per_s = agent.events_per_s;
+        kernel.events_per_s = if self.listened { agent.events_per_s } else { 0 };
         kernel.rtt_max_age_ns = agent.rtt_max_age.as_ns();
         kernel.prio_table = agent.so_priority.to_bytes();
         kernel.dscp_table = agent.dscp.to_bytes();
         self.shared.config.set(&0, &kernel)?;
         self.share(agent.plain_share)
+    }
+
+    /// Tells the kernel side whether anybody reads drop notices: else it sends none, and counts none as lost.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn listen(&mut self, listened: bool) -> Result<()> {
+        if self.listened == listened {
+            return Ok(());
+        }
+        let mut kernel = self.shared.config.get(&0)?.unwrap_or_default();
+        let most = self.config.agent.events_per_s;
+        kernel.events_per_s = if listened { most } else { 0 };
+        self.shared.config.set(&0, &kernel)?;
+        self.listened = listened;
+        Ok(())
     }
 
     /// Tells the kernel side whether the clock is exact enough, and what the host allows send buffers. Once a second, and when the clock was set.

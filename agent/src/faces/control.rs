@@ -271,8 +271,10 @@ async fn metrics(
 }
 
 /// Drop notices from now on, one line each.
-async fn events(State(api): State<Api>) -> impl IntoResponse {
-    let listener = (api.hub.subscribe(), api.ending);
+async fn events(State(api): State<Api>) -> Result<impl IntoResponse> {
+    let notices = api.hub.subscribe();
+    api.listen().await?;
+    let listener = (notices, api.ending);
     let lines = stream::unfold(listener, async |(mut notices, mut ending)| {
         let mut missed = 0_u64;
         let line = loop {
@@ -299,7 +301,7 @@ async fn events(State(api): State<Api>) -> impl IntoResponse {
         Some((Ok::<_, Infallible>(line), (notices, ending)))
     });
     let kind = [(CONTENT_TYPE, "application/x-ndjson")];
-    (kind, Body::from_stream(lines))
+    Ok((kind, Body::from_stream(lines)))
 }
 
 /// Serves one connection; `who` is `None` on the port of metrics.
@@ -362,6 +364,16 @@ impl Api {
             self.hub.learn(meaning);
         }
         result
+    }
+
+    /// Tells the data path whether anybody reads drop notices. Whoever does is counted when its turn comes, so that no
+    /// earlier question takes a new reader's notices away.
+    ///
+    /// # Errors
+    /// The kernel side cannot be told.
+    pub async fn listen(&self) -> Result<()> {
+        let hub = self.hub.clone();
+        self.ask(move |d| d.listen(hub.listened())).await
     }
 
     /// As [`Api::ask`], of a command that changes something: what it changed is written down.

@@ -79,7 +79,7 @@ impl Hub {
         let mut builder = RingBufferBuilder::new();
         let handle = |bytes: &[u8]| {
             // Nobody listens: only the ring buffer must not fill up.
-            if self.sender.receiver_count() > 0
+            if self.listened()
                 && let Ok((event, _)) = abi::bb_event::read_from_prefix(bytes)
             {
                 let _ = self.sender.send(Arc::new(self.named(&event, sessions)));
@@ -162,7 +162,12 @@ impl Hub {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = meaning;
     }
 
-    /// Every notice from now on.
+    /// Whether anybody listens.
+    pub fn listened(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
+    /// Every notice from now on, once the data path knows that somebody listens.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.sender.subscribe()
     }

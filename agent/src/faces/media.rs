@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bestby_api::{Check, CheckStatus, FlowLifetime, Lifetime, Owd, Rate};
+use bestby_api::{Check, CheckStatus, FlowLifetime, Owd, Rate};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
@@ -15,12 +15,30 @@ const PORTS: usize = 8;
 /// Flows that were silent for so long are over.
 const SILENT_NS: u64 = 5_000_000_000;
 
-/// The lifetime that frames of so many bytes need on a link of this rate, a quarter to spare; `None`: theirs suffices.
-fn too_large(bytes: u32, rate: Rate, lifetime: Lifetime, owd: u64) -> Option<(u64, u64)> {
-    let takes = u64::from(bytes).saturating_mul(1_000_000_000) / rate.bytes_per_s().max(1);
-    let enough = takes.saturating_mul(5) / 4 + owd;
-    let ms = |ns: u64| ns.div_ceil(1_000_000);
-    (takes + owd > lifetime.as_ns()).then(|| (ms(takes), ms(enough)))
+/// Frames that need more of a link than the time for which they are of use.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::faces) struct TooLarge {
+    /// Time that one takes of the link, ms.
+    pub(in crate::faces) takes_ms: u64,
+    /// The lifetime that it needs, a quarter to spare, ms.
+    pub(in crate::faces) needs_ms: u64,
+}
+
+impl TooLarge {
+    /// Of frames of so many bytes on a link of this rate, `owd_ns` away; `None`: their lifetime suffices.
+    pub(in crate::faces) fn frames(
+        bytes: u32,
+        rate: Rate,
+        lifetime_ns: u64,
+        owd_ns: u64,
+    ) -> Option<Self> {
+        let takes = u64::from(bytes).saturating_mul(1_000_000_000) / rate.bytes_per_s().max(1);
+        let needs = takes.saturating_mul(5) / 4 + owd_ns;
+        (takes + owd_ns > lifetime_ns).then(|| Self {
+            takes_ms: takes.div_ceil(1_000_000),
+            needs_ms: needs.div_ceil(1_000_000),
+        })
+    }
 }
 
 /// Addresses that media go to by at least [`PORTS`] ports, and how many.
@@ -44,30 +62,35 @@ fn crowded(flows: &[abi::bb_flow], sessions: &BTreeSet<u32>, now: u64) -> Vec<(S
 }
 
 impl Datapath {
+    /// Bytes of the largest frame that was seen of a rule.
+    pub(in crate::faces) fn largest_frame(&self, rule: u16) -> u32 {
+        let largest = self.shared.rule_adus.get(&u32::from(rule));
+        largest.ok().flatten().unwrap_or_default()
+    }
+
     /// What media under way say of the settings.
     pub(super) fn media_checks(&self, checks: &mut Vec<Check>) {
         for entry in &self.book.entries {
             let Some(FlowLifetime::Time(lifetime)) = entry.rule.lifetime else {
                 continue;
             };
-            let largest = self.shared.rule_adus.get(&u32::from(entry.id));
-            let largest = largest.ok().flatten().unwrap_or_default();
+            let largest = self.largest_frame(entry.id);
             let owd = entry.rule.owd.map_or(0, Owd::as_ns);
             for attached in self.attached.values() {
                 if let Some(rate) = attached.request.rate
-                    && let Some((takes, enough)) = too_large(largest, rate, lifetime, owd)
+                    && let Some(of) = TooLarge::frames(largest, rate, lifetime.as_ns(), owd)
                 {
                     checks.push(Check::new(
                         "frame size",
                         CheckStatus::Warn,
                         format!(
-                            "flow rule \"{}\": frames of {largest} bytes take {takes} ms of {rate} ({}) and are of use \
-                             for {lifetime}: none of them leaves whole",
-                            entry.rule.name, attached.dev
+                            "flow rule \"{}\": frames of {largest} bytes take {} ms of {rate} ({}) and are of use for \
+                             {lifetime}: none of them leaves whole",
+                            entry.rule.name, of.takes_ms, attached.dev
                         ),
                         format!(
-                            "bestby flow set {} --lifetime {enough}ms, or smaller frames",
-                            entry.rule.name
+                            "bestby flow set {} --lifetime {}ms, or smaller frames",
+                            entry.rule.name, of.needs_ms
                         ),
                     ));
                 }
@@ -101,14 +124,16 @@ mod tests {
     #[test]
     fn frame_is_too_large_where_the_link_takes_longer_than_it_is_of_use() {
         let rate = "1.2mbit".parse().unwrap();
-        let of =
-            |bytes, lifetime: &str, owd| too_large(bytes, rate, lifetime.parse().unwrap(), owd);
+        let of = |bytes, lifetime_ms: u64, owd_ms: u64| {
+            let of = TooLarge::frames(bytes, rate, lifetime_ms * 1_000_000, owd_ms * 1_000_000)?;
+            Some((of.takes_ms, of.needs_ms))
+        };
         // A screen: 100 kB take 667 ms.
-        assert_eq!(of(100_000, "400ms", 0), Some((667, 834)));
-        assert_eq!(of(100_000, "700ms", 0), None);
-        assert_eq!(of(100_000, "700ms", 40_000_000), Some((667, 874)));
-        assert_eq!(of(100_000, "834ms", 0), None);
-        assert_eq!(of(0, "1ms", 0), None);
+        assert_eq!(of(100_000, 400, 0), Some((667, 834)));
+        assert_eq!(of(100_000, 700, 0), None);
+        assert_eq!(of(100_000, 700, 40), Some((667, 874)));
+        assert_eq!(of(100_000, 834, 0), None);
+        assert_eq!(of(0, 1, 0), None);
     }
 
     #[test]

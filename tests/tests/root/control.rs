@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bestby_bpf::abi::bb_config;
 use bestby_tests::agent::*;
 use bestby_tests::load::{Counter, PEER, send_numbered};
 use bestby_tests::netns::{linked_lab, mount};
 use bestby_tests::program::binary;
 use bestby_tests::require;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use serde_json::{Value, json};
+use zerocopy::FromBytes as _;
 
 fn audio() -> Value {
     json!({"name": "audio", "proto": "udp", "dport": "5004", "lifetime": "10s", "priority": 0})
@@ -65,6 +68,46 @@ fn drops_are_counted_and_reported_as_events() {
             (&json!("video"), &json!("v0")),
             "{line}"
         );
+    });
+}
+
+/// What nobody reads is not lost.
+#[test]
+fn drop_notices_are_lost_to_a_reader_only() {
+    linked_lab(require::root(), |lab, _| {
+        let config = file(lab, "few.toml", "[agent]\nevents_per_s = 1\n");
+        let agent = Agent::start(lab, &["--config", path_str(&config)]);
+        agent.attach(json!({"dev": "v0", "mode": "tc"}));
+        agent.add(json!({"name": "late", "dport": 5004, "lifetime": "1ms", "owd": "1s"}));
+        let lost = || agent.stats()["global"]["events_lost"].as_u64().unwrap();
+        let config = MapHandle::from_pinned_path(lab.bpffs.join("bb_config")).unwrap();
+        let told = || {
+            let value = config.lookup(&[0; 4], MapFlags::ANY).unwrap().unwrap();
+            bb_config::read_from_prefix(&value).unwrap().0.events_per_s
+        };
+        let dropped = || drops(&agent.stats()["flows"]["late"], "dropped");
+        let drop_some = || {
+            lab.netns.enter(|| {
+                let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+                for _ in 0..20 {
+                    let _ = socket.send_to(b"late", (PEER, 5004));
+                }
+            });
+        };
+        drop_some();
+        assert_eq!((dropped(), lost(), told()), (20, 0, 0));
+        let mut events = std::os::unix::net::UnixStream::connect(&agent.socket).unwrap();
+        std::io::Write::write_all(&mut events, b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        wait_for("the reader", || told() == 1);
+        drop_some();
+        // One a second; nothing here takes that long but on a host that stands still.
+        let with_reader = lost();
+        assert!(with_reader > 0);
+        drop(events);
+        wait_for("that the reader has gone", || told() == 0);
+        drop_some();
+        assert_eq!((dropped(), lost()), (60, with_reader));
     });
 }
 

@@ -11,6 +11,55 @@ fn explain(agent: &Agent, packet: &str) -> Value {
     agent.ok("POST", "/v1/explain", Some(body))
 }
 
+fn notes(agent: &Agent, packet: &str) -> String {
+    let said = explain(agent, packet);
+    let notes = said["notes"].as_array().into_iter().flatten();
+    notes
+        .map(|n| n.as_str().unwrap().to_owned() + "\n")
+        .collect()
+}
+
+#[test]
+fn what_takes_longer_than_it_is_of_use_is_named() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "80kbit"}));
+        agent.add(json!({"name": "screen", "dport": 5004, "lifetime": "200ms"}));
+        // 10,000 bytes/s: 1,000 bytes take 100 ms, 3,000 take 300 ms.
+        let small = notes(&agent, "udp 10.9.0.2:5004 len 1000");
+        assert!(!small.contains("take"), "{small}");
+        let large = notes(&agent, "udp 10.9.0.2:5004 len 3000");
+        for word in ["3000 bytes", "300 ms", "375 ms"] {
+            assert!(large.contains(word), "{word}: {large}");
+        }
+        // Without a rule nothing ends its use.
+        let plain = notes(&agent, "udp 10.9.0.2:7 len 3000");
+        assert!(!plain.contains("take"), "{plain}");
+    });
+}
+
+#[test]
+fn rtcp_one_port_behind_its_media_is_named_as_theirs() {
+    linked_lab(require::root(), |lab, _| {
+        let agent = Agent::start(lab, &[]);
+        agent.attach(json!({"dev": "v0", "mode": "tc", "rate": "20mbit"}));
+        agent.add(json!({"name": "audio", "proto": "udp", "dport": 5004, "lifetime": "200ms"}));
+        for packet in ["", " payload 81c9000101020304"] {
+            let said = notes(&agent, &format!("udp 10.9.0.2:5005{packet}"));
+            assert!(said.contains("\"audio\""), "{packet}: {said}");
+        }
+        for other in [
+            "udp 10.9.0.2:5005 payload 20c9000101020304",
+            "udp 10.9.0.2:5006",
+            "udp 10.9.0.2:5003",
+            "tcp 10.9.0.2:5005",
+        ] {
+            let said = notes(&agent, other);
+            assert!(!said.contains("\"audio\""), "{other}: {said}");
+        }
+    });
+}
+
 #[test]
 fn question_leaves_no_trace() {
     linked_lab(require::root(), |lab, _| {

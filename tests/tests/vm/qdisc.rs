@@ -368,6 +368,28 @@ fn expired_packets_do_not_count_against_the_limit() {
 }
 
 #[test]
+fn without_a_reader_no_drop_notice_is_sent_or_lost() {
+    let lab = lab("few", BB_SFDPS1);
+    lab.set_events(0);
+    for adu in 0..9 {
+        lab.send(&Packet {
+            adu: adu + 1,
+            deadline: 1,
+            ..Packet::default()
+        });
+    }
+    assert_eq!(lab.events_lost(), 0);
+    // The first one afterwards is due at once.
+    lab.set_events(1);
+    lab.send(&Packet {
+        adu: 10,
+        deadline: 1,
+        ..Packet::default()
+    });
+    assert_eq!(lab.events_lost(), 0);
+}
+
+#[test]
 fn limit_of_1_drop_notice_per_second_sends_one_each_second() {
     let lab = lab("few", BB_SFDPS1);
     lab.set_events(1);

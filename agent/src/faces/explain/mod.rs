@@ -6,8 +6,8 @@ mod words;
 use std::net::IpAddr;
 
 use bestby_api::{
-    ExplainRequest, Explanation, FlowLifetime, LpdExpiry, NO_RULE, PacketDescription, RuleVerdict,
-    Source, SourceAnswer, StaleTreatment,
+    ExplainRequest, Explanation, FlowLifetime, FlowName, LpdExpiry, NO_RULE, PacketDescription,
+    Proto, RuleVerdict, Source, SourceAnswer, StaleTreatment,
 };
 use bestby_bpf::{abi, dscp_so_priority};
 use nix::ifaddrs::getifaddrs;
@@ -223,6 +223,26 @@ impl Datapath {
         }
     }
 
+    /// The first rule that covers the media of an RTCP packet: they are on the port before.
+    fn media_of_rtcp(
+        &self,
+        request: &ExplainRequest,
+        seen: &PacketDescription,
+    ) -> Option<&FlowName> {
+        let before = |port: Option<u16>| port.map(|port| port.wrapping_sub(1));
+        let media = PacketDescription {
+            sport: before(seen.sport),
+            dport: before(seen.dport),
+            ..seen.clone()
+        };
+        let mut rules = self.book.entries.iter().map(|entry| &entry.rule);
+        let covers = |rule: &&bestby_api::FlowRule| {
+            rule.matches(&request.dev, &media, self.rtp_profile).is_ok()
+        };
+        let rule = rules.find(covers)?;
+        (seen.proto == Proto::Udp && seen.dport.is_some()).then_some(&rule.name)
+    }
+
     /// What a flow rule says, and whether it is the first that matches.
     fn rule_says(&self, winner: Option<usize>) -> (String, String) {
         let Some(entry) = winner.and_then(|w| self.book.entries.get(w)) else {
@@ -341,6 +361,20 @@ impl Datapath {
             != 0;
         let mut notes = words::notes(p, by_mark.is_some(), &flow, forwarded_marks);
         notes.extend(words::header_alone(p, treatment));
+        if let (None, Some(media)) = (winner, self.media_of_rtcp(request, &seen)) {
+            notes.extend(words::rtcp(p, explained, media.as_str()));
+        }
+        if let (Some(attached), Some(entry), Some(left)) = (&attached, rule, lifetime_ns) {
+            let largest = self.largest_frame(entry.id);
+            let owd = explained.owd_ns;
+            notes.extend(words::too_large(
+                p.len,
+                largest,
+                attached.request.rate,
+                left,
+                owd,
+            ));
+        }
         if let Some(cgroup) = &p.cgroup
             && self.names.cgroup_ancestors(cgroup).is_none()
         {
@@ -348,7 +382,7 @@ impl Datapath {
                 "There is no cgroup {cgroup}, so no rule with a cgroup matches."
             ));
         }
-        let local_tcp = p.proto == bestby_api::Proto::Tcp && !forwarded;
+        let local_tcp = p.proto == Proto::Tcp && !forwarded;
         if let (Some(attached), Some(entry)) = (&attached, rule) {
             let rto = local_tcp && entry.rule.lifetime == Some(FlowLifetime::Rto);
             let state = if attached.request.observe {

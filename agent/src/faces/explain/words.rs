@@ -1,8 +1,9 @@
 //! The words of an explanation.
 
-use bestby_api::{ExplainRequest, Mode, NO_RULE, PacketDescription};
+use bestby_api::{ExplainRequest, Mode, NO_RULE, PacketDescription, Rate};
 use bestby_bpf::abi;
 
+use crate::faces::media::TooLarge;
 use crate::kernel::explain::Answer;
 use crate::observed::attached::Attached;
 
@@ -206,6 +207,49 @@ pub(super) fn notes(
         "STUN, RTCP and DTLS handshakes are signalling: priority 0, never stale, whatever a rule says.".into(),
         says,
     ]
+}
+
+/// Of a packet on the port behind that of the media which this rule covers.
+pub(super) fn rtcp(
+    p: &PacketDescription,
+    explained: &abi::bb_explained,
+    media: &str,
+) -> Option<String> {
+    let is = match (&p.payload, p.rtp) {
+        (None, None) => "RTCP here is",
+        (Some(payload), _)
+            if explained.control != 0 && matches!(payload[..], [0x80..=0xff, 192..=223, ..]) =>
+        {
+            "It is"
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "{is} that of the media of flow rule \"{media}\", one port before: it goes first, and its reports measure the \
+         delay."
+    ))
+}
+
+/// Of a packet, or of the frames of its rule, that need more of the link than the time that is left.
+pub(super) fn too_large(
+    len: u32,
+    largest: u32,
+    rate: Option<Rate>,
+    left: i64,
+    owd: u64,
+) -> Option<String> {
+    let (bytes, whose) = if largest > len {
+        (largest, "The largest frame of its rule so far has")
+    } else {
+        (len, "It has")
+    };
+    let (rate, left) = (rate?, u64::try_from(left).ok()?);
+    let of = TooLarge::frames(bytes, rate, left, owd)?;
+    Some(format!(
+        "{whose} {bytes} bytes, which take {} ms of {rate}: none of that size leaves whole in time. It needs a lifetime \
+         of {} ms.",
+        of.takes_ms, of.needs_ms
+    ))
 }
 
 /// What a header alone is worth to the receiver of this packet.

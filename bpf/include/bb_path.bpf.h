@@ -20,13 +20,15 @@ struct bb_path {
 	__u64 owd_ns;
 	__u64 rate;
 	__u32 user; /* as in the key of a session: whose sockets said so; 0 = no socket did */
-	__u32 measured; /* owd_ns is half of a measured RTT */
+	__u16 measured; /* owd_ns is half of a measured RTT */
+	__u16 by_rule; /* owd_ns is the rule's: another flow to the same address may have another */
 };
 
 static __always_inline void bb_path_of_rule(__u32 rule, struct bb_path *path)
 {
 	struct bb_rule *settings = bpf_map_lookup_elem(&bb_rules, &rule);
 
+	path->by_rule = 1;
 	if (settings)
 		path->owd_ns = settings->owd_default_ns;
 }

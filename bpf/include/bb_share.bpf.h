@@ -192,10 +192,11 @@ static __always_inline __u64 bb_socket_rate(struct __sk_buff *skb, __u8 proto)
  * The session of a packet with metadata. Every BB_REFRESH_NS a flow asks anew what
  * is known of its way, and tells its session. Media that sockets said something of
  * have a session of that user's own: nobody delays or drops the packets of others
- * by it. What is not media has one of its user anyway. Where one session has many
- * destinations (PREFIX, INTERFACE) its owd stays 0 and the destination's own is
- * left in w->owd_ns. `before`: what flow->session was; with w->kept its session is still
- * the flow's.
+ * by it. What is not media has one of its user anyway. The flow's owd is left in
+ * w->owd_ns. Where one session has many destinations (PREFIX, INTERFACE) the session's
+ * stays 0. A rule's owd never lowers it: rules may have different ones, or none, and what
+ * is queued must not change its time with each packet of another flow. `before`: what
+ * flow->session was; with w->kept its session is still the flow's.
  */
 __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				const struct bb_iface *iface, __u64 before)
@@ -268,43 +269,42 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 			bb_set_user(session, &w->user, w->now);
 		if (kind != BB_SESSION_INTERFACE) {
 			session->rate = path->rate;
-			session->owd_ns = shared ? 0 : path->owd_ns;
+			if (shared)
+				session->owd_ns = 0;
+			else if (!path->by_rule || path->owd_ns > session->owd_ns)
+				session->owd_ns = path->owd_ns;
 		}
 	}
 known:
-	if (shared || w->session <= BB_SESSION_SHARED)
-		w->owd_ns = owd;
+	w->owd_ns = owd;
 	return 0;
 }
 
 /*
- * Session, and is the packet stale already? Takes the destination's own owd off
- * the deadline where the session has many. A measured owd takes at most half of the
- * lifetime (bb_measured_owd), which counts from the ADU's first packet, so that all its
- * packets keep one deadline.
+ * Session, and is the packet stale already, by the owd of its own flow? The queue will take the
+ * session's off the deadline, so in mode qdisc the difference is put there. A measured owd takes
+ * at most half of the lifetime (bb_measured_owd), which counts from the ADU's first packet, so
+ * that all its packets keep one deadline.
  */
 static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_flow *flow,
 				     const struct bb_iface *iface)
 {
-	__u64 word = bb_answer(&flow->session), own = 0, from = w->now, excess = 0;
+	__u64 word = bb_answer(&flow->session), owd = bb_answer(&flow->owd_ns), taken;
 	struct bb_session *session = bb_kept_session(word, w->flow_gen, w->now);
 	struct bb_explained *explained;
 
-	/* Nothing to ask, and a session of one destination, which knows its owd. */
+	/* Nothing to ask, and a session of one destination. */
 	if (session && session->key.media == w->media &&
 	    w->now - flow->refreshed_ns < BB_REFRESH_NS && iface->session_kind <= BB_SESSION_FLOW &&
-	    bb_answer_index(word) > BB_SESSION_SHARED) {
+	    bb_answer_index(word) > BB_SESSION_SHARED && bb_answer_is(owd, w->flow_gen)) {
 		w->session = bb_answer_index(word);
-		w->owd_ns = session->owd_ns;
+		w->owd_ns = owd & BB_ANSWER_MASK;
 	} else {
 		w->kept = !!session;
 		bb_renew_session(skb, w, flow, iface, word);
 		session = bb_session_at(w->session);
-		if (w->meta.deadline && !w->owd_ns && session && !session->owd_ns)
+		if (w->meta.deadline && !w->owd_ns)
 			bb_global_inc(BB_G_NO_RTT);
-		own = w->owd_ns;
-		if (!own && session)
-			w->owd_ns = session->owd_ns;
 	}
 	if (!w->meta.deadline)
 		return;
@@ -315,11 +315,8 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 	} else if (flow->measured) {
 		struct bb_stream_adu *adu = bb_adu_of(w);
 
-		if (adu)
-			from = adu->first_ns;
-		excess = w->owd_ns;
-		w->owd_ns = bb_measured_owd(w->owd_ns, from, w->meta.deadline);
-		excess -= w->owd_ns;
+		w->owd_ns =
+			bb_measured_owd(w->owd_ns, adu ? adu->first_ns : w->now, w->meta.deadline);
 	}
 	explained = bb_explanation_here();
 	if (explained)
@@ -327,13 +324,9 @@ static __always_inline void bb_judge(struct __sk_buff *skb, struct bb_work *w, s
 	w->stale = bb_stale(w->now, w->owd_ns, w->meta.deadline);
 	if (w->stale)
 		bb_global_inc(BB_G_PAST_DEADLINE);
-	if (own) {
-		w->meta.deadline = bb_latest_departure(w->owd_ns, w->meta.deadline);
-		w->owd_ns = 0;
-	} else if (excess && iface->mode == BB_MODE_QDISC) {
-		/* The queue will take the session's whole owd off. */
-		w->meta.deadline += excess;
-	}
+	taken = session ? session->owd_ns : 0;
+	if (iface->mode == BB_MODE_QDISC && taken != w->owd_ns)
+		w->meta.deadline = bb_latest_departure(w->owd_ns, w->meta.deadline) + taken;
 }
 
 #endif /* BB_SHARE_BPF_H */

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{LO, Lab, PASS, Rule, SkBuff, iface, mapped},
+    bpf::{LO, Lab, PASS, Rule, SHOT, SkBuff, iface, mapped},
     classify::*,
     clock::{MS, SECOND, now_ns},
     frame::*,
@@ -268,6 +268,43 @@ fn owd_and_rate_come_from_the_best_source() {
     assert!((before + SECOND..=after + SECOND).contains(&plain.deadline()));
     assert_eq!(near.cb.session, plain.cb.session);
     assert_eq!(lab.session(near.cb.session).owd_ns, 0);
+}
+
+/// Three rules for one receiver: of one the path takes longer than its lifetime, of one half of it, of one nothing is said.
+/// Flows ask anew what is known of their path each 10 ms; between that each goes by its own, too.
+#[test]
+fn owd_of_one_rule_is_not_that_of_another_to_the_same_receiver() {
+    let lab = Lab::bare();
+    let owds = [2 * SECOND, SECOND / 2, 0];
+    let rule = |(port, owd)| Rule::new().dport(port).lifetime(SECOND).owd(owd);
+    lab.rules(&(PORT..).zip(owds).map(rule).collect::<Vec<_>>());
+    for mode in [BB_MODE_QDISC, BB_MODE_TC] {
+        lab.iface(0, &iface(LO, mode));
+        for round in 0..4 {
+            for which in [2, 1, 0, 2, 0, 1] {
+                let owd = owds[which];
+                let before = now_ns();
+                let out = lab.run(&udp4(PORT + which as u16, b"x"));
+                let after = now_ns();
+                let case = format!("mode {mode}, round {round}, rule {}", which + 1);
+                assert_eq!(usize::from(out.cb.rule), which + 1, "{case}");
+                if mode == BB_MODE_TC {
+                    let refused = out.verdict == SHOT;
+                    assert_eq!(refused, owd > SECOND, "{case}");
+                    continue;
+                }
+                // The queue takes the session's off.
+                let leaves = out.deadline() - lab.session(out.cb.session).owd_ns;
+                if owd > SECOND {
+                    assert!(leaves < before, "{case}: {leaves}");
+                } else {
+                    let lasts = SECOND - owd;
+                    assert!((before + lasts..=after + lasts).contains(&leaves), "{case}");
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(11));
+        }
+    }
 }
 
 #[test]

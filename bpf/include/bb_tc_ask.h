@@ -112,9 +112,11 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, struct bb_tc_request *r)
 	finish += bb_max(finish * (stretch - 1024) >> 10, spread) + model->blocked[leaf];
 	if (finish + BB_TC_MARGIN_NS > slack) {
 		/* Would it fit beside what is more urgent if nothing else were there? */
-		if (!r->has_ns || load > 512 ||
-		    (r->size_ns * stretch >> 10) + BB_TC_MARGIN_NS <= r->has_ns / 8 * 5 ||
-		    alone + BB_TC_MARGIN_NS > slack)
+		if (!r->has_ns || alone + BB_TC_MARGIN_NS > slack)
+			return BB_DROP_PREDICTED;
+		/* What was begun is not given up for that. */
+		if (r->begins && load <= BB_TC_ORDER_LOAD &&
+		    (r->size_ns * stretch >> 10) + BB_TC_MARGIN_NS <= r->has_ns / 8 * 5)
 			return BB_DROP_PREDICTED;
 		r->tight = 1;
 		finish = alone;
@@ -133,7 +135,9 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, struct bb_tc_request *r)
 		if (r->now - m->seen_ns > BB_TC_RECENT_NS)
 			continue;
 		if (m->leaf < leaf) {
-			if (r->tight && finish + m->burst_ns + BB_TC_MARGIN_NS > m->slack_ns)
+			if (r->tight &&
+			    (r->now - m->parts_ns < BB_TC_RECENT_NS ||
+			     finish - spread + m->burst_ns + BB_TC_MARGIN_NS > m->slack_ns))
 				return BB_DROP_PREDICTED;
 			continue;
 		}
@@ -168,7 +172,7 @@ bb_inline int bb_tc_yields(struct bb_tc_model *model, struct bb_tc_request *r)
 	__u32 leaf = model->tight_leaf & (BB_TC_LEAVES - 1);
 	__u64 before = 0;
 
-	if (r->now >= model->tight_until_ns || r->priority >= model->tight_priority ||
+	if (r->now >= model->tight_until_ns || r->parts || r->priority >= model->tight_priority ||
 	    r->leaf >= leaf || r->late_leaf < leaf)
 		return 0;
 	BB_UNROLL
@@ -181,6 +185,9 @@ bb_inline int bb_tc_yields(struct bb_tc_model *model, struct bb_tc_request *r)
 		return 0;
 	r->yields = 1;
 	r->load_leaf = r->leaf;
+	if (model->load[r->leaf & 15] > BB_TC_ORDER_LOAD)
+		model->tight_until_ns =
+			bb_max(model->tight_until_ns, r->now + model->ahead[leaf] + r->packet_ns);
 	r->leaf = leaf;
 	r->cap_ns = model->tight_cap_ns;
 	return 1;

@@ -67,6 +67,7 @@ bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 	r->size_ns = before_ns + r->packet_ns;
 	if (!before)
 		bb_tc_foresee(r, s, adu, since, has);
+	r->parts = before || mean > BB_TC_WHOLE_BYTES;
 	if (mean <= BB_TC_WHOLE_BYTES)
 		return;
 	expected = mean_ns + mean_ns / 2;

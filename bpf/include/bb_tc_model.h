@@ -51,12 +51,16 @@
  *    The ADU that comes when the large one is expected is asked for 13/16 of that one's
  *    size, and has all of it promised; what turns out large is promised as it grows. What
  *    cannot come whole even over an empty link has no room kept.
- * 8. What goes first delays the others. Where that takes no more than half of the link, an
- *    ADU that would need more than 5/8 of its time beside it, with nothing else there, is
- *    judged as if nothing went first. While it is on its way what is more important goes into
- *    its leaf, behind it, if that is no later than its own by its lifetime alone, and in time.
- *    So on a link so slow that a frame takes most of its time all go in order of their
- *    deadlines.
+ * 8. What goes first delays the others: by its share of the link, of all the time that they
+ *    have. Two kinds of ADU are judged as if nothing went first, if they do not fit beside it:
+ *    those that would need more than 5/8 of their time beside it, with nothing else there; and,
+ *    where it takes more than a fifth of the link, all. While such an ADU is on its way what is
+ *    more important goes into its leaf, behind it, if that is no later than its own by its
+ *    lifetime alone, and in time. So on a link so slow that a frame takes most of its time, and
+ *    where going first costs frames, all go in order of their deadlines. Only what comes in
+ *    one packet waits: part of an ADU behind others, and the rest before them, makes it late.
+ *    Of what takes so much of the link all that follows waits as well until the last has left,
+ *    or it would make late what waits already.
  *
  * What an ADU needs is estimated in bb_tc_frame.h.
  */
@@ -77,6 +81,7 @@
 #define BB_TC_BURST_NS 5000000ULL /* packets this close are one burst */
 #define BB_TC_WINDOW_NS 250000000ULL
 #define BB_TC_ANYBODY_SHARE 4 /* of a window: a quarter for what any user can send */
+#define BB_TC_ORDER_LOAD 205 /* of 1024: a fifth; who goes first with more costs frames (8) */
 #define BB_TC_LOAD_MAX 896 /* of 1024: however busy the others, at least an eighth is left */
 #define BB_TC_PACED_NS \
 	10000000ULL /* a promise is kept for so long at least, and twice as long at most */
@@ -85,6 +90,7 @@
 /* Times in ns; bytes are kept as transmission times. */
 struct bb_tc_priority {
 	__u64 seen_ns; /* last packet with a deadline */
+	__u64 parts_ns; /* last packet of an ADU of several */
 	__u64 slack_ns; /* latest departure - arrival, lately */
 	__u64 burst_ns; /* transmission time of its largest burst, lately */
 	__u64 burst_start_ns;
@@ -167,7 +173,7 @@ struct bb_tc_request {
 	__u8 tight; /* scratch: it fits only if what is more important waits */
 	__u8 yields; /* scratch: it waits for such an ADU */
 	__u8 load_leaf; /* scratch: where it counts as load */
-	__u8 pad;
+	__u8 parts; /* its ADU comes in several packets */
 };
 
 /*
@@ -280,6 +286,8 @@ bb_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request 
 		p->slack_ns += (slack - p->slack_ns) / 16;
 	}
 	p->seen_ns = r->now;
+	if (r->parts)
+		p->parts_ns = r->now;
 	if (r->now - p->burst_start_ns > BB_TC_BURST_NS) {
 		p->burst_start_ns = r->now;
 		p->burst_now_ns = 0;
@@ -292,7 +300,7 @@ bb_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request 
 	if (r->need_ns > p->burst_ns)
 		p->burst_ns = r->need_ns;
 	p->spread_ns = bb_max(p->spread_ns, r->age_ns);
-	p->leaf = r->leaf;
+	p->leaf = r->yields ? r->load_leaf : r->leaf;
 }
 
 /*
@@ -353,7 +361,7 @@ bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request
 	}
 	BB_UNROLL
 	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
-		model->priority[i].seen_ns = 0;
+		model->priority[i].seen_ns = model->priority[i].parts_ns = 0;
 		model->priority[i].promised_ns = model->priority[i].promised_before_ns = 0;
 		model->priority[i].spread_ns = 0;
 		model->priority[i].large_ns = 0;

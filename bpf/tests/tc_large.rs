@@ -4,7 +4,7 @@
 mod tc;
 
 use tc::{
-    link::{self, Class, Packet, frame},
+    link::{self, Asks, Class, Packet, frame},
     *,
 };
 
@@ -68,7 +68,7 @@ fn audio(packets: &mut Vec<Packet>, lifetime: u64) {
 }
 
 /// Classes, and per cent of what was sent for nothing.
-fn run(mut packets: Vec<Packet>, kbit: u64) -> (Vec<Class>, f64) {
+fn run(mut packets: Vec<Packet>, kbit: u64, asks: Asks) -> (Vec<Class>, f64) {
     packets.sort_by_key(|p| p.at);
     let mut numbers: Vec<usize> = packets.iter().map(|p| p.frame).collect();
     numbers.sort_unstable();
@@ -76,7 +76,7 @@ fn run(mut packets: Vec<Packet>, kbit: u64) -> (Vec<Class>, f64) {
     for p in &mut packets {
         p.frame = numbers.binary_search(&p.frame).expect("it is there");
     }
-    let left = link::run(&packets, kbit * 125, 0, true);
+    let left = link::run(&packets, kbit * 125, 0, asks);
     link::judge(&packets, &left, kbit * 125, 0)
 }
 
@@ -100,7 +100,7 @@ fn key_frame_is_not_what_is_refused_among_equals() {
         if beside {
             audio(&mut packets, 200 * MS);
         }
-        let (classes, wasted) = run(packets, kbit);
+        let (classes, wasted) = run(packets, kbit, Asks::Frames);
         let (key, other) = (&classes[KEY], &classes[OTHER]);
         let cell = format!(
             "{kbit} kbit/s, packets {} ms apart, audio {beside}: {} key frames, {} others, {wasted:.1} % for nothing",
@@ -146,7 +146,7 @@ fn each_stream_loses_what_leads_up_to_its_key_frame() {
         video(&mut packets, stream as u64 * 507 * MS, 0, role);
     }
     packets.sort_by_key(|p| p.at);
-    let left = link::run(&packets, 4 * 900 * 125, 0, true);
+    let left = link::run(&packets, 4 * 900 * 125, 0, Asks::Frames);
     let mut lost = [false; 5];
     let (mut decode, mut dead) = (0, [usize::MAX; 5]);
     for (p, left) in packets.iter().zip(&left) {
@@ -168,7 +168,7 @@ fn key_frame_longer_than_its_lifetime_costs_the_others_nothing() {
     let mut packets = Vec::new();
     let role = |n| (if n % EVERY == 0 { KEY } else { OTHER }, 4, 200 * MS, 1);
     video(&mut packets, 0, 0, role);
-    let (classes, wasted) = run(packets, 800);
+    let (classes, wasted) = run(packets, 800, Asks::Frames);
     assert_eq!(classes[KEY].whole, 0);
     assert!(classes[OTHER].whole > 500, "{}", classes[OTHER].whole);
     assert!(wasted < 3.0, "{wasted}");
@@ -186,7 +186,8 @@ fn what_matters_most_goes_first_and_is_not_refused() {
         };
         video(&mut packets, 0, 0, role);
         audio(&mut packets, 300 * MS);
-        let (classes, _) = run(packets, kbit);
+        let (by_lifetime, _) = run(packets.clone(), kbit, Asks::Lifetimes);
+        let (classes, _) = run(packets, kbit, Asks::Frames);
         let of = |class: usize| classes[class].whole;
         let cell = format!(
             "{kbit} kbit/s: key {}, layer {}, disposable {}, audio p99 {} ms",
@@ -198,6 +199,8 @@ fn what_matters_most_goes_first_and_is_not_refused() {
         println!("{cell}");
         assert_eq!(of(AUDIO), classes[AUDIO].frames, "{cell}");
         assert!(classes[AUDIO].delay(99) <= 20, "{cell}");
+        let late = by_lifetime[AUDIO].delay(99);
+        assert!(late > 200, "the control: {cell}, by lifetimes {late} ms");
         assert_eq!((of(KEY), of(LAYER)), (10, 190), "{cell}");
         if kbit == 900 {
             assert!(of(DISPOSABLE) > 240, "{cell}");

@@ -63,9 +63,19 @@ impl Tree {
     }
 }
 
-/// When each packet begins to leave; those that are refused do not. `whole`: as the classifier
-/// asks; else as if each packet came for itself, the first one for 13/16 of a frame.
-pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, whole: bool) -> Vec<Option<u64>> {
+/// What is asked of the model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// As the classifier does.
+    Frames,
+    /// As if each packet came for itself, the first one for 13/16 of a frame.
+    Packets,
+    /// As the classifier, but the order is that of the lifetimes alone.
+    Lifetimes,
+}
+
+/// When each packet begins to leave; those that are refused do not.
+pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, asks: Asks) -> Vec<Option<u64>> {
     let mut model = Model::new(rate);
     let count = 1 + packets.iter().map(|p| p.stream).max().unwrap_or(0);
     let mut streams = vec![bb_stream::default(); count];
@@ -98,7 +108,11 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, whole: bool) -> Vec<O
         } else {
             0
         };
-        let leaf = bbn_tc_leaf(p.lifetime, p.priority.into(), used);
+        let weight = match asks {
+            Asks::Lifetimes => BB_TC_NEUTRAL,
+            _ => p.priority.into(),
+        };
+        let leaf = bbn_tc_leaf(p.lifetime, weight, used);
         s.leaf = leaf | p.priority << 4;
         let before = s.adu[at].bytes;
         s.adu[at].bytes += p.bytes as u32;
@@ -110,12 +124,15 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, whole: bool) -> Vec<O
         r.latest = s.adu[at].first_ns + p.lifetime - owd;
         r.stream = p.stream as u32 + 1;
         r.late_leaf = bbn_tc_leaf(p.lifetime, BB_TC_NEUTRAL, 0);
-        if whole {
+        if asks != Asks::Packets {
             bbn_tc_frame(&mut r, s, which, before, p.last.into());
         } else if before == 0 {
             r.need_ns = r
                 .need_ns
                 .max(bbn_tx_time(u64::from(s.avg_bytes) * 13 / 16, rate));
+        }
+        if asks == Asks::Lifetimes {
+            (r.late_leaf, r.has_ns) = (0, 0);
         }
         let (verdict, at_leaf) = model.ask(r);
         let admitted = verdict == ADMIT;

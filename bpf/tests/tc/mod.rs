@@ -45,7 +45,7 @@ pub(crate) struct Request {
     pub(crate) tight: u8,
     pub(crate) yields: u8,
     pub(crate) load_leaf: u8,
-    pub(crate) pad: u8,
+    pub(crate) parts: u8,
 }
 
 /// `struct bb_tc_model`: the tests read it by functions only.

@@ -169,21 +169,25 @@ fn rule(name: &str, port: u16, lifetime: &str, priority: u8) -> Value {
     json!({"name": name, "proto": "udp", "dport": port.to_string(), "lifetime": lifetime, "priority": priority})
 }
 
-/// One rule for all video: at 1,000 kbit/s all of it fits, at 700 some two thirds.
-#[test]
-fn key_frames_among_equals_are_whole_at_the_cost_of_smaller_frames() {
+/// An agent, and what attaches it in this mode at so many kbit/s.
+fn site(mode: &str, test: impl FnOnce(&Lab, &Netns, &Agent, &dyn Fn(u64)) + Send) {
     linked_lab(require::bpf_qdisc(), |lab, peer| {
         let agent = Agent::start(lab, &[]);
+        let attach = |rate: u64| {
+            agent.attach(json!({"dev": "v0", "mode": mode, "rate": format!("{rate}kbit")}));
+        };
+        test(lab, peer, &agent, &attach);
+    });
+}
+
+/// One rule for all video: at 1,000 kbit/s all of it fits, at 700 some two thirds. Cases: kbit/s, audio, ms that a frame
+/// is paced over, least whole key frames of 10 and other frames of 590.
+fn key_frames_are_whole(mode: &str, cases: &[(u64, bool, u64, usize, usize)]) {
+    site(mode, |lab, peer, agent, attach| {
         agent.add(rule("audio", AUDIO, "200ms", 0));
         agent.add(rule("video", VIDEO, "400ms", 4));
-        for (rate, audio, paced, keys, others) in [
-            (1000, false, 0, 10, 589),
-            (900, false, 0, 10, 500),
-            (700, false, 0, 9, 350),
-            (700, false, 30, 8, 350),
-            (700, true, 0, 9, 300),
-        ] {
-            agent.attach(json!({"dev": "v0", "mode": "qdisc", "rate": format!("{rate}kbit")}));
+        for &(rate, audio, paced, keys, others) in cases {
+            attach(rate);
             let seen = show(lab, peer, false, audio, Duration::from_millis(paced));
             let case = format!(
                 "{rate} kbit/s, frames over {paced} ms, audio {audio}: {} keys, {} others",
@@ -205,63 +209,160 @@ fn key_frames_among_equals_are_whole_at_the_cost_of_smaller_frames() {
     });
 }
 
-/// Rules by payload type at 1.2 times the link's rate, and one rule for audio, one for video at 1.1 to 1.5.
 #[test]
-fn audio_goes_early_at_no_cost_to_what_is_important() {
-    linked_lab(require::bpf_qdisc(), |lab, peer| {
-        let agent = Agent::start(lab, &[]);
-        let early = |seen: &Seen, case: &str| {
-            println!(
-                "{case}: {} keys, {} layers, {} others, audio waits {:?}, {:?}, at most {:?}",
-                seen.keys,
-                seen.layers,
-                seen.rest,
-                seen.audio(500),
-                seen.audio(990),
-                seen.audio(999)
-            );
-            assert_eq!(seen.audio.len(), 1000, "{case}");
-            assert!(
-                seen.audio(990) <= Duration::from_millis(40),
-                "{case}: {:?}",
-                seen.audio(990)
-            );
-        };
-        let typed = |name: &str, pt: u8, lifetime: &str, priority: u8| {
-            let mut rule = rule(name, VIDEO, lifetime, priority);
-            rule["rtp_pt"] = pt.to_string().into();
-            rule
-        };
-        let rules = [
-            rule("audio", AUDIO, "300ms", 0),
-            typed("key", KEY, "1s", 1),
-            typed("layer", LAYER, "500ms", 2),
-            typed("rest", REST, "500ms", 6),
-        ];
-        for rule in &rules {
-            agent.add(rule.clone());
-        }
-        let attach = |rate: u64| {
-            agent.attach(json!({"dev": "v0", "mode": "qdisc", "rate": format!("{rate}kbit")}));
-        };
+fn qdisc_key_frames_among_equals_are_whole_at_the_cost_of_smaller_frames() {
+    key_frames_are_whole(
+        "qdisc",
+        &[
+            (1000, false, 0, 10, 589),
+            (900, false, 0, 10, 500),
+            (700, false, 0, 9, 350),
+            (700, false, 30, 8, 350),
+            (700, true, 0, 9, 300),
+        ],
+    );
+}
+
+#[test]
+fn tc_key_frames_among_equals_are_whole_at_the_cost_of_smaller_frames() {
+    key_frames_are_whole(
+        "tc",
+        &[
+            (1000, false, 0, 10, 589),
+            (900, false, 0, 10, 520),
+            (700, false, 0, 9, 390),
+            (700, false, 30, 7, 390),
+            (700, true, 0, 9, 320),
+        ],
+    );
+}
+
+/// Beside it: no link time goes to key frames that take 213 ms of it and are of use for 200.
+fn key_frames_too_long_are_refused(mode: &str) {
+    site(mode, |lab, peer, agent, attach| {
+        agent.add(rule("video", VIDEO, "200ms", 4));
+        attach(850);
+        let seen = show(lab, peer, false, false, Duration::ZERO);
+        println!("{mode}: {} keys, {} others", seen.keys, seen.others());
+        assert_eq!(seen.keys, 0);
+        assert!(seen.others() >= 500, "{}", seen.others());
+    });
+}
+
+#[test]
+fn qdisc_key_frames_that_cannot_be_in_time_cost_the_others_nothing() {
+    key_frames_too_long_are_refused("qdisc");
+}
+
+#[test]
+fn tc_key_frames_that_cannot_be_in_time_cost_the_others_nothing() {
+    key_frames_too_long_are_refused("tc");
+}
+
+fn typed(name: &str, pt: u8, lifetime: &str, priority: u8) -> Value {
+    let mut rule = rule(name, VIDEO, lifetime, priority);
+    rule["rtp_pt"] = pt.to_string().into();
+    rule
+}
+
+#[track_caller]
+fn assert_early(seen: &Seen, case: &str) {
+    println!(
+        "{case}: {} keys, {} layers, {} others, audio waits {:?}, {:?}, at most {:?}",
+        seen.keys,
+        seen.layers,
+        seen.rest,
+        seen.audio(500),
+        seen.audio(990),
+        seen.audio(999)
+    );
+    assert_eq!(seen.audio.len(), 1000, "{case}");
+    assert!(
+        seen.audio(990) <= Duration::from_millis(40),
+        "{case}: {:?}",
+        seen.audio(990)
+    );
+}
+
+/// Rules by payload type at 1.2 times the link's rate.
+fn audio_is_early_beside_a_rule_per_kind(mode: &str, rest: usize) {
+    site(mode, |lab, peer, agent, attach| {
+        agent.add(rule("audio", AUDIO, "300ms", 0));
+        agent.add(typed("key", KEY, "1s", 1));
+        agent.add(typed("layer", LAYER, "500ms", 2));
+        agent.add(typed("rest", REST, "500ms", 6));
         attach(900);
         let seen = show(lab, peer, true, true, Duration::ZERO);
-        early(&seen, "a rule per kind");
+        assert_early(&seen, mode);
         assert!(
-            seen.keys == 10 && seen.layers >= 186 && seen.rest >= 286,
-            "{seen:?}"
+            seen.keys == 10 && seen.layers >= 186 && seen.rest >= rest,
+            "{} keys, {} layers, {} others",
+            seen.keys,
+            seen.layers,
+            seen.rest
         );
-        for rule in &rules {
-            let name = rule["name"].as_str().unwrap();
-            agent.ok("DELETE", &format!("/v1/flows/{name}"), None);
-        }
+    });
+}
+
+#[test]
+fn qdisc_audio_goes_early_at_no_cost_to_what_is_important() {
+    audio_is_early_beside_a_rule_per_kind("qdisc", 286);
+}
+
+#[test]
+fn tc_audio_goes_early_at_no_cost_to_what_is_important() {
+    audio_is_early_beside_a_rule_per_kind("tc", 266);
+}
+
+/// One rule for audio, one for video, at 1.1 to 1.5 times the link's rate.
+fn audio_is_early_beside_one_rule_for_video(mode: &str) {
+    site(mode, |lab, peer, agent, attach| {
         agent.add(rule("audio", AUDIO, "200ms", 0));
         agent.add(rule("video", VIDEO, "400ms", 4));
         for rate in [1000, 700] {
             attach(rate);
             let seen = show(lab, peer, false, true, Duration::ZERO);
-            early(&seen, &format!("one rule for video, {rate} kbit/s"));
-            assert!(seen.keys >= 9);
+            assert_early(&seen, &format!("{mode}, {rate} kbit/s"));
+            assert!(seen.keys >= 9, "{}", seen.keys);
         }
     });
+}
+
+#[test]
+fn qdisc_audio_goes_early_beside_one_rule_for_video() {
+    audio_is_early_beside_one_rule_for_video("qdisc");
+}
+
+#[test]
+fn tc_audio_goes_early_beside_one_rule_for_video() {
+    audio_is_early_beside_one_rule_for_video("tc");
+}
+
+/// Beside it: audio that matters less than the video is what is given up.
+fn audio_that_matters_less_is_given_up(mode: &str) {
+    site(mode, |lab, peer, agent, attach| {
+        agent.add(rule("audio", AUDIO, "200ms", 7));
+        agent.add(rule("video", VIDEO, "400ms", 4));
+        attach(700);
+        let seen = show(lab, peer, false, true, Duration::ZERO);
+        let case = format!(
+            "{mode}: {} keys, {} others, {} of audio",
+            seen.keys,
+            seen.others(),
+            seen.audio.len()
+        );
+        println!("{case}");
+        assert!(seen.keys >= 8 && seen.others() >= 390, "{case}");
+        assert!(seen.audio.len() < 300, "{case}");
+    });
+}
+
+#[test]
+fn qdisc_audio_that_matters_less_than_video_is_given_up() {
+    audio_that_matters_less_is_given_up("qdisc");
+}
+
+#[test]
+fn tc_audio_that_matters_less_than_video_is_given_up() {
+    audio_that_matters_less_is_given_up("tc");
 }

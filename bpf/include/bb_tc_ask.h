@@ -8,16 +8,6 @@
 
 #include "bb_tc_model.h"
 
-bb_inline int bb_tc_idle(const struct bb_tc_model *model)
-{
-	__u64 waits = 0;
-
-	BB_UNROLL
-	for (__u32 leaf = 0; leaf <= BB_TC_LEAF_PLAIN; leaf++)
-		waits |= model->queue[leaf];
-	return !waits;
-}
-
 /*
  * Does what would be sent by `finish` leave room for the large ADUs that are expected,
  * of the same and of greater importance? What finds its leaf empty does.
@@ -55,10 +45,25 @@ bb_inline int bb_tc_leaves_room(const struct bb_tc_model *model, const struct bb
 	return 1;
 }
 
+/* By how long one packet of a less urgent leaf may hold each leaf up. */
+bb_inline void bb_tc_block(struct bb_tc_model *model)
+{
+	__u64 blocked = 0;
+
+	if (!model->queued_ns)
+		return;
+	BB_UNROLL
+	for (__u32 i = BB_TC_LEAF_PLAIN; i > 0; i--) {
+		/* No longer than what is there, no longer than its largest packet. */
+		blocked = bb_max(blocked, bb_min(model->queue[i], model->largest[i]));
+		model->blocked[i - 1] = blocked;
+	}
+}
+
 /* 3a and 3b of the top: BB_TC_ADMIT or a reason. */
 bb_inline int bb_tc_fits(struct bb_tc_model *model, struct bb_tc_request *r)
 {
-	__u64 before = 0, load = 0, promised = 0, stretch, slack, finish, alone, spread;
+	__u64 load, promised = 0, stretch, slack, finish, alone, spread;
 	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
 	int plain = model->plain_ns && r->now - model->plain_ns < BB_NSEC_PER_SEC;
 	/*
@@ -66,24 +71,11 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, struct bb_tc_request *r)
 	 * what is never refused goes there will be plain traffic, of such packets.
 	 */
 	__u32 own = plain || r->never ? 100 - r->plain_share : 100;
-	__u64 blocked = r->never ? r->packet_ns : 0;
+	__u64 rest = r->never ? r->packet_ns : 0, blocked;
 
-	BB_UNROLL
-	for (__u32 i = 0; i < BB_TC_LEAVES; i++) {
-		/* All ones where leaf i is more urgent than ours. */
-		__u64 urgent = (__u64)((__s64)((__u64)i - leaf) >> 63);
-
-		before += model->queue[i];
-		model->ahead[i] = before;
-		load += model->load[i] & urgent;
-	}
-	BB_UNROLL
-	for (__u32 i = BB_TC_LEAF_PLAIN; i > 0; i--) {
-		/* No longer than what is there, no longer than its largest packet. */
-		blocked = bb_max(blocked, bb_min(model->queue[i], model->largest[i]));
-		model->blocked[i - 1] = blocked;
-	}
-	load = bb_min(load, BB_TC_LOAD_MAX);
+	bb_tc_block(model);
+	blocked = bb_max(rest, model->blocked[leaf]);
+	load = bb_min(model->before[leaf], BB_TC_LOAD_MAX);
 	/* How much longer all takes beside plain and more urgent traffic, in 1/1024. */
 	stretch = (100ULL << 20) / (own * (1024 - load));
 	slack = r->latest > r->now ? r->latest - r->now : 0;
@@ -108,8 +100,8 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, struct bb_tc_request *r)
 	finish = model->ahead[leaf] + promised;
 	spread = r->begins ? bb_min(finish, model->priority[priority].spread_ns) : 0;
 	finish += r->need_ns;
-	alone = (finish * 100 / own) + spread + model->blocked[leaf];
-	finish += bb_max(finish * (stretch - 1024) >> 10, spread) + model->blocked[leaf];
+	alone = (finish * 100 / own) + spread + blocked;
+	finish += bb_max(finish * (stretch - 1024) >> 10, spread) + blocked;
 	if (finish + BB_TC_MARGIN_NS > slack) {
 		/* Would it fit beside what is more urgent if nothing else were there? */
 		if (!r->has_ns || alone + BB_TC_MARGIN_NS > slack)
@@ -148,7 +140,7 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, struct bb_tc_request *r)
 		total = model->ahead[at] + promised + m->burst_ns;
 		total += at == leaf ? r->need_ns : r->whole_ns;
 		/* As its own finish will be stretched; no less, or it is refused when it comes. */
-		total = (total * stretch >> 10) + model->blocked[at];
+		total = (total * stretch >> 10) + bb_max(rest, model->blocked[at]);
 		if (total + BB_TC_MARGIN_NS > m->slack_ns)
 			return BB_DROP_PREDICTED;
 		if (at > leaf && model->queue[at] && r->need_ns > m->spare_ns)
@@ -170,16 +162,10 @@ bb_inline int bb_tc_fits(struct bb_tc_model *model, struct bb_tc_request *r)
 bb_inline int bb_tc_yields(struct bb_tc_model *model, struct bb_tc_request *r)
 {
 	__u32 leaf = model->tight_leaf & (BB_TC_LEAVES - 1);
-	__u64 before = 0;
 
 	if (r->now >= model->tight_until_ns || r->parts || r->priority >= model->tight_priority ||
 	    r->leaf >= leaf || r->late_leaf < leaf)
 		return 0;
-	BB_UNROLL
-	for (__u32 i = 0; i < BB_TC_LEAVES; i++) {
-		before += model->queue[i];
-		model->ahead[i] = before;
-	}
 	if (r->now + model->ahead[leaf] + r->packet_ns + BB_TC_MARGIN_NS > r->latest ||
 	    model->queue[leaf] + r->packet_ns > model->tight_cap_ns)
 		return 0;
@@ -211,12 +197,10 @@ bb_inline int bb_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
 	if (r->now < model->updated_ns)
 		r->now = model->updated_ns;
 	bb_tc_windows(model, r->now);
-	r->queued_ns = 0;
-	BB_UNROLL
-	for (__u32 i = 0; i <= BB_TC_LEAF_PLAIN; i++)
-		r->queued_ns += model->queue[i];
+	bb_tc_sum(model);
+	r->queued_ns = model->queued_ns;
 
-	if (r->idle && !bb_tc_idle(model))
+	if (r->idle && r->queued_ns)
 		return BB_DROP_STALE;
 	if (leaf >= BB_TC_LEAF_PLAIN)
 		return bb_tc_to_plain(model, r);

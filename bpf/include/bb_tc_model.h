@@ -118,6 +118,7 @@ struct bb_tc_model {
 	__u64 rate;
 	__u64 updated_ns;
 	__u64 window_ns; /* start of the load window */
+	__u64 queued_ns; /* of all leaves */
 	__u64 plain_ns; /* last plain packet */
 	__u64 given_tcp; /* to TCP in this window, before plain traffic */
 	/* The last ADU that fitted only if what is more important waits for it (8 of the top). */
@@ -128,12 +129,13 @@ struct bb_tc_model {
 	/* Leaves 0..7, plain 8; 16 so that an index needs only a mask. */
 	__u64 queue[16];
 	__u64 given[16]; /* admitted in this window */
-	__u64 load[16]; /* share of the link, 1/1024 */
+	__u64 load[16]; /* share of the link, 1/1024 ... */
+	__u64 before[16]; /* ... and that of all leaves before it */
 	__u64 largest[16]; /* packet in the queue ... */
 	__u64 until[16]; /* ... which has left when so much more was sent of the leaf ... */
 	__u64 since[16]; /* ... and the largest behind it */
-	__u64 ahead[16]; /* scratch of one decision: queue[0] + ... + queue[i] */
-	__u64 blocked[16]; /* scratch: by one packet of a less urgent leaf at most so long */
+	__u64 ahead[16]; /* queue[0] + ... + queue[i] when the last packet came */
+	__u64 blocked[16]; /* by one packet of a less urgent leaf at most so long, then */
 	struct bb_tc_priority priority[BB_PRIORITIES];
 };
 
@@ -153,7 +155,7 @@ struct bb_tc_request {
 	__u64 size_ns; /* of all of its ADU, as far as known */
 	__u64 has_ns; /* how long the ADU could wait when it began; 0 = it has none */
 	__u64 cap_ns; /* what the leaf holds at most */
-	__u64 plain_cap_ns; /* what the plain leaf holds at most */
+	__u64 plain_cap_ns; /* what the plain leaf holds at most, if it may go there */
 	__u64 wait_ns; /* answer, if it went to the plain leaf: when that has sent it, at the latest */
 	__u64 queued_ns; /* answer: of all that was queued when it came */
 	__u32 ifindex;
@@ -217,6 +219,18 @@ bb_inline void bb_tc_drain(struct bb_tc_model *model, __u64 now, __u32 plain_sha
 		return;
 	left = bb_min(now - model->updated_ns, 1ULL << 48);
 	model->updated_ns = now;
+	if (!model->queued_ns)
+		return;
+	if (model->queued_ns <= left) {
+		/* As on each link that has room. */
+		BB_UNROLL
+		for (__u32 leaf = 0; leaf <= BB_TC_LEAF_PLAIN; leaf++) {
+			model->queue[leaf] = model->ahead[leaf] = model->blocked[leaf] = 0;
+			model->largest[leaf] = model->until[leaf] = model->since[leaf] = 0;
+		}
+		model->queued_ns = 0;
+		return;
+	}
 
 	sent = bb_min(model->queue[BB_TC_LEAF_PLAIN], left * plain_share / 100);
 	bb_tc_sent(model, BB_TC_LEAF_PLAIN, sent);
@@ -229,6 +243,21 @@ bb_inline void bb_tc_drain(struct bb_tc_model *model, __u64 now, __u32 plain_sha
 	}
 }
 
+/* Adds up what is queued. */
+bb_inline void bb_tc_sum(struct bb_tc_model *model)
+{
+	__u64 sum = 0;
+
+	if (!model->queued_ns)
+		return;
+	BB_UNROLL
+	for (__u32 leaf = 0; leaf <= BB_TC_LEAF_PLAIN; leaf++) {
+		sum += model->queue[leaf];
+		model->ahead[leaf] = sum;
+	}
+	model->queued_ns = sum;
+}
+
 /*
  * Once a window: the share of the link each leaf has been given, in 1/1024, which
  * silence halves with every window that passes; and old promises are forgotten.
@@ -236,6 +265,7 @@ bb_inline void bb_tc_drain(struct bb_tc_model *model, __u64 now, __u32 plain_sha
 bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 {
 	__u64 elapsed = now - model->window_ns, windows = bb_min(elapsed / BB_TC_WINDOW_NS, 31);
+	__u64 before = 0;
 
 	if (!windows)
 		return;
@@ -247,6 +277,8 @@ bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 
 		model->load[leaf] = (model->load[leaf] + given) >> windows;
 		model->given[leaf] = 0;
+		model->before[leaf] = before;
+		before += model->load[leaf];
 	}
 	BB_UNROLL
 	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
@@ -351,12 +383,14 @@ bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request
 {
 	model->ifindex = r->ifindex;
 	model->rate = r->rate;
+	model->queued_ns = 0;
 	model->plain_ns = 0;
 	model->given_tcp = 0;
 	model->tight_until_ns = 0;
 	BB_UNROLL
 	for (__u32 i = 0; i <= BB_TC_LEAF_PLAIN; i++) {
 		model->queue[i] = model->given[i] = model->load[i] = 0;
+		model->before[i] = model->ahead[i] = model->blocked[i] = 0;
 		model->largest[i] = model->until[i] = model->since[i] = 0;
 	}
 	BB_UNROLL
@@ -381,6 +415,7 @@ bb_inline void bb_tc_take(struct bb_tc_model *model, const struct bb_tc_request 
 			m->spare_ns -= bb_min(m->spare_ns, packet);
 	}
 	model->queue[leaf] += packet;
+	model->queued_ns += packet;
 	/* What comes rarely is foreseen, and no part of the load of other times. */
 	model->given[r->yields ? r->load_leaf & 15 : leaf] += r->large ? 0 : packet;
 	if (packet >= model->largest[leaf]) {

@@ -176,8 +176,11 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	}
 	r->leaf = w->leaf;
 	r->cap_ns = bb_tx_time(bb_tc_leaf_bytes(r->leaf, r->rate, iface->limit_bytes), r->rate);
-	r->plain_cap_ns = bb_tx_time(
-		bb_tc_leaf_bytes(BB_TC_LEAF_PLAIN, r->rate, iface->limit_bytes), r->rate);
+	if (r->leaf == BB_TC_LEAF_PLAIN)
+		r->plain_cap_ns = r->cap_ns;
+	else if (r->never || r->signalling)
+		r->plain_cap_ns = bb_tx_time(
+			bb_tc_leaf_bytes(BB_TC_LEAF_PLAIN, r->rate, iface->limit_bytes), r->rate);
 	reason = bb_tc_decide(w->slot, r);
 	if (adu)
 		adu->promised = reason == BB_TC_ADMIT ? bb_min(r->more_ns, ~0U) : 0;

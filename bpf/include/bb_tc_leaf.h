@@ -12,6 +12,7 @@
  * at priority 0, some 1.7 times more with each step to 4, two and a half times itself at 7.
  * Priorities 4 to 6 share the order of their deadlines: a video whose frames have all
  * three, by how much is lost with them, would find its own frames of a second ago in its way.
+ * What never expires and is important (0 to 2) goes first: that is the operator's word.
  */
 #ifndef BB_TC_LEAF_H
 #define BB_TC_LEAF_H
@@ -39,13 +40,15 @@ static const __u64 bb_leaf_ns[BB_TC_LEAVES] = {
 /* 1/64: what a packet of each priority counts its lifetime as. */
 static const __u16 bb_tc_weight[BB_PRIORITIES] = { 8, 13, 23, 38, 64, 64, 64, 160 };
 
-/* The less, the earlier; 0 = no lifetime. */
+/* The less, the earlier; 0 = after all that expires. `lifetime` 0 = none. */
 bb_inline __u64 bb_tc_urgency(__u64 lifetime, __u32 priority)
 {
 	lifetime = lifetime < 1ULL << 48 ? lifetime : 1ULL << 48;
 	priority &= BB_PRIORITIES - 1;
 	asm volatile("" : "+r"(priority));
-	return lifetime ? lifetime * bb_tc_weight[priority & (BB_PRIORITIES - 1)] / 64 + 1 : 0;
+	if (!lifetime)
+		return priority < BB_PRIORITY_DEFAULT;
+	return lifetime * bb_tc_weight[priority & (BB_PRIORITIES - 1)] / 64 + 1;
 }
 
 bb_inline __u64 bb_leaf_bound(__u32 leaf)

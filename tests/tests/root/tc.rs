@@ -414,7 +414,7 @@ fn htb_leaves_hold_the_bytes_of_the_model() {
 fn full_leaf_refuses_as_overflow() {
     // No deadline: only the leaf's room, of ten seconds of the link, bounds it.
     let lab = lab();
-    lab.rules(&[media(AUDIO, 0), Rule::new().dport(VIDEO).priority(1)]);
+    lab.rules(&[media(AUDIO, 0), Rule::new().dport(VIDEO).priority(3)]);
     for frame in 0..400 {
         let _ = lab.run(&video(frame));
     }
@@ -490,6 +490,14 @@ fn leaf_is_chosen_by_lifetime_and_priority() {
     assert_eq!(leaves, [2, 2, 3, 3, 4, 4, 4, 5]);
     // ... but what can wait for long does not go before what cannot.
     assert!(of(5000 * MS, 1) > of(400 * MS, 4));
+    // What never expires goes first if it is important, else last.
+    let leaves: Vec<u32> = (0..8)
+        .map(|priority| {
+            lab.rules(&[Rule::new().dport(VIDEO).priority(priority)]);
+            leaf(&lab.run(&video(7000 + u32::from(priority))))
+        })
+        .collect();
+    assert_eq!(leaves, [1, 1, 1, 7, 7, 7, 7, 7]);
     assert_eq!(leaf(&lab.run(&udp4(9, b"plain"))), BB_TC_LEAF_PLAIN);
     assert_eq!(leaf(&lab.run(&ethernet(0x0806, &[0; 28]))), 0);
     // A deadline near the bound of two leaves does not flip the flow between them.

@@ -338,6 +338,35 @@ fn tc_audio_goes_early_beside_one_rule_for_video() {
     audio_is_early_beside_one_rule_for_video("tc");
 }
 
+/// Important, and never too late: it goes first. Beside it: what is not important does not.
+fn audio_that_never_expires_goes_by_its_priority(mode: &str) {
+    site(mode, |lab, peer, agent, attach| {
+        let mut audio = rule("audio", AUDIO, "200ms", 0);
+        audio.as_object_mut().unwrap().remove("lifetime");
+        agent.add(audio.clone());
+        agent.add(rule("video", VIDEO, "400ms", 4));
+        attach(700);
+        let seen = show(lab, peer, false, true, Duration::ZERO);
+        assert_early(&seen, &format!("{mode}, priority 0"));
+        agent.ok("DELETE", "/v1/flows/audio", None);
+        audio["priority"] = 7.into();
+        agent.add(audio);
+        let seen = show(lab, peer, false, true, Duration::ZERO);
+        println!("{mode}, priority 7: audio waits {:?}", seen.audio(500));
+        assert!(seen.audio(500) > Duration::from_millis(100));
+    });
+}
+
+#[test]
+fn qdisc_audio_that_never_expires_goes_by_its_priority() {
+    audio_that_never_expires_goes_by_its_priority("qdisc");
+}
+
+#[test]
+fn tc_audio_that_never_expires_goes_by_its_priority() {
+    audio_that_never_expires_goes_by_its_priority("tc");
+}
+
 /// Beside it: audio that matters less than the video is what is given up.
 fn audio_that_matters_less_is_given_up(mode: &str) {
     site(mode, |lab, peer, agent, attach| {

@@ -57,6 +57,9 @@
 #define BB_PAUSE_BYTE_NS 80000ULL
 #define BB_PAUSES 3
 
+/* What a packet must have left of its frame's time at least: from here to the queue it loses some. */
+#define BB_LAST_MOMENT_NS 1000000ULL
+
 /* Resends and overtaken packets are at most so many packets old; else the stream began again. */
 #define BB_SEQ_OLD 2048
 
@@ -190,7 +193,7 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 			s->pauses++;
 		limit = p->lifetime ? p->lifetime - bb_least(p->owd, p->lifetime) :
 				      BB_ADU_MAX_AGE_NS;
-		if (bb_pauses(s) >= BB_PAUSES || (__s64)(p->now - current->first_ns) > (__s64)limit)
+		if (bb_pauses(s) >= BB_PAUSES || (__s64)(p->now + BB_LAST_MOMENT_NS - current->first_ns) > (__s64)limit)
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
 	}

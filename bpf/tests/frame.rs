@@ -47,6 +47,8 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 const INDEX: u32 = 0xabcd;
 const LIFETIME: u64 = 200 * MS;
+/// `BB_LAST_MOMENT_NS`.
+const LAST_MOMENT: u64 = MS;
 
 /// One stream as the classifier follows it, without the older ADUs.
 #[derive(Default)]
@@ -257,7 +259,7 @@ proptest! {
         for bytes in bytes {
             // The pacer lets a packet go when the link could have carried it.
             now += u64::from(bytes) * SECOND / rate;
-            if now - start > LIFETIME {
+            if now - start > LIFETIME - LAST_MOMENT {
                 break;
             }
             prop_assert_eq!(stream.send(now, 9, bytes), (Place::Adu, id));
@@ -279,7 +281,7 @@ proptest! {
             now += gap;
             stream.seq = stream.seq.wrapping_sub(u16::from(!count));
             let (place, _) = stream.send(now, 1, bytes);
-            alone |= now - start > LIFETIME;
+            alone |= now - start > LIFETIME - LAST_MOMENT;
             prop_assert!(place == Place::Alone || !alone && place == Place::Adu, "{:?}", place);
             alone |= place == Place::Alone;
         }

@@ -18,11 +18,14 @@ impl ParseCallbacks for Derives {
 }
 
 fn main() -> Result<(), bindgen::BindgenError> {
-    let header = concat!(env!("CARGO_MANIFEST_DIR"), "/include/bb_abi.h");
+    const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
     let bindings = bindgen::Builder::default()
-        .header(header)
-        .allowlist_type("bb_.*")
-        .allowlist_var("(BB_|SOL_BESTBY).*")
+        .header(format!("{INCLUDE}/bb_abi.h"))
+        .allowlist_file(".*/bb_([a-z]+_)?abi\\.h")
+        .allowlist_file(".*/bb_counters\\.h")
+        // What only native tests need.
+        .header(format!("{INCLUDE}/bb_frame.h"))
+        .allowlist_type("bb_(piece|place)")
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .derive_default(true)

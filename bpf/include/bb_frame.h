@@ -20,7 +20,7 @@
  * The mechanism:
  *
  * 1. A stream follows two ADUs, the current one and the one before. Older ones
- *    are in the table bb_adus (bb_stream.bpf.h).
+ *    are in the table bb_adus (bb_older.bpf.h).
  * 2. Where a stream counts its packets, the sequence number tells a resend (not
  *    newer than the newest) from a new frame with an old timestamp. Else an old
  *    timestamp that is still known is a late packet of its frame.

@@ -1953,3 +1953,46 @@ const _: () = {
     ["Offset of field: bb_frag::proto"][::std::mem::offset_of!(bb_frag, proto) - 24usize];
     ["Offset of field: bb_frag::pad"][::std::mem::offset_of!(bb_frag, pad) - 25usize];
 };
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_piece {
+    pub now: __u64,
+    pub lifetime: __u64,
+    pub owd: __u64,
+    pub source: __u32,
+    pub bytes: __u32,
+    pub seq: __u16,
+    pub rtp: __u8,
+    pub old: __u8,
+    pub pad: [__u8; 4usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_piece"][::std::mem::size_of::<bb_piece>() - 40usize];
+    ["Alignment of bb_piece"][::std::mem::align_of::<bb_piece>() - 8usize];
+    ["Offset of field: bb_piece::now"][::std::mem::offset_of!(bb_piece, now) - 0usize];
+    ["Offset of field: bb_piece::lifetime"][::std::mem::offset_of!(bb_piece, lifetime) - 8usize];
+    ["Offset of field: bb_piece::owd"][::std::mem::offset_of!(bb_piece, owd) - 16usize];
+    ["Offset of field: bb_piece::source"][::std::mem::offset_of!(bb_piece, source) - 24usize];
+    ["Offset of field: bb_piece::bytes"][::std::mem::offset_of!(bb_piece, bytes) - 28usize];
+    ["Offset of field: bb_piece::seq"][::std::mem::offset_of!(bb_piece, seq) - 32usize];
+    ["Offset of field: bb_piece::rtp"][::std::mem::offset_of!(bb_piece, rtp) - 34usize];
+    ["Offset of field: bb_piece::old"][::std::mem::offset_of!(bb_piece, old) - 35usize];
+    ["Offset of field: bb_piece::pad"][::std::mem::offset_of!(bb_piece, pad) - 36usize];
+};
+pub const BB_PLACE_NEW: bb_place = 0;
+pub const BB_PLACE_ADU: bb_place = 1;
+pub const BB_PLACE_RESENT: bb_place = 2;
+pub const BB_PLACE_ALONE: bb_place = 3;
+pub type bb_place = ::std::os::raw::c_uint;

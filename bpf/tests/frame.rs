@@ -7,33 +7,9 @@ use proptest::prelude::*;
 // Links the archive that holds the functions below.
 use bestby_bpf as _;
 
-/// `struct bb_piece`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Piece {
-    now: u64,
-    lifetime: u64,
-    owd: u64,
-    source: u32,
-    bytes: u32,
-    seq: u16,
-    rtp: u8,
-    old: u8,
-    pad: [u8; 4],
-}
-
-/// `enum bb_place`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    New,
-    Adu,
-    Resent,
-    Alone,
-}
-
 unsafe extern "C" {
-    safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, which: &mut u32) -> u32;
-    safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, which: &mut u32) -> i32;
+    safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut bb_piece, which: &mut u32) -> u32;
+    safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &bb_piece, which: &mut u32) -> i32;
     safe fn bbn_frame_is_large(stream: &bb_stream, bytes: u32) -> i32;
     safe fn bbn_frame_alone(stream: &bb_stream, place: u32) -> i32;
     safe fn bbn_repair_learn(stream: &mut bb_stream, hit: i32, original: u32, age: i64) -> i32;
@@ -75,8 +51,8 @@ impl Stream {
     }
 
     /// Place and id of a packet with this sequence number; a new ADU is begun.
-    fn put(&mut self, now: u64, source: u32, seq: u16, bytes: u32, rtp: u8) -> (Place, u32) {
-        let mut piece = Piece {
+    fn put(&mut self, now: u64, source: u32, seq: u16, bytes: u32, rtp: u8) -> (bb_place, u32) {
+        let mut piece = bb_piece {
             now,
             lifetime: LIFETIME,
             owd: self.owd,
@@ -87,19 +63,14 @@ impl Stream {
             ..Default::default()
         };
         let mut which = 2;
-        let place = match bbn_frame_place(&mut self.state, &mut piece, &mut which) {
-            0 => Place::New,
-            1 => Place::Adu,
-            2 => Place::Resent,
-            _ => Place::Alone,
-        };
-        if place == Place::New {
+        let place = bbn_frame_place(&mut self.state, &mut piece, &mut which);
+        if place == BB_PLACE_NEW {
             assert_eq!(bbn_frame_begin(&mut self.state, &piece, &mut which), 1);
         }
         assert!(which < 2);
-        let place = match bbn_frame_alone(&self.state, place as u32) {
+        let place = match bbn_frame_alone(&self.state, place) {
             0 => place,
-            _ => Place::Alone,
+            _ => BB_PLACE_ALONE,
         };
         let adu = &mut self.state.adu[which as usize];
         assert_eq!(adu.source, source, "the ADU of another name");
@@ -110,7 +81,7 @@ impl Stream {
     }
 
     /// The next RTP packet.
-    fn send(&mut self, now: u64, source: u32, bytes: u32) -> (Place, u32) {
+    fn send(&mut self, now: u64, source: u32, bytes: u32) -> (bb_place, u32) {
         self.seq = self.seq.wrapping_add(1);
         self.put(now, source, self.seq, bytes, 0x80 | 96)
     }
@@ -127,7 +98,7 @@ fn adu_begun_by_another_cpu_is_not_found_before_the_head_moves() {
     let head = stream.state.head;
     let mut other = bb_stream { ..stream.state };
     let (now, mut which) = (SECOND + 66 * MS, 2);
-    let piece = Piece {
+    let piece = bb_piece {
         now,
         lifetime: LIFETIME,
         source: 7000,
@@ -138,7 +109,7 @@ fn adu_begun_by_another_cpu_is_not_found_before_the_head_moves() {
     stream.state.adu = other.adu;
     assert_eq!(stream.state.head, head);
     let (place, third) = stream.send(now, 7000, 100);
-    assert_eq!(place, Place::New);
+    assert_eq!(place, BB_PLACE_NEW);
     assert!(third != first && third != second);
     assert_eq!(third, bbn_adu_id(INDEX, &other.adu[which as usize]));
 }
@@ -152,10 +123,10 @@ fn stale_of_one_timestamp(owd: u64, gap: u64) -> (usize, usize) {
     let (mut first, mut of_adus, mut stale) = (0, 0, 0);
     for now in (SECOND..61 * SECOND).step_by((gap * MS) as usize) {
         let (place, _) = stream.send(now, 0, 1356);
-        if place == Place::New {
+        if place == BB_PLACE_NEW {
             first = now;
         }
-        if place != Place::Alone {
+        if place != BB_PLACE_ALONE {
             of_adus += 1;
             stale += usize::from(now + owd * MS > first + LIFETIME);
         }
@@ -184,12 +155,12 @@ fn new_timestamp_after_a_long_one_is_a_frame() {
     }
     for timestamp in [3000, 6000] {
         let (place, id) = stream.send(now, timestamp, 1200);
-        assert_eq!(place, Place::New);
-        assert_eq!(stream.send(now + MS, timestamp, 1200), (Place::Adu, id));
+        assert_eq!(place, BB_PLACE_NEW);
+        assert_eq!(stream.send(now + MS, timestamp, 1200), (BB_PLACE_ADU, id));
         now += 33 * MS;
     }
     // An old one that comes back is none of the long one's.
-    assert_eq!(stream.send(now, 7, 1200).0, Place::New);
+    assert_eq!(stream.send(now, 7, 1200).0, BB_PLACE_NEW);
 }
 
 proptest! {
@@ -209,10 +180,10 @@ proptest! {
         for (packets, step) in frames {
             timestamp = timestamp.wrapping_add(step);
             let first = stream.send(now, timestamp, 1200);
-            prop_assert_eq!(first.0, Place::New);
+            prop_assert_eq!(first.0, BB_PLACE_NEW);
             for _ in 1..packets {
                 now += 3 * MS;
-                prop_assert_eq!(stream.send(now, timestamp, 1200), (Place::Adu, first.1));
+                prop_assert_eq!(stream.send(now, timestamp, 1200), (BB_PLACE_ADU, first.1));
             }
             now += 20 * MS;
             prop_assert!(first.1 >> 16 == INDEX && first.1 & 0xffff != 0);
@@ -240,14 +211,14 @@ proptest! {
         let ((_, second), now) = send(&mut stream, start.wrapping_add(6000));
         let last = stream.seq;
         let late = stream.put(now + MS, start.wrapping_add(3000), last.wrapping_sub(1), 1000, 0x80);
-        prop_assert_eq!(late, (Place::Adu, first));
+        prop_assert_eq!(late, (BB_PLACE_ADU, first));
         for (timestamp, back, id) in [(3000, 1, first), (3000, 2, first), (6000, 0, second)] {
             let seq = last.wrapping_sub(back);
             let again = stream.put(now + MS + later, start.wrapping_add(timestamp), seq, 1000, 0x80);
-            prop_assert_eq!(again, (Place::Resent, id));
+            prop_assert_eq!(again, (BB_PLACE_RESENT, id));
         }
         // And the stream goes on.
-        prop_assert_eq!(stream.send(now + MS + later, start.wrapping_add(6000), 1000), (Place::Adu, second));
+        prop_assert_eq!(stream.send(now + MS + later, start.wrapping_add(6000), 1000), (BB_PLACE_ADU, second));
     }
 
     /// A large frame that a pacer sends at 100 kbit/s or more is a frame for its lifetime.
@@ -262,7 +233,7 @@ proptest! {
             if now - start > LIFETIME - LAST_MOMENT {
                 break;
             }
-            prop_assert_eq!(stream.send(now, 9, bytes), (Place::Adu, id));
+            prop_assert_eq!(stream.send(now, 9, bytes), (BB_PLACE_ADU, id));
         }
     }
 
@@ -282,13 +253,13 @@ proptest! {
             stream.seq = stream.seq.wrapping_sub(u16::from(!count));
             let (place, _) = stream.send(now, 1, bytes);
             alone |= now - start > LIFETIME - LAST_MOMENT;
-            prop_assert!(place == Place::Alone || !alone && place == Place::Adu, "{:?}", place);
-            alone |= place == Place::Alone;
+            prop_assert!(place == BB_PLACE_ALONE || !alone && place == BB_PLACE_ADU, "{:?}", place);
+            alone |= place == BB_PLACE_ALONE;
         }
         // A frame again with the next timestamp.
         let next = stream.send(now, 2, bytes);
-        prop_assert_eq!(next.0, Place::New);
-        prop_assert_eq!(stream.send(now, 2, bytes), (Place::Adu, next.1));
+        prop_assert_eq!(next.0, BB_PLACE_NEW);
+        prop_assert_eq!(stream.send(now, 2, bytes), (BB_PLACE_ADU, next.1));
     }
 
     /// The mean lies within the sizes of the frames.
@@ -328,7 +299,7 @@ proptest! {
     /// Two CPUs begin the same ADU: one begins it, both have its name.
     #[test]
     fn second_cpu_to_begin_an_adu_joins_it(source in any::<u32>(), other in any::<u32>()) {
-        let piece = |source| Piece { now: SECOND, source, rtp: 0x80, ..Default::default() };
+        let piece = |source| bb_piece { now: SECOND, source, rtp: 0x80, ..Default::default() };
         let mut stream = Stream::numbered(0xffff, 0);
         let (mut one, mut two) = (0, 0);
         prop_assert_eq!(bbn_frame_begin(&mut stream.state, &piece(source), &mut one), 1);
@@ -387,7 +358,7 @@ fn adu_id_repeats_after_65535_others() {
     let (mut before, mut begun) = (None, 0);
     for frame in 1..70_000u32 {
         let (place, id) = stream.put(SECOND + u64::from(frame), frame, 0, 1, 0);
-        assert_eq!(place, Place::New);
+        assert_eq!(place, BB_PLACE_NEW);
         let seen = &mut last_seen[(id & 0xffff) as usize];
         assert!(
             *seen == 0 || frame - *seen == 65_535,

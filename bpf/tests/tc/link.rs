@@ -18,27 +18,12 @@ pub(crate) struct Packet {
     pub(crate) last: bool,
 }
 
-/// `struct bb_piece`.
-#[repr(C)]
-#[derive(Default)]
-struct Piece {
-    now: u64,
-    lifetime: u64,
-    owd: u64,
-    source: u32,
-    bytes: u32,
-    seq: u16,
-    rtp: u8,
-    old: u8,
-    pad: [u8; 4],
-}
-
 /// A priority for which a lifetime counts as itself.
 const BB_TC_NEUTRAL: u32 = 4;
 
 unsafe extern "C" {
-    safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut Piece, which: &mut u32) -> u32;
-    safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &Piece, which: &mut u32) -> i32;
+    safe fn bbn_frame_place(stream: &mut bb_stream, piece: &mut bb_piece, which: &mut u32) -> u32;
+    safe fn bbn_frame_begin(stream: &mut bb_stream, piece: &bb_piece, which: &mut u32) -> i32;
 }
 
 /// Leaves in strict order, each in order of arrival, over a link of `rate` bytes/s.
@@ -89,7 +74,7 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, asks: Asks) -> Vec<Op
         tree.send(packets, &mut left, p.at);
         model.now = p.at;
         let s = &mut streams[p.stream];
-        let mut piece = Piece {
+        let mut piece = bb_piece {
             now: p.at,
             lifetime: p.lifetime,
             source: p.frame as u32 + 1,
@@ -99,7 +84,7 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, asks: Asks) -> Vec<Op
             ..Default::default()
         };
         let mut which = 0;
-        if bbn_frame_place(s, &mut piece, &mut which) == 0 {
+        if bbn_frame_place(s, &mut piece, &mut which) == BB_PLACE_NEW {
             bbn_frame_begin(s, &piece, &mut which);
         }
         let at = which as usize & 1;

@@ -21,6 +21,8 @@ mod client_active;
 mod client_lab;
 mod control;
 mod delay;
+mod delay_lab;
+mod delay_rtcp;
 mod demo;
 mod devices;
 mod explain;

@@ -193,7 +193,8 @@ bb_inline enum bb_place bb_frame_place(struct bb_stream *s, struct bb_piece *p, 
 			s->pauses++;
 		limit = p->lifetime ? p->lifetime - bb_least(p->owd, p->lifetime) :
 				      BB_ADU_MAX_AGE_NS;
-		if (bb_pauses(s) >= BB_PAUSES || (__s64)(p->now + BB_LAST_MOMENT_NS - current->first_ns) > (__s64)limit)
+		if (bb_pauses(s) >= BB_PAUSES ||
+		    (__s64)(p->now + BB_LAST_MOMENT_NS - current->first_ns) > (__s64)limit)
 			s->flags |= BB_STREAM_ALONE;
 		return s->flags & BB_STREAM_ALONE ? BB_PLACE_ALONE : BB_PLACE_ADU;
 	}

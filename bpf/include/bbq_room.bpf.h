@@ -282,9 +282,9 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u32 by
 			__u32 user = bbq_payer(inst, q->user, arriving);
 
 			if (user == q->user) {
-				payer = bbq_largest_session(
-					inst, user, session,
-					bbq_share(iface, q->qlen, q->bytes) - arriving);
+				payer = bbq_largest_session(inst, user, session,
+							    bbq_share(iface, q->qlen, q->bytes) -
+								    arriving);
 			} else {
 				payer = bbq_largest_session(inst, user, 0, 0);
 				/* It holds something: farther on. */

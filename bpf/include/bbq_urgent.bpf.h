@@ -38,8 +38,8 @@ bb_inline int bbq_is_urgent(const struct bbq_queue *q, const struct bbq_packet *
 }
 
 /* The first ADU of q that is one and in time, among those looked at; 0 = none. */
-bb_inline __u32 bbq_urgent_adu(struct bbq_instance *in, struct bbq_queue *q,
-			       struct bb_session *ses, __u64 now)
+bb_inline __u32 bbq_urgent_adu(struct bbq_instance *in, struct bbq_queue *q, struct bb_session *ses,
+			       __u64 now)
 {
 	__u32 l = bbq_lowest(q->nonempty), idx;
 

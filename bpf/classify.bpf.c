@@ -39,6 +39,7 @@
 #include "bb_meta.bpf.h"
 #include "bb_network.bpf.h"
 #include "bb_parse.bpf.h"
+#include "bb_role.bpf.h"
 #include "bb_rules.bpf.h"
 #include "bb_segment.bpf.h"
 #include "bb_share.bpf.h"
@@ -66,7 +67,7 @@ static __always_inline void bb_write_cb(struct __sk_buff *skb, const struct bb_w
 		flags |= BB_CB_ADU;
 	if (w->packet.key.proto == BB_PROTO_TCP && !(w->packet.flags & BB_P_MALFORMED) && skb->sk)
 		flags |= BB_CB_TCP;
-	first = bb_cb_first(w->rule, w->session, w->class_, flags);
+	first = bb_cb_first(w->rule, w->session, w->class_ | bb_cb_role(w->role), flags);
 	second = bb_cb_second(deadline, w->packet.rtp);
 	words[0] = first | bb_cb_check(first, second, adu);
 	words[1] = second;
@@ -241,8 +242,10 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 	bb_explain_step(meta, BB_STEP_RULE, !!rule);
 	if (meta->priority >= BB_PRIORITIES)
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
-	if (meta->priority >= BB_PRIORITIES)
+	if (meta->priority >= BB_PRIORITIES) {
 		meta->priority = BB_PRIORITY_DEFAULT;
+		w->unsaid = !!rule;
+	}
 	w->asked = meta->treatment;
 	bb_explain_step(meta, BB_STEP_REST, 1);
 	if (w->packet.key.proto == BB_PROTO_TCP && bb_has_socket(skb))
@@ -459,6 +462,7 @@ parsed:
 		bb_place_srt(w, flow);
 	} else {
 		bb_find_adu(skb, w, flow);
+		bb_read_role(skb, w, iface->mode);
 	}
 	if (w->packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w->packet, &w->meta);

@@ -65,6 +65,8 @@ char _license[] SEC("license") = "GPL";
 
 #define TC_H_ROOT 0xFFFFFFFFU
 
+#define BBQ_KEPT 255 /* no enum bb_reason */
+
 /* Instance of a Qdisc: 0 for the root, else its place below mq. bbq_init refuses what has none. */
 bb_inline __u32 bbq_instance_of(struct Qdisc *sch)
 {
@@ -106,6 +108,7 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 		p->treatment = BB_TREAT_DEFAULT;
 		p->flags = 0;
 		p->rtp = 0;
+		p->role = 0;
 		return;
 	}
 	flags = first >> 56;
@@ -119,6 +122,7 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 	p->treatment = first >> 52 & 3;
 	p->flags = flags & BBQ_F_CB;
 	p->rtp = second >> 56;
+	p->role = bb_cb_role_of((__u8)(first >> 48));
 	if (p->flags & BBQ_F_LARGE && bbq_is_owed(p->adu))
 		p->flags |= BBQ_F_OWED;
 }
@@ -140,7 +144,7 @@ bb_inline struct bbq_user *bbq_take_in(__u32 inst, struct bbq_instance *in, stru
 }
 
 /*
- * Why packet p, which its session holds, is refused; BB_REASONS = it is not. Makes
+ * Why packet p, which its session holds, is refused; BBQ_KEPT = it is not. Makes
  * room for it.
  */
 bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
@@ -152,13 +156,15 @@ bb_inline __u32 bbq_refused(__u32 inst, struct bbq_instance *in, struct bb_iface
 			bbq_note_large(p->adu, 1);
 		return BB_DROP_ADU;
 	}
+	if (p->role && p->adu && bbq_is_chained(p))
+		return BB_DROP_CHAIN;
 	if (bbq_full(in, iface, q)) {
 		if (!bbq_make_room(inst, p->session, p->priority, p->len, now))
 			return BB_DROP_OVERFLOW;
 		if (bbq_dead(inst, q, p, now))
 			return BB_DROP_ADU; /* the room was that of its own ADU */
 	}
-	return BB_REASONS;
+	return BBQ_KEPT;
 }
 
 /* May the packet that just came, and that qlen and bytes count, be alone (bbq_instance.alone)? */
@@ -166,7 +172,8 @@ bb_inline int bbq_is_alone(__u32 inst, struct bbq_instance *in, struct bb_iface 
 			   struct bbq_packet *p, struct bbq_queue *q, __u64 now)
 {
 	return in->qlen == 1 && q->m.turn == BBQ_IDLE && !in->media.sessions.members &&
-	       !in->users.members && in->bytes <= iface->limit_bytes && !bbq_dead(inst, q, p, now);
+	       !in->users.members && in->bytes <= iface->limit_bytes &&
+	       !bbq_dead(inst, q, p, now) && !(p->role && p->adu && bbq_is_chained(p));
 }
 
 /* The packet that was alone gets its place: another one came, or it may not go yet. */
@@ -227,6 +234,8 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	in->noticed = 0;
 	if (in->doomed)
 		bbq_free_doomed(inst, BBQ_WORK_ROOM, now);
+	if (in->chained)
+		bbq_drop_chain(inst);
 	if (in->alone)
 		bbq_line_up_alone(inst);
 
@@ -280,7 +289,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 			bbq_tell(in, sch, 1, len);
 			return NET_XMIT_SUCCESS;
 		}
-		if (!u || refuse != BB_REASONS) {
+		if (!u || refuse != BBQ_KEPT) {
 			bbq_free(inst, idx, refuse, now);
 			bbq_tell(in, sch, 1, len);
 			return NET_XMIT_DROP;
@@ -362,6 +371,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	in->more = 0;
 	if (in->doomed)
 		bbq_free_doomed(inst, BBQ_WORK / 2, now);
+	if (in->chained)
+		bbq_drop_chain(inst);
 	if (in->swapped)
 		bbq_put_back(inst);
 	if (rate && iface->link_next > now) {
@@ -523,6 +534,7 @@ __noinline int bbq_clear(__u32 inst)
 	in->largest = BBQ_NONE;
 	in->looked = BBQ_NONE;
 	in->urgent = BBQ_NONE;
+	in->chained = BB_SESSION_NONE;
 	in->doomed = BBQ_NONE;
 	in->swapped = BBQ_NONE;
 	in->parked = 0;

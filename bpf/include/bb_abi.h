@@ -24,7 +24,7 @@
 #include "bb_explain_abi.h"
 #include "bb_real_abi.h"
 
-#define BB_ABI_VERSION 12
+#define BB_ABI_VERSION 13
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 
@@ -117,7 +117,7 @@ struct bb_cb {
 	__u16 check; /* BB_CB_MAGIC, folded with all that follows */
 	__u16 rule; /* index into bb_rule_stats; 0 = no rule */
 	__u16 session; /* index into bb_sessions */
-	__u8 class_; /* priority | treatment << 4 */
+	__u8 class_; /* priority | treatment << 4 | bb_cb_role */
 	__u8 flags; /* BB_CB_* */
 	/* The second word. */
 	__u32 deadline_lo; /* 56 bits of the deadline: the one nearest to now (bb_cb_deadline) */

@@ -263,6 +263,10 @@ bb_inline __u32 bb_wire_bytes(__u32 len, __u32 segments, __u32 overhead)
 #define BB_CB_DEADLINE_BITS 56
 
 /* The words of struct bb_cb: two of 64 bits, and bb_cb.adu. */
+/* The role of a packet's frame (bb_role.h) in the bits that class_ leaves: 3, 6 and 7. */
+#define bb_cb_role(role_) (((role_) & 1) << 3 | ((role_) & 6) << 5)
+#define bb_cb_role_of(class_) ((class_) >> 3 & 1 | (class_) >> 5 & 6)
+
 #define bb_cb_first(rule_, session_, class_, flags_)                    \
 	((__u64)(__u16)(rule_) << 16 | (__u64)(__u16)(session_) << 32 | \
 	 (__u64)(__u8)(class_) << 48 | (__u64)(__u8)(flags_) << 56)

@@ -81,6 +81,8 @@ bb_inline void bb_count_drop(struct bb_counters *c, __u32 reason)
 	bb_keep_check(reason);
 	if (reason < BB_REASONS)
 		bb_add(c->dropped[reason], 1);
+	else
+		bb_add(c->chain, 1);
 }
 
 #endif /* BB_COUNT_BPF_H */

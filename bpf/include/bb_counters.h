@@ -17,11 +17,12 @@ enum bb_reason {
 	BB_DROP_PREDICTED = 4, /* mode tc: would have become stale before it could leave */
 	BB_DROP_CODEL =
 		5, /* mode qdisc: no deadline, not media, and its session's packets wait too long */
-	BB_REASONS = 6,
+	BB_REASONS = 6, /* of those that are counted in arrays */
+	BB_DROP_CHAIN = 6, /* its frame needs one that was given up: nobody could decode it */
 };
 
 /*
- * in = sent + sum(dropped) + queued, always. would_drop counts in observe mode only.
+ * in = sent + sum(dropped) + chain + queued, always. would_drop counts in observe mode only.
  * BB_SO_STATS copies this to programs that were built with an earlier one: new counters
  * come at the end, a new reason in a field of its own.
  */
@@ -35,6 +36,8 @@ struct bb_counters {
 	__u64 sent_stale; /* sent although stale: treatment forward, sfdps2's exception, lazy, fifo, observe */
 	__u64 would_drop[BB_REASONS];
 	__u64 truncated; /* of those sent: only their headers were */
+	__u64 chain; /* dropped for BB_DROP_CHAIN ... */
+	__u64 would_chain; /* ... or would have been */
 };
 
 /* ---- how long packets that left a queue of ours had waited, and had left ---- */

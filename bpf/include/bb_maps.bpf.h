@@ -34,6 +34,7 @@ BB_MAP(bb_sessions, BPF_MAP_TYPE_ARRAY, __u32, struct bb_session, BB_MAX_SESSION
 BB_MAP(bb_users, BPF_MAP_TYPE_ARRAY, __u32, struct bb_user, BB_MAX_USERS);
 BB_MAP(bb_flows, BPF_MAP_TYPE_ARRAY, __u32, struct bb_flow, BB_MAX_FLOWS);
 BB_MAP(bb_streams, BPF_MAP_TYPE_ARRAY, __u32, struct bb_stream, BB_MAX_STREAMS);
+BB_MAP(bb_videos, BPF_MAP_TYPE_ARRAY, __u32, struct bb_video, BB_MAX_STREAMS);
 BB_MAP(bb_adus, BPF_MAP_TYPE_ARRAY, __u32, struct bb_adu_set, BB_ADU_SETS);
 BB_MAP(bb_frags, BPF_MAP_TYPE_LRU_HASH, struct bb_frag_key, struct bb_frag, 1024);
 /*

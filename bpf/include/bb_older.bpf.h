@@ -21,6 +21,20 @@ static __always_inline struct bb_stream *bb_stream_at(__u32 index)
 	return bpf_map_lookup_elem(&bb_streams, &index);
 }
 
+static __always_inline struct bb_video *bb_video_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&bb_videos, &index);
+}
+
+/* A packet of this stream is repaired: so a frame that was given up may be. */
+static __always_inline void bb_note_healed(__u32 stream)
+{
+	struct bb_video *video = bb_video_at(stream);
+
+	if (video && !(video->key & BB_VIDEO_HEALED))
+		video->key |= BB_VIDEO_HEALED;
+}
+
 /* All but the number: an id of the last owner's is not given again. */
 static __always_inline __u64 bb_adu_hash(__u64 flow, __u32 source)
 {

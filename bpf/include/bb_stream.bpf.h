@@ -233,6 +233,8 @@ __noinline int bb_read_others(struct bb_work *w, struct bb_stream *s)
 		/* So that the next packet tells whether the timestamp has changed. */
 		s->head = bb_head(p->source, bb_head_number(s->head), bb_head_which(s->head));
 		bb_is_repair(&w->meta, w->now, r.first_ns);
+		if (r.id)
+			bb_note_healed(r.id >> 16);
 		return BB_OTHER_REPAIR;
 	}
 	return r.id ? BB_OTHER_HAS_IT : BB_OTHER_NONE;
@@ -403,6 +405,7 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (set)
 		bb_remember(set, way, tag, id, w->now);
 	if (place == BB_PLACE_RESENT) {
+		bb_note_healed(index);
 		bb_is_repair(&w->meta, w->now, adu->first_ns);
 		w->stream = BB_STREAM_NONE;
 		return 0;

@@ -175,6 +175,32 @@ struct bb_stream {
 };
 
 /*
+ * What its payload says of a stream's frames (bb_role.h): in bb_videos, under the stream's index. It
+ * is the stream's whose way has this generation. Several CPUs may write, at worst a frame more
+ * or less is taken for one of the codec.
+ */
+struct bb_video {
+	__u32 gen;
+	__u8 codec; /* 1 + enum bb_codec, or BB_CODEC_OPAQUE; 0 = not known yet */
+	__u8 tried[3]; /* of each codec: frames in a row that kept to its rules */
+	__u8 open[2]; /* H.264, H.265: 0x80 | type of the unit whose fragments come; 0 = none */
+	__u8 wrong; /* bit c: the current frame is not of codec c */
+	__u8 strikes; /* of a known codec: frames until a wrong one is forgotten */
+	__u8 levels; /* the highest temporal level seen */
+	__u8 key; /* BB_VIDEO_* */
+	__u8 misses; /* frames that were of no codec */
+	__u8 broken; /* 1 + temporal level of the frame that was given up; 0 = none was (bb_chain.h) */
+	__u16 position; /* frames since the last key frame */
+	__u16 group; /* frames from the key frame before to the last one; 0 = not known */
+	__u16 broken_at; /* the number of that frame's ADU */
+	__u16 pad;
+};
+
+#define BB_VIDEO_KEY 0x01 /* the current frame is a key frame */
+#define BB_VIDEO_HAD_KEY 0x02
+#define BB_VIDEO_HEALED 0x04 /* repairs of its packets were seen */
+
+/*
  * RTP timestamps of the last second or more, of all streams: what a late packet
  * or a retransmission belongs to. One set per hash of flow and timestamp; the
  * oldest entry makes room.

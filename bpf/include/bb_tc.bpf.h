@@ -68,6 +68,8 @@ static __always_inline void bb_tc_count(struct bb_counters *c, const struct bb_t
 	if (v->drop) {
 		if (reason >= 0 && reason < BB_REASONS)
 			bb_add(c->dropped[reason], 1);
+		else if (reason == BB_DROP_CHAIN)
+			bb_add(c->chain, 1);
 		return;
 	}
 	bb_add(c->packets_sent, 1);
@@ -80,6 +82,8 @@ static __always_inline void bb_tc_count(struct bb_counters *c, const struct bb_t
 		bb_add(c->sent_stale, 1);
 	if (reason >= 0 && reason < BB_REASONS)
 		bb_add(c->would_drop[reason], 1);
+	else if (reason == BB_DROP_CHAIN)
+		bb_add(c->would_chain, 1);
 }
 
 /* Notices of this second, and those kept back since the last one sent. */

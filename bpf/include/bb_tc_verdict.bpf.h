@@ -7,6 +7,7 @@
 #define BB_TC_VERDICT_BPF_H
 
 #include <linux/pkt_cls.h>
+#include "bb_role.bpf.h"
 #include "bb_rtt.h"
 #include "bb_session.bpf.h"
 #include "bb_stream.bpf.h"
@@ -114,6 +115,22 @@ static __noinline void bb_tc_judge_frame(const struct __sk_buff *skb, const stru
 		    w->packet.flags & BB_P_MARKER);
 }
 
+/* Does the packet's frame need one that was refused? */
+static __noinline int bb_tc_is_chained(const struct bb_work *w, const struct bb_stream_adu *adu)
+{
+	struct bb_video *video = bb_video_at(w->stream);
+
+	return video && bb_chain_broken(video, adu->number, w->role);
+}
+
+/* The packet's frame is refused: what needs it is, too. */
+static __noinline int bb_tc_break_chain(const struct bb_work *w, const struct bb_stream_adu *adu)
+{
+	struct bb_video *video = bb_video_at(w->stream);
+
+	return video && bb_chain_lost(video, adu->number, w->role);
+}
+
 /*
  * Chooses the leaf (w->leaf) and says whether the packet may go: BB_TC_ADMIT or
  * a reason. `flow` is NULL for packets without metadata. Apart from bb_tc_finish,
@@ -140,6 +157,10 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	media = flow && w->media;
 	if (media)
 		w->leaf = bb_tc_media_leaf(w, flow, adu, forward);
+	if (w->role && adu && bb_tc_is_chained(w, adu)) {
+		adu->dead = 1; /* later fragments of the datagram say nothing of the frame */
+		return BB_DROP_CHAIN;
+	}
 	if (!forward && adu && adu->dead && !repair)
 		return BB_DROP_ADU;
 	if (!forward && w->stale && !(repair && iface->rate)) {
@@ -192,8 +213,11 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	w->leaf = r->leaf;
 out:
 	/* A retransmission that is refused takes no frame along. */
-	if (reason != BB_TC_ADMIT && adu && !repair)
+	if (reason != BB_TC_ADMIT && adu && !repair) {
 		adu->dead = 1;
+		if (w->role)
+			bb_tc_break_chain(w, adu);
+	}
 	return reason;
 }
 

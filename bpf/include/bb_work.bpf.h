@@ -43,6 +43,7 @@ struct bb_work {
 	struct bb_user_key user __attribute__((aligned(8)));
 	struct bb_path path;
 	struct bb_piece piece; /* of what may be an ADU of another stream's */
+	__u8 look[32]; /* RTP's header, and the payload behind it (bb_role.bpf.h) */
 	struct bb_packet packet;
 	__u64 now;
 	__u64 flow_hash; /* all 64 bits */
@@ -73,6 +74,8 @@ struct bb_work {
 	__u8 stamped; /* its headers are no more where they were */
 	__u8 no_cgroup; /* rules compare cgroups, and its sender's is not known */
 	__u8 srt; /* enum bb_srt_data */
+	__u8 role; /* enum bb_role, where what depends on it goes with it (bb_chain.h) */
+	__u8 unsaid; /* nobody said how important it is: its role may (bb_role.bpf.h) */
 	__u8 asked; /* treatment before this host makes something of it: what the next hop is told */
 };
 

@@ -6,6 +6,7 @@
 #ifndef BBQ_DROP_BPF_H
 #define BBQ_DROP_BPF_H
 
+#include "bb_chain.h"
 #include "bbq_order.bpf.h"
 #include "bbq_turns.bpf.h"
 #include "bbq_twin.bpf.h"
@@ -444,6 +445,68 @@ __noinline int bbq_free_doomed(__u32 inst, __s32 left, __u64 now)
 	return in ? bbq_free_some(inst, in, left, now) : 0;
 }
 
+static __noinline struct bb_video *bbq_video(__u32 adu)
+{
+	__u32 stream = adu >> 16;
+
+	return bpf_map_lookup_elem(&bb_videos, &stream);
+}
+
+/* Does packet p, of a frame with a role, need a frame that was given up? */
+static __noinline int bbq_is_chained(const struct bbq_packet *p)
+{
+	struct bb_video *video = bbq_video(p->adu);
+
+	return video && bb_chain_broken(video, p->adu, p->role);
+}
+
+/*
+ * Frames of the session in->chained may need one that was given up: those do that are queued, and
+ * they are doomed. While there is work left; the rest comes with the next operation.
+ */
+__noinline int bbq_drop_chain(__u32 inst)
+{
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_queue *q;
+	__u32 idx;
+
+	if (!in)
+		return 0;
+	q = bbq_queue_at(inst, in->chained);
+	if (!q)
+		return 0;
+	idx = q->head[0];
+	while (bb_can_loop) {
+		struct bbq_packet *p = bbq_packet_at(idx);
+		__u32 next;
+
+		if (!p) {
+			in->chained = BB_SESSION_NONE;
+			break;
+		}
+		if (in->work <= BBQ_WORK_EVICT)
+			break;
+		next = p->next;
+		in->work -= BBQ_WORK_LOOK;
+		if (p->role && bbq_is_chained(p)) {
+			bbq_unlink(q, p, idx);
+			q->walk.at = BBQ_NONE;
+			bbq_doom(in, p, idx, BB_DROP_CHAIN);
+			in->work -= BBQ_WORK_DROP;
+		}
+		idx = next;
+	}
+	return 0;
+}
+
+/* Frame `adu` of this role is given up: what of that goes with it? Returns whether something does. */
+static __noinline int bbq_break_chain(__u32 adu, __u32 role)
+{
+	struct bb_video *video = bbq_video(adu);
+
+	return video && bb_chain_lost(video, adu, role);
+}
+
 /*
  * Drops ADU idx whole: its first packet for `reason`, the rest because of it. A large
  * one is out of its list at once, but its packets count as queued until later
@@ -467,6 +530,8 @@ __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	q->walk.at = BBQ_NONE;
 	bbq_doom(in, p, idx, reason);
 	in->work -= BBQ_WORK_DROP;
+	if (p->role && p->adu && bbq_break_chain(p->adu, p->role))
+		in->chained = p->session;
 	return bbq_free_some(inst, in, 0, now);
 }
 

@@ -36,19 +36,22 @@
 #define BBQ_RESERVE_PART 6
 
 #define BBQ_RANK_SHIFT 30 /* no ADU has so many bytes */
+#define BBQ_LINK_BYTES 4096 /* links of a chain are as large, beside other ADUs */
 
 /*
  * Who is given up first: the least important, and among equals the one with most bytes; but of
  * those that seem to be key frames none while there is another. What refers to a key frame is
  * worth nothing without it, and to give it up makes most room: by size alone it would always be
- * the one. Last comes one whose stream lost such a one before.
+ * the one. Last comes one whose stream lost such a one before. Of links of a chain it is the
+ * last one, whatever their sizes are: it takes the fewest along.
  */
 bb_inline __u64 bbq_burden(const struct bbq_packet *p)
 {
 	/* Less one for each flag, without a branch: full buffers ask this often. */
 	__u64 rank = 2 - (p->flags / BBQ_F_LARGE & 1) - (p->flags / BBQ_F_OWED & 1);
+	__u32 bytes = p->role && p->role < BB_ROLE_LEAF ? BBQ_LINK_BYTES : p->adu_bytes;
 
-	return (__u64)(p->priority + 1) << 32 | rank << BBQ_RANK_SHIFT | p->adu_bytes;
+	return (__u64)(p->priority + 1) << 32 | rank << BBQ_RANK_SHIFT | bytes;
 }
 
 /*

@@ -120,6 +120,12 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		p = bbq_packet_at(idx);
 		if (!p)
 			break;
+		if (p->role && bbq_is_chained(p)) {
+			if (bbq_spent(in, BBQ_WORK_EVICT))
+				break;
+			bbq_drop_adu(inst, idx, BB_DROP_CHAIN, now);
+			continue;
+		}
 		if (!bb_stale(now, ses->owd_ns, p->deadline))
 			return idx;
 		if (bbq_spent(in, BBQ_WORK_EVICT))

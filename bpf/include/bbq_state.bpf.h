@@ -98,7 +98,7 @@ struct bbq_packet {
 	__u8 flags;
 	__u8 rtp; /* bb_cb.rtp */
 	__u8 reason; /* first packet of a doomed ADU only: why it is freed */
-	__u8 pad;
+	__u8 role; /* enum bb_role of its frame; 0 = nothing depends on it, or it is not known */
 };
 
 #define BBQ_F_OWED 0x01 /* large, of a stream that lost its last large ADU: with BBQ_F_LARGE only */
@@ -314,6 +314,7 @@ struct bbq_instance {
 	__u32 urgent_tail; /* ... and the last of them */
 	__u32 asked; /* whom of media and users this search asked last; BBQ_NOBODY = it begins */
 	__u64 parked_ns; /* when a twin came last */
+	__u32 chained; /* a session of which a frame was given up that others need, see bbq_drop_chain; 0 = none */
 	__u32 doomed; /* ADUs that are out of all lists and to be freed, by their first packets; 0 = none */
 	__u32 doomed_tail; /* the last of them */
 };

@@ -311,6 +311,8 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 		if (step == BBQ_STEP_END || walk->victim == BBQ_NONE)
 			break;
 		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);
+		if (in->chained)
+			bbq_drop_chain(inst);
 		dropped = 1;
 	}
 	walk->end = now + plan->owd + bbq_until(plan, walk->bytes);

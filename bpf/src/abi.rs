@@ -10,7 +10,7 @@ pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
 pub const BB_REAL_RX_BEGUN: u32 = 1;
 pub const BB_REAL_RX_DECIDED: u32 = 2;
-pub const BB_ABI_VERSION: u32 = 12;
+pub const BB_ABI_VERSION: u32 = 13;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -92,6 +92,9 @@ pub const BB_STREAM_NO_FRAMES: u32 = 4;
 pub const BB_STREAM_REPAIRS: u32 = 8;
 pub const BB_STREAM_ONE: u32 = 16;
 pub const BB_STREAM_ODD: u32 = 32;
+pub const BB_VIDEO_KEY: u32 = 1;
+pub const BB_VIDEO_HAD_KEY: u32 = 2;
+pub const BB_VIDEO_HEALED: u32 = 4;
 pub const BB_ADU_SETS: u32 = 32768;
 pub const BB_ADU_WAYS: u32 = 4;
 pub const BB_KNOWN_BITS: u32 = 15;
@@ -165,6 +168,7 @@ pub const BB_DROP_EVICTED: bb_reason = 3;
 pub const BB_DROP_PREDICTED: bb_reason = 4;
 pub const BB_DROP_CODEL: bb_reason = 5;
 pub const BB_REASONS: bb_reason = 6;
+pub const BB_DROP_CHAIN: bb_reason = 6;
 pub type bb_reason = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(
@@ -189,10 +193,12 @@ pub struct bb_counters {
     pub sent_stale: __u64,
     pub would_drop: [__u64; 6usize],
     pub truncated: __u64,
+    pub chain: __u64,
+    pub would_chain: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 152usize];
+    ["Size of bb_counters"][::std::mem::size_of::<bb_counters>() - 168usize];
     ["Alignment of bb_counters"][::std::mem::align_of::<bb_counters>() - 8usize];
     ["Offset of field: bb_counters::packets_in"]
         [::std::mem::offset_of!(bb_counters, packets_in) - 0usize];
@@ -211,6 +217,9 @@ const _: () = {
         [::std::mem::offset_of!(bb_counters, would_drop) - 96usize];
     ["Offset of field: bb_counters::truncated"]
         [::std::mem::offset_of!(bb_counters, truncated) - 144usize];
+    ["Offset of field: bb_counters::chain"][::std::mem::offset_of!(bb_counters, chain) - 152usize];
+    ["Offset of field: bb_counters::would_chain"]
+        [::std::mem::offset_of!(bb_counters, would_chain) - 160usize];
 };
 #[repr(C)]
 #[derive(
@@ -1107,7 +1116,7 @@ pub struct bb_iface {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 216usize];
+    ["Size of bb_iface"][::std::mem::size_of::<bb_iface>() - 232usize];
     ["Alignment of bb_iface"][::std::mem::align_of::<bb_iface>() - 8usize];
     ["Offset of field: bb_iface::ifindex"][::std::mem::offset_of!(bb_iface, ifindex) - 0usize];
     ["Offset of field: bb_iface::mode"][::std::mem::offset_of!(bb_iface, mode) - 4usize];
@@ -1133,9 +1142,9 @@ const _: () = {
     ["Offset of field: bb_iface::pad"][::std::mem::offset_of!(bb_iface, pad) - 46usize];
     ["Offset of field: bb_iface::counters"][::std::mem::offset_of!(bb_iface, counters) - 48usize];
     ["Offset of field: bb_iface::link_next"]
-        [::std::mem::offset_of!(bb_iface, link_next) - 200usize];
+        [::std::mem::offset_of!(bb_iface, link_next) - 216usize];
     ["Offset of field: bb_iface::link_rate"]
-        [::std::mem::offset_of!(bb_iface, link_rate) - 208usize];
+        [::std::mem::offset_of!(bb_iface, link_rate) - 224usize];
 };
 #[repr(C)]
 #[derive(
@@ -1340,7 +1349,7 @@ pub struct bb_session {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 264usize];
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 280usize];
     ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
     ["Offset of field: bb_session::way"][::std::mem::offset_of!(bb_session, way) - 0usize];
     ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 16usize];
@@ -1589,6 +1598,54 @@ const _: () = {
         [::std::mem::offset_of!(bb_stream, large_ms) - 120usize];
     ["Offset of field: bb_stream::large_bytes"]
         [::std::mem::offset_of!(bb_stream, large_bytes) - 124usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_video {
+    pub gen_: __u32,
+    pub codec: __u8,
+    pub tried: [__u8; 3usize],
+    pub open: [__u8; 2usize],
+    pub wrong: __u8,
+    pub strikes: __u8,
+    pub levels: __u8,
+    pub key: __u8,
+    pub misses: __u8,
+    pub broken: __u8,
+    pub position: __u16,
+    pub group: __u16,
+    pub broken_at: __u16,
+    pub pad: __u16,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 24usize];
+    ["Alignment of bb_video"][::std::mem::align_of::<bb_video>() - 4usize];
+    ["Offset of field: bb_video::gen_"][::std::mem::offset_of!(bb_video, gen_) - 0usize];
+    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 4usize];
+    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 5usize];
+    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 8usize];
+    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 10usize];
+    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 11usize];
+    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 12usize];
+    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 13usize];
+    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 14usize];
+    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 15usize];
+    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 16usize];
+    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 18usize];
+    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 20usize];
+    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 22usize];
 };
 #[repr(C)]
 #[derive(
@@ -1871,7 +1928,7 @@ pub struct bb_sock {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 336usize];
+    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 368usize];
     ["Alignment of bb_sock"][::std::mem::align_of::<bb_sock>() - 8usize];
     ["Offset of field: bb_sock::lifetime_ns"]
         [::std::mem::offset_of!(bb_sock, lifetime_ns) - 0usize];
@@ -1880,11 +1937,11 @@ const _: () = {
     ["Offset of field: bb_sock::answered_made"]
         [::std::mem::offset_of!(bb_sock, answered_made) - 20usize];
     ["Offset of field: bb_sock::base"][::std::mem::offset_of!(bb_sock, base) - 24usize];
-    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 176usize];
-    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 328usize];
-    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 329usize];
-    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 330usize];
-    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 331usize];
+    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 192usize];
+    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 360usize];
+    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 361usize];
+    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 362usize];
+    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 363usize];
 };
 #[repr(C)]
 #[derive(

@@ -31,7 +31,7 @@ pub(crate) struct What {
     #[arg(long, value_name = "DEV", value_parser = value::<DevName>)]
     dev: Option<DevName>,
     /// Only for this reason
-    #[arg(long, value_name = "stale|adu|overflow|evicted|predicted|codel", value_parser = value::<Reason>)]
+    #[arg(long, value_name = "stale|adu|overflow|evicted|predicted|codel|chain", value_parser = value::<Reason>)]
     reason: Option<Reason>,
     /// Only of this priority or a more important one
     #[arg(long, value_name = "0..7", value_parser = clap::value_parser!(u8).range(0..=7))]

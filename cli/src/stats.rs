@@ -170,6 +170,7 @@ fn table<K: ToString + Ord>(
         ">EVICTED",
         ">PREDICTED",
         ">CODEL",
+        ">CHAIN",
         ">SENT STALE",
         ">TRUNCATED",
         ">WOULD DROP",
@@ -189,6 +190,7 @@ fn table<K: ToString + Ord>(
             c.dropped.evicted.into(),
             c.dropped.predicted.into(),
             c.dropped.codel.into(),
+            c.dropped.chain.into(),
             c.sent_stale.into(),
             c.truncated.into(),
             c.would_drop.total().into(),
@@ -203,6 +205,7 @@ fn table<K: ToString + Ord>(
             "EVICTED",
             "PREDICTED",
             "CODEL",
+            "CHAIN",
             "TRUNCATED",
             "WOULD DROP",
         ])

@@ -35,6 +35,7 @@ const GIVE_WAY: &[&str] = &[
     "ADU",
     "PREDICTED",
     "CODEL",
+    "CHAIN",
     "STALE",
     "TREATMENT",
     "STAMP",

@@ -186,7 +186,7 @@ struct bestby_peer {
 #define BESTBY_DROP_CODEL 5
 #define BESTBY_DROP_REASONS 6
 
-/* packets_in = packets_sent + all of dropped[] + queued. */
+/* packets_in = packets_sent + all of dropped[] + chain + queued. */
 struct bestby_counters {
 	uint64_t packets_in;
 	uint64_t bytes_in;
@@ -197,6 +197,9 @@ struct bestby_counters {
 	uint64_t sent_stale;
 	uint64_t would_drop[BESTBY_DROP_REASONS]; /* observe mode */
 	uint64_t truncated; /* of packets_sent: only their headers were */
+	/* Of frames that need another one that was given up; ... observe mode. 0 from an earlier bestby. */
+	uint64_t chain;
+	uint64_t would_chain;
 };
 
 /*

@@ -202,17 +202,25 @@ pub struct Drops {
     pub predicted: u64,
     /// Had no deadline, was not media, and waited too long behind others of its session (mode qdisc).
     pub codel: u64,
+    /// Of frames that need another one that was given up.
+    pub chain: u64,
 }
 
 impl Drops {
     /// All reasons together.
     pub const fn total(&self) -> u64 {
-        self.stale + self.adu + self.overflow + self.evicted + self.predicted + self.codel
+        self.stale
+            + self.adu
+            + self.overflow
+            + self.evicted
+            + self.predicted
+            + self.codel
+            + self.chain
     }
 }
 
 impl SocketStats {
-    const WORDS: usize = 19;
+    const WORDS: usize = 21;
     const BYTES: usize = 8 * Self::WORDS;
 
     /// `struct bb_counters`.
@@ -221,13 +229,14 @@ impl SocketStats {
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
             *word = u64::from_ne_bytes(*bytes);
         }
-        let drops = |at: usize| Drops {
+        let drops = |at: usize, chain: usize| Drops {
             stale: words[at],
             adu: words[at + 1],
             overflow: words[at + 2],
             evicted: words[at + 3],
             predicted: words[at + 4],
             codel: words[at + 5],
+            chain: words[chain],
         };
         Self {
             packets_in: words[0],
@@ -235,9 +244,9 @@ impl SocketStats {
             packets_sent: words[2],
             bytes_sent: words[3],
             queued: words[4],
-            dropped: drops(5),
+            dropped: drops(5, 19),
             sent_stale: words[11],
-            would_drop: drops(12),
+            would_drop: drops(12, 20),
             truncated: words[18],
         }
     }
@@ -269,7 +278,8 @@ mod tests {
             (stats.bytes_sent, stats.queued, stats.sent_stale),
             (4, 5, 12)
         );
-        assert_eq!((stats.dropped.stale, stats.dropped.codel), (6, 11));
+        let dropped = stats.dropped;
+        assert_eq!((dropped.stale, dropped.codel, dropped.chain), (6, 11, 20));
         assert_eq!(
             (
                 stats.would_drop.stale,
@@ -278,6 +288,6 @@ mod tests {
             ),
             (13, 18, 19)
         );
-        assert_eq!(stats.dropped.total(), 6 + 7 + 8 + 9 + 10 + 11);
+        assert_eq!(stats.dropped.total(), 6 + 7 + 8 + 9 + 10 + 11 + 20);
     }
 }

@@ -206,7 +206,7 @@ fn check(compiler: &str, flags: &[&str]) {
     let mut lines = text.lines();
     assert_eq!(
         lines.next(),
-        Some("32 152"),
+        Some("32 168"),
         "sizes of bestby_peer and bestby_counters"
     );
     assert_eq!(

@@ -49,8 +49,8 @@ fn client_constants_equal_those_of_the_header() {
     );
     assert_eq!(
         size_of::<abi::bb_counters>(),
-        19 * 8,
-        "SocketStats reads 19 words"
+        21 * 8,
+        "SocketStats reads 21 words"
     );
     assert_eq!(
         size_of::<abi::bb_so_peer>(),

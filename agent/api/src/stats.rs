@@ -8,7 +8,7 @@ use crate::Delay;
 
 words!(
     /// Why a packet was dropped; every drop has exactly one reason.
-    Reason, "reason", "stale, adu, overflow, evicted, predicted or codel", {
+    Reason, "reason", "stale, adu, overflow, evicted, predicted, codel or chain", {
         /// It would have arrived after its deadline.
         Stale = "stale",
         /// Another packet of its application data unit was dropped, or the unit was given up.
@@ -22,6 +22,8 @@ words!(
         /// Mode qdisc: it has no deadline, is not media, and the packets of its session waited too long (`CoDel`,
         /// RFC 8289).
         Codel = "codel",
+        /// Its frame needs another one that was given up.
+        Chain = "chain",
     }
 );
 
@@ -41,6 +43,8 @@ pub struct Drops {
     pub predicted: u64,
     /// Mode qdisc: no deadline, not media, and its session's packets waited too long (`CoDel`).
     pub codel: u64,
+    /// Of frames that need another one that was given up: nobody could decode them.
+    pub chain: u64,
 }
 
 impl Drops {
@@ -52,10 +56,11 @@ impl Drops {
             .saturating_add(self.evicted)
             .saturating_add(self.predicted)
             .saturating_add(self.codel)
+            .saturating_add(self.chain)
     }
 
     /// Each reason's word and count.
-    pub fn by_name(&self) -> [(&'static str, u64); 6] {
+    pub fn by_name(&self) -> [(&'static str, u64); 7] {
         [
             (Reason::Stale.as_str(), self.stale),
             (Reason::Adu.as_str(), self.adu),
@@ -63,11 +68,12 @@ impl Drops {
             (Reason::Evicted.as_str(), self.evicted),
             (Reason::Predicted.as_str(), self.predicted),
             (Reason::Codel.as_str(), self.codel),
+            (Reason::Chain.as_str(), self.chain),
         ]
     }
 
-    /// From the kernel's array, in the order of `enum bb_reason`.
-    pub const fn from_array(a: [u64; 6]) -> Self {
+    /// From the kernel's array, in the order of `enum bb_reason`, and what is counted beside it.
+    pub const fn from_array(a: [u64; 6], chain: u64) -> Self {
         Self {
             stale: a[0],
             adu: a[1],
@@ -75,6 +81,7 @@ impl Drops {
             evicted: a[3],
             predicted: a[4],
             codel: a[5],
+            chain,
         }
     }
 }
@@ -254,7 +261,7 @@ mod tests {
         stats.flows.insert(
             "-".into(),
             Counters {
-                dropped: Drops::from_array([1, 2, 3, 4, 5, 6]),
+                dropped: Drops::from_array([1, 2, 3, 4, 5, 6], 7),
                 ..Counters::default()
             },
         );
@@ -275,7 +282,7 @@ mod tests {
             assert_eq!(flow["dropped"][key], i as u64 + 1);
         }
         assert!(json["sessions"].is_object() && json["interfaces"].is_object());
-        assert_eq!(stats.flows["-"].dropped.total(), 21);
+        assert_eq!(stats.flows["-"].dropped.total(), 28);
         assert_eq!(serde_json::from_value::<Stats>(json).unwrap(), stats);
     }
 }

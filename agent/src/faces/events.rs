@@ -180,6 +180,7 @@ const fn reason(reason: u8) -> Reason {
         abi::BB_DROP_OVERFLOW => Reason::Overflow,
         abi::BB_DROP_EVICTED => Reason::Evicted,
         abi::BB_DROP_PREDICTED => Reason::Predicted,
-        _ => Reason::Codel,
+        abi::BB_DROP_CODEL => Reason::Codel,
+        _ => Reason::Chain,
     }
 }

@@ -422,9 +422,9 @@ pub fn counters(c: &abi::bb_counters) -> bestby_api::Counters {
         bytes_sent: c.bytes_sent,
         // Read while packets move: it may be below zero for a moment.
         queued: if c.queued > u64::MAX / 2 { 0 } else { c.queued },
-        dropped: bestby_api::Drops::from_array(c.dropped),
+        dropped: bestby_api::Drops::from_array(c.dropped, c.chain),
         sent_stale: c.sent_stale,
         truncated: c.truncated,
-        would_drop: bestby_api::Drops::from_array(c.would_drop),
+        would_drop: bestby_api::Drops::from_array(c.would_drop, c.would_chain),
     }
 }

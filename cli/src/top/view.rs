@@ -225,6 +225,7 @@ fn rates(
         evicted: change(new.evicted, old.evicted),
         predicted: change(new.predicted, old.predicted),
         codel: change(new.codel, old.codel),
+        chain: change(new.chain, old.chain),
     };
     now.iter()
         .map(|(name, now)| {

@@ -53,6 +53,7 @@ mod ring_layers;
 mod ring_player;
 mod ring_rtsp;
 mod ring_small;
+mod role;
 mod rtt;
 mod rules;
 mod segment;

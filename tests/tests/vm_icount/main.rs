@@ -5,6 +5,7 @@
 mod bounds;
 mod buffer;
 mod bundle;
+mod chain;
 mod codel;
 mod cost;
 mod early;

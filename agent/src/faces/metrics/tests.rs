@@ -9,7 +9,7 @@ fn counters(n: u64) -> Counters {
         packets_in: n,
         queued: 2,
         truncated: 4,
-        dropped: Drops::from_array([0, 3, 0, 0, 0, 0]),
+        dropped: Drops::from_array([0, 3, 0, 0, 0, 0], 0),
         ..Counters::default()
     }
 }

@@ -1,0 +1,295 @@
+//! Properties of `include/bb_role.h`, compiled natively (`src/role_native.c`): what the payload of video says of its
+//! frames, and that nothing is said of what may be something else.
+
+use bestby_bpf::abi::*;
+use proptest::prelude::*;
+
+// Links the archive that holds the functions below.
+use bestby_bpf as _;
+
+unsafe extern "C" {
+    safe fn bbn_video_read(
+        video: &mut bb_video,
+        bytes: &[u8; 12],
+        n: u32,
+        first: i32,
+        last: i32,
+    ) -> u32;
+    safe fn bbn_role_priority(video: &bb_video, role: u32, refuses: i32) -> u32;
+}
+
+/// `enum bb_role`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    None,
+    Key,
+    Link,
+    Link1,
+    Link2,
+    Leaf,
+}
+
+use Role::*;
+
+/// 1 + `enum bb_codec`.
+const H264: u8 = 1;
+const H265: u8 = 2;
+const VP8: u8 = 3;
+const OPAQUE: u8 = 255;
+/// Frames until a codec is known.
+const SURE: usize = 32;
+
+#[derive(Default)]
+struct Stream(bb_video);
+
+impl Stream {
+    fn packet(&mut self, payload: &[u8], first: bool, last: bool) -> Role {
+        let mut bytes = [0; 12];
+        let n = payload.len().min(12);
+        bytes[..n].copy_from_slice(&payload[..n]);
+        match bbn_video_read(
+            &mut self.0,
+            &bytes,
+            n as u32,
+            i32::from(first),
+            i32::from(last),
+        ) {
+            0 => None,
+            1 => Key,
+            2 => Link,
+            3 => Link1,
+            4 => Link2,
+            5 => Leaf,
+            other => panic!("{other}"),
+        }
+    }
+
+    /// All packets of a frame: their roles.
+    fn frame(&mut self, packets: &[Vec<u8>]) -> Vec<Role> {
+        let last = packets.len() - 1;
+        packets
+            .iter()
+            .enumerate()
+            .map(|(i, payload)| self.packet(payload, i == 0, i == last))
+            .collect()
+    }
+
+    /// A stream of which so many of these frames were seen.
+    fn of(count: usize, frame: impl Fn(usize) -> Vec<Vec<u8>>) -> Self {
+        let mut stream = Self::default();
+        for n in 0..count {
+            stream.frame(&frame(n));
+        }
+        stream
+    }
+}
+
+/// A unit of H.264 with this header byte in so many packets.
+fn h264(header: u8, packets: usize) -> Vec<Vec<u8>> {
+    if packets == 1 {
+        return vec![vec![header, 0x9a, 0x12, 0x34]];
+    }
+    (0..packets)
+        .map(|i| {
+            let ends = u8::from(i == 0) << 7 | u8::from(i + 1 == packets) << 6;
+            vec![header & 0xE0 | 28, ends | header & 31, 0x12, 0x34]
+        })
+        .collect()
+}
+
+/// The same of H.265: its type and temporal level.
+fn h265(kind: u8, level: u8, packets: usize) -> Vec<Vec<u8>> {
+    if packets == 1 {
+        return vec![vec![kind << 1, level + 1, 0x12, 0x34]];
+    }
+    (0..packets)
+        .map(|i| {
+            let ends = u8::from(i == 0) << 7 | u8::from(i + 1 == packets) << 6;
+            vec![49 << 1, level + 1, ends | kind, 0x34]
+        })
+        .collect()
+}
+
+/// A frame of VP8 with a picture id of 15 bits, TL0PICIDX and a temporal level.
+fn vp8(key: bool, level: u8, leaf: bool, packets: usize) -> Vec<Vec<u8>> {
+    (0..packets)
+        .map(|i| {
+            let begins = if i == 0 { 0x10 } else { 0 };
+            let mut packet = vec![0x80 | u8::from(leaf) << 5 | begins, 0xE0, 0x92, 0x34, 7];
+            packet.push(level << 6);
+            packet.extend([u8::from(!key), 2, 3, 0x9D, 0x01, 0x2A]);
+            packet
+        })
+        .collect()
+}
+
+/// A group of 30: an access unit of parameter sets and an IDR, then references.
+fn ippp(n: usize) -> Vec<Vec<u8>> {
+    match n % 30 {
+        0 => [h264(0x67, 1), h264(0x68, 1), h264(0x65, 4)].concat(),
+        n => h264(0x41, 1 + n % 3),
+    }
+}
+
+#[test]
+fn h264_says_key_link_and_leaf_once_it_is_known() {
+    let mut stream = Stream::default();
+    for n in 0..SURE {
+        assert!(
+            stream.frame(&ippp(n)).iter().all(|role| *role == None),
+            "{n}"
+        );
+    }
+    assert_eq!(stream.frame(&h264(0x41, 3)), [Link; 3]);
+    assert_eq!(stream.0.codec, H264);
+    assert_eq!(stream.frame(&h264(0x01, 2)), [Leaf; 2]);
+    // A delimiter and SEI say nothing of the frame, and have NRI 0.
+    let frame = [vec![vec![0x09, 0xF0], vec![0x06, 5, 4]], h264(0x41, 2)].concat();
+    assert_eq!(stream.frame(&frame), [None, None, Link, Link]);
+    assert_eq!(stream.frame(&ippp(0)), [Key; 6]);
+    // In one packet: parameter sets, or what is behind a delimiter.
+    let sets = vec![24, 0, 9, 0x67, 1, 2, 3];
+    assert_eq!(stream.frame(&[sets])[0], Key);
+    let delimited = vec![24, 0, 2, 0x09, 0xF0, 0, 9, 0x01];
+    assert_eq!(stream.frame(&[delimited])[0], Leaf);
+}
+
+#[test]
+fn h265_says_its_levels() {
+    let frame = |n: usize| match n % 8 {
+        0 => [h265(32, 0, 1), h265(19, 0, 3)].concat(),
+        n if n % 2 == 1 => h265(2, 1, 1),
+        _ => h265(1, 0, 2),
+    };
+    let mut stream = Stream::of(SURE + 8, frame);
+    assert_eq!(stream.0.codec, H265);
+    assert_eq!(stream.frame(&h265(1, 0, 2)), [Link; 2]);
+    assert_eq!(stream.frame(&h265(2, 1, 1)), [Leaf]);
+    assert_eq!(stream.frame(&h265(3, 1, 1)), [Link1]);
+    assert_eq!(stream.frame(&h265(19, 0, 2)), [Key; 2]);
+}
+
+#[test]
+fn vp8_says_its_levels_and_that_nothing_needs_the_highest() {
+    let levels = [0, 2, 1, 2];
+    let frame = |n: usize| vp8(n.is_multiple_of(60), levels[n % 4], false, 1 + n % 2);
+    let mut stream = Stream::of(SURE + 4, frame);
+    assert_eq!(stream.0.codec, VP8);
+    assert_eq!(stream.frame(&vp8(false, 0, false, 2)), [Link; 2]);
+    assert_eq!(stream.frame(&vp8(false, 1, false, 1)), [Link1]);
+    assert_eq!(stream.frame(&vp8(false, 2, false, 1)), [Leaf]);
+    assert_eq!(stream.frame(&vp8(false, 0, true, 1)), [Leaf]);
+    assert_eq!(stream.frame(&vp8(true, 0, false, 3)), [Key; 3]);
+    // As ffmpeg writes it: a descriptor of one byte.
+    let short = |key: bool| {
+        vec![
+            vec![0x10, u8::from(!key), 2, 3, 0x9D, 1, 0x2A],
+            vec![0, 9, 9],
+        ]
+    };
+    let mut stream = Stream::of(SURE + 1, |n| short(n == 0));
+    assert_eq!(stream.frame(&short(false)), [Link; 2]);
+    assert_eq!(stream.frame(&short(true)), [Key; 2]);
+}
+
+#[test]
+fn later_thirds_of_a_group_matter_less() {
+    let mut stream = Stream::of(91, ippp);
+    assert_eq!((stream.0.group, stream.0.position), (30, 0));
+    let mut seen = Vec::new();
+    for n in 1..30 {
+        stream.frame(&ippp(n));
+        seen.push(bbn_role_priority(&stream.0, 2, 0));
+    }
+    assert_eq!(
+        (seen[0], seen[8], seen[9], seen[19], seen[28]),
+        (4, 4, 5, 6, 6)
+    );
+    assert_eq!(bbn_role_priority(&stream.0, 1, 0), 3);
+    assert_eq!(bbn_role_priority(&stream.0, 5, 0), 7);
+    // Mode tc: only what nothing needs.
+    let refuses = [1, 2, 3, 4, 5].map(|role| bbn_role_priority(&stream.0, role, 1));
+    assert_eq!(refuses, [3, 3, 3, 3, 7]);
+    // A group whose length is not known: none of it matters less.
+    let mut stream = Stream::of(SURE + 60, |n| h264(if n == 0 { 0x65 } else { 0x41 }, 2));
+    stream.frame(&h264(0x41, 2));
+    assert_eq!(bbn_role_priority(&stream.0, 2, 0), 4);
+}
+
+#[test]
+fn two_wrong_frames_end_it_and_one_does_not() {
+    let mut stream = Stream::of(60, ippp);
+    let torn = [h264(0x41, 3)[0].clone(), h264(0x41, 3)[2].clone()];
+    let no_end = h264(0x41, 3)[..2].to_vec();
+    stream.frame(&torn);
+    assert_eq!(stream.frame(&h264(0x41, 2)), [Link; 2]);
+    for n in 1..30 {
+        stream.frame(&h264(0x41, 1 + n % 3));
+    }
+    assert_eq!(stream.0.codec, H264);
+    // torn is right as far as fragments tell; what has no end is not.
+    stream.frame(&no_end);
+    stream.frame(&h264(0x41, 2));
+    assert_eq!(stream.0.codec, H264);
+    stream.frame(&no_end);
+    assert_eq!(stream.frame(&h264(0x41, 2)), [None; 2]);
+    assert_eq!(stream.0.codec, 0);
+    for _ in 0..SURE {
+        stream.frame(&h264(0x41, 2));
+    }
+    assert_eq!(stream.frame(&h264(0x41, 2)), [Link; 2]);
+}
+
+/// Random bytes, as encryption makes them.
+fn noise(seed: &mut u64) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    for byte in &mut bytes {
+        *seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        *byte = (*seed >> 56) as u8;
+    }
+    bytes
+}
+
+#[test]
+fn nothing_is_said_of_encrypted_payload() {
+    let mut seed = 7;
+    for stream in 0..20_000u32 {
+        let mut video = Stream::default();
+        for n in 0..200u32 {
+            let packets = 1 + (n * 7 + stream) % 3;
+            for i in 0..packets {
+                let role = video.packet(&noise(&mut seed), i == 0, i + 1 == packets);
+                assert_eq!(role, None);
+            }
+        }
+        assert_eq!(video.0.codec, OPAQUE);
+    }
+}
+
+proptest! {
+    /// Whatever comes, the functions stay within their bytes, and a stream is of a codec only if frames said so.
+    #[test]
+    fn any_packets_are_read(packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..14), any::<bool>(), any::<bool>()), 0..300)) {
+        let mut stream = Stream::default();
+        for (payload, first, last) in packets {
+            stream.packet(&payload, first, last);
+            prop_assert!(stream.0.levels <= 6 && stream.0.tried.iter().all(|n| *n <= 32));
+        }
+    }
+
+    /// However a stream of H.264 is cut into packets, it is known after 32 frames.
+    #[test]
+    fn h264_in_any_packets_is_known(cuts in prop::collection::vec(1usize..6, 33..80)) {
+        let mut stream = Stream::default();
+        for (n, cut) in cuts.iter().enumerate() {
+            let header = if n % 20 == 0 { 0x65 } else if n % 3 == 0 { 0x01 } else { 0x61 };
+            let want = match header { 0x65 => Key, 0x01 => Leaf, _ => Link };
+            for role in stream.frame(&h264(header, *cut)) {
+                prop_assert_eq!(role, if n < SURE { None } else { want });
+            }
+        }
+        prop_assert_eq!(stream.0.codec, H264);
+    }
+}

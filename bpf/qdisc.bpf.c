@@ -243,6 +243,9 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	if (!p)
 		goto out;
 	bbq_read_cb(p, skb, now);
+	/* The other methods are what their papers say. */
+	if (iface->method != BB_TRIAGE)
+		p->role = 0;
 	session = p->session;
 	ses = bbq_session(session);
 	q = bbq_queue_at(inst, session);

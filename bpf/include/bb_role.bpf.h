@@ -79,7 +79,7 @@ __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 beg
 	if (role == BB_ROLE_KEY)
 		w->meta.flags |= BB_M_LARGE;
 	if (w->meta.treatment == BB_TREAT_DISCARD && bb_chain_ends(video))
-		w->role = role ?: BB_ROLE_LINK;
+		w->role = role; /* none: a delimiter tells nothing of a leaf, or of a link */
 	if (w->unsaid)
 		w->meta.priority = bb_role_priority(video, role, mode == BB_MODE_TC);
 	return 0;

@@ -143,7 +143,7 @@ fn clear_and_encrypted(mode: &str, rate: &str) -> Option<[Seen; 2]> {
     seen
 }
 
-/// At each rate so many frames can be decoded at least, and half of them or less of what nobody can read.
+/// At each rate so many frames can be decoded at least, and where so said twice as many as of what nobody can read.
 fn chains(mode: &str, least: [(&str, usize, bool); 3]) {
     for (rate, decodable, twice) in least {
         let Some([clear, encrypted]) = clear_and_encrypted(mode, rate) else {

@@ -146,3 +146,24 @@ fn stream_that_takes_the_place_of_another_is_read_anew() {
     sender.ssrc = 8;
     assert_eq!(says(&sender.frame(DISPOSABLE)).0, BB_PRIORITY_DEFAULT);
 }
+
+/// The role in the control block, which the queue goes by: `bb_cb_role_of`.
+fn chained(out: &Outcome) -> u8 {
+    out.cb.class_ >> 3 & 1 | out.cb.class_ >> 5 & 6
+}
+
+#[test]
+fn role_goes_with_the_packet_until_the_stream_is_repaired() {
+    let lab = lab(Rule::new());
+    let mut sender = Sender::new(&lab);
+    assert_eq!(chained(&sender.frame(KEY)), 0);
+    sender.groups();
+    let roles = [KEY, REFERENCE, DISPOSABLE].map(|header| chained(&sender.frame(header)));
+    assert_eq!(roles, [1, 2, 5]);
+    // The last packet again: whoever has repairs may get the lost frame yet.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    sender.seq -= 1;
+    let again = sender.packet(&[DISPOSABLE & 0xE0 | 28, 0x40 | 1, 3, 4], true);
+    assert!(again.has(BB_CB_REPAIR), "{again:?}");
+    assert_eq!(chained(&sender.frame(REFERENCE)), 0);
+}

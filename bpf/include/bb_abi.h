@@ -24,7 +24,7 @@
 #include "bb_explain_abi.h"
 #include "bb_real_abi.h"
 
-#define BB_ABI_VERSION 13
+#define BB_ABI_VERSION 14
 
 /* ---- vocabulary (docs/design.md, "Words") ---- */
 

@@ -17,7 +17,8 @@
 #ifndef BB_CHAIN_H
 #define BB_CHAIN_H
 
-#include "bb_role.h"
+#include "bb_codec.h"
+#include "bb_tables_abi.h"
 
 /* Frames of the longest group of which the rest is not sent: 10 s at 60 frames/s. */
 #define BB_CHAIN_GROUP 600

@@ -14,6 +14,13 @@
 
 #define bb_inline static inline __attribute__((always_inline, unused))
 
+/* A function that the verifier follows once, whatever is known of its arguments where it is called. */
+#ifdef __bpf__
+#define bb_apart __attribute__((noinline))
+#else
+#define bb_apart static __attribute__((noinline, unused))
+#endif
+
 #define BB_NSEC_PER_SEC 1000000000ULL
 
 /* Longest time a packet's pacing may be owed: bounds the effect of a rate of 1 byte/s. */

@@ -16,6 +16,7 @@
 #define BB_ROLE_BPF_H
 
 #include "bb_chain.h"
+#include "bb_role.h"
 #include "bb_stream.bpf.h"
 
 /* RTP's fixed header: the payload comes behind it nearly always. */
@@ -32,25 +33,43 @@ static __always_inline int bb_look(struct __sk_buff *skb, __u32 at, __u8 *to, __
 	return !bpf_skb_load_bytes(skb, at, to, (n & mask) + 1);
 }
 
+/* Reads RTP's header extensions, `words` of them behind `at`, into w->ext: as much as there is room for. */
+static __always_inline void bb_look_at_extensions(struct __sk_buff *skb, struct bb_work *w,
+						  __u32 at, __u32 form, __u32 words)
+{
+	__u32 n = words < BB_EXT_BYTES / 4 ? 4 * words : BB_EXT_BYTES;
+
+	w->ext.two_byte = form >> 4 == BB_EXT_TWO_BYTE >> 4;
+	if (n && (w->ext.two_byte || form == BB_EXT_ONE_BYTE) &&
+	    bb_look(skb, at, w->ext.b, n, BB_EXT_BYTES - 1))
+		w->ext.n = n;
+}
+
 /*
  * Reads the first bytes of RTP's payload into w->look, behind the header, and returns how many there
- * are; 0 = none, or they cannot be read.
+ * are; 0 = none, or they cannot be read. `extensions`: those, too.
  */
-static __always_inline __u32 bb_look_at_payload(struct __sk_buff *skb, struct bb_work *w)
+static __always_inline __u32 bb_look_at_payload(struct __sk_buff *skb, struct bb_work *w,
+						int extensions)
 {
 	__u32 at = w->packet.payload, length = w->packet.payload_bytes, header = BB_RTP_HEADER;
 	__u32 n = length < BB_LOOK_BYTES ? length : BB_LOOK_BYTES;
-	__u16 words = 0;
+	__u16 words[2] = {};
 
+	w->ext.n = 0;
 	if (n <= BB_RTP_HEADER || !bb_look(skb, at, w->look, n, 31))
 		return 0;
 	if (!(w->look[0] & 0x1F))
 		return n - BB_RTP_HEADER;
 	header += 4 * (w->look[0] & 15);
 	if (w->look[0] & 0x10) {
-		if (bpf_skb_load_bytes(skb, at + header + 2, &words, 2))
+		if (bpf_skb_load_bytes(skb, at + header, words, sizeof(words)))
 			return 0;
-		header += 4 + 4 * bpf_ntohs(words);
+		header += 4;
+		if (extensions)
+			bb_look_at_extensions(skb, w, at + header, bpf_ntohs(words[0]),
+					      bpf_ntohs(words[1]));
+		header += 4 * bpf_ntohs(words[1]);
 	}
 	if (header >= length)
 		return 0;
@@ -58,30 +77,76 @@ static __always_inline __u32 bb_look_at_payload(struct __sk_buff *skb, struct bb
 	return bb_look(skb, at + header, w->look + BB_RTP_HEADER, n, 15) ? n : 0;
 }
 
-/* A global function: verified once. `begins`: the packet is the first one of its frame. */
-__noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 begins, __u32 mode)
+/* A global function: verified once. What does the packet say, read as of codec c? */
+__noinline __u32 bb_ask_codec(struct bb_work *w, struct bb_video *video, __u32 c, __u32 first)
+{
+	struct bb_seen seen = {};
+
+	if (!w || !video)
+		return BB_SAYS_WRONG;
+	seen.payload = w->look + BB_RTP_HEADER;
+	seen.n = w->look_n;
+	seen.first = first;
+	seen.last = !!(w->packet.flags & BB_P_MARKER);
+	return bb_codec_says(video, &seen, &w->ext, c);
+}
+
+/*
+ * The packet is of ADU `adu`, of a stream whose frames tell their roles, and comes before what tells it: a
+ * delimiter or parameter sets in packets of their own. Whatever becomes of the frame, it goes for itself.
+ */
+static __always_inline void bb_go_before(struct bb_work *w, struct bb_stream_adu *adu, __u32 bytes)
+{
+	adu->bytes -= bytes;
+	w->meta.adu = 0;
+	w->stream = BB_STREAM_NONE;
+}
+
+/* Of ADU `which` of its stream. */
+__noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 which, __u32 mode)
 {
 	struct bb_video *video;
+	struct bb_stream *s;
 	enum bb_role role;
-	__u32 n;
+	__u32 codec, says, first = 0;
 
 	if (!w)
 		return 0;
 	video = bb_video_at(w->stream);
-	if (!video)
+	s = bb_stream_at(w->stream);
+	if (!video || !s)
 		return 0;
-	n = bb_look_at_payload(skb, w);
-	role = bb_video_read(video, w->look + BB_RTP_HEADER, n, begins,
-			     w->packet.flags & BB_P_MARKER);
-	if (!video->codec || video->codec == BB_CODEC_OPAQUE)
+	if (video->number != s->adu[which & 1].number) {
+		video->number = s->adu[which & 1].number;
+		bb_video_frame(video, w->packet.rtp_time);
+		first = 1;
+	}
+	codec = video->codec;
+	if (codec == BB_CODEC_OPAQUE)
+		return 0;
+	w->look_n = bb_look_at_payload(skb, w, !codec || bb_is_extension(codec));
+	if (!codec) {
+		for (__u32 c = 0; c < BB_CODECS; c++)
+			bb_ask_codec(w, video, c, first);
+		return 0;
+	}
+	says = bb_ask_codec(w, video, codec - 1, first);
+	role = bb_video_role(video, says);
+	/* Of a stream that was met in the middle nothing is known until its next key frame. */
+	if (codec == BB_CODEC_DD + 1 && !video->templates)
 		return 0;
 	w->meta.flags &= ~BB_M_LARGE;
+	if (w->unsaid)
+		w->meta.priority = bb_role_priority(video, role, mode == BB_MODE_TC);
+	if (!bb_video_told(video)) {
+		if (!(says & BB_SAYS_WRONG))
+			bb_go_before(w, &s->adu[which & 1], skb->len);
+		return 0;
+	}
 	if (role == BB_ROLE_KEY)
 		w->meta.flags |= BB_M_LARGE;
 	if (w->meta.treatment == BB_TREAT_DISCARD && bb_chain_ends(video))
-		w->role = role; /* none: a delimiter tells nothing of a leaf, or of a link */
-	if (w->unsaid)
-		w->meta.priority = bb_role_priority(video, role, mode == BB_MODE_TC);
+		w->role = role;
 	return 0;
 }
 
@@ -90,7 +155,7 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 {
 	struct bb_stream *s;
 	struct bb_video *video;
-	__u32 gen, begins;
+	__u32 gen;
 
 	if (!w->packet.rtp || !w->rule || w->stream == BB_STREAM_NONE ||
 	    w->meta.flags & BB_M_REPAIR || skb->gso_size)
@@ -104,10 +169,8 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 		__builtin_memset(video, 0, sizeof(*video));
 		video->gen = gen;
 	}
-	if (video->codec == BB_CODEC_OPAQUE)
-		return;
-	begins = s->adu[w->adu_which & 1].bytes == skb->len;
-	bb_read_video(skb, w, begins, mode);
+	if (video->codec != BB_CODEC_OPAQUE)
+		bb_read_video(skb, w, w->adu_which, mode);
 }
 
 #endif /* BB_ROLE_BPF_H */

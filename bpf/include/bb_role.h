@@ -4,220 +4,69 @@
  * compiled into the classifier and, natively, into bpf/tests.
  *
  * The problem: among frames of one stream some are needed by all that follow, and some by none.
- * The first bytes of the payload say which (RFC 6184, 7798, 7741). What they are bytes of, nobody
- * says: payload types are dynamic, and SRTP encrypts the payload.
+ * The first bytes of the payload say which (bb_codec.h). What they are bytes of, nobody says:
+ * payload types are dynamic, and SRTP encrypts the payload. It leaves header extensions in clear
+ * (bb_descriptor.h). What they are, nobody says either.
  *
  * The mechanism:
  *
  * 1. Every codec is tried on each packet. Its packets follow rules: fragments of a unit follow each
- *    other from first to last, the last one of a frame has RTP's marker, some bits are zero.
+ *    other from first to last, the last one of a frame has RTP's marker, some bits are zero. A
+ *    header extension that says the same is tried as a codec.
  * 2. A stream is of the codec of which 32 frames in a row broke no rule. Two that do, within 64,
  *    end that. Encrypted payload keeps to the rules for a packet in five at most.
  * 3. A stream of which 64 frames broke the rules of all is opaque: it is not looked at again.
  * 4. Until a codec is known, nothing is said of any frame.
+ * 5. A frame whose timestamp is before the latest one is a B picture: others that refer to it are
+ *    shown around it, and none after the next frame in order.
  */
 #ifndef BB_ROLE_H
 #define BB_ROLE_H
 
-#include "bb_core.h"
+#include "bb_descriptor.h"
 
-/* Bytes of the payload that are looked at. */
-#define BB_ROLE_BYTES 12
 /* Frames that keep to the rules of a codec until it is known; strikes of one that does not then. */
 #define BB_CODEC_SURE 32
 #define BB_CODEC_STRIKE 64
 #define BB_CODEC_OPAQUE_AFTER 64
 
-enum bb_codec {
-	BB_CODEC_H264,
-	BB_CODEC_H265,
-	BB_CODEC_VP8,
-	BB_CODECS,
-	/* bb_video.codec is one more than these, or: */
-	BB_CODEC_OPAQUE = 255,
+/* Is what bb_video.codec says a header extension, so that the payload is not looked at? */
+#define bb_is_extension(codec_) ((codec_) > BB_CODEC_AV1 + 1)
+
+/* What is looked at of an RTP packet. */
+struct bb_seen {
+	const __u8 *payload; /* its first n bytes, of BB_ROLE_BYTES */
+	__u32 n;
+	__u8 first; /* of its frame */
+	__u8 last;
 };
-
-enum bb_role {
-	BB_ROLE_NONE, /* not known, or the packet says nothing of it */
-	BB_ROLE_KEY, /* needs no other frame */
-	BB_ROLE_LINK, /* all later frames need it until the next key frame; of temporal level 0 ... */
-	BB_ROLE_LINK1, /* ... or of level 1: those of higher levels need it, until a lower one */
-	BB_ROLE_LINK2, /* ... or above */
-	BB_ROLE_LEAF, /* no frame needs it */
-	BB_ROLE_SLICE = 0x10, /* a flag: it says so of the picture, and is no parameter set */
-};
-
-/* What a payload says, beside its role: */
-#define BB_SAYS_WRONG 0x100 /* it is not of this codec */
-#define BB_SAYS_FIRST 0x200 /* a unit, or a frame, begins here */
-#define BB_SAYS_LAST 0x400 /* a unit ends here */
-#define BB_SAYS_LEVEL_SHIFT 16 /* temporal level */
-
-#define BB_ROLE_OF(says_) ((says_) & 0xF)
-
-/* ---- H.264, RFC 6184 ---- */
-
-/* NAL units that streams have: slices, parameter sets, SEI, delimiters, filler, SVC's prefix. */
-#define BB_H264_TYPES 0x0010FFFEU
-
-bb_inline __u32 bb_h264_unit(__u8 header, __u32 type)
-{
-	if (type == 5)
-		return BB_ROLE_KEY | BB_ROLE_SLICE;
-	if (type == 7 || type == 8)
-		return BB_ROLE_KEY;
-	if (type >= 1 && type <= 4)
-		return (header & 0x60 ? BB_ROLE_LINK : BB_ROLE_LEAF) | BB_ROLE_SLICE;
-	return type < 32 && BB_H264_TYPES >> type & 1 ? BB_ROLE_NONE : BB_SAYS_WRONG;
-}
-
-/* Of a payload of n bytes: its role, what else it says, and in *unit the fragmented unit's type. */
-bb_inline __u32 bb_h264_says(const __u8 *b, __u32 n, __u8 *unit)
-{
-	__u32 type = b[0] & 31, says;
-
-	*unit = 0;
-	if (n < 2 || b[0] & 0x80)
-		return BB_SAYS_WRONG;
-	if (type == 24) { /* STAP-A: the first unit; behind a delimiter the second one */
-		if (n < 4 || b[3] & 0x80 || (b[3] & 31) > 23)
-			return BB_SAYS_WRONG;
-		says = bb_h264_unit(b[3], b[3] & 31);
-		if ((b[3] & 31) == 9 && !b[1] && b[2] == 2 && n >= 8)
-			says = bb_h264_unit(b[7], b[7] & 31);
-		return says | BB_SAYS_FIRST | BB_SAYS_LAST;
-	}
-	if (type == 28) { /* FU-A */
-		type = b[1] & 31;
-		*unit = 0x80 | type;
-		if (b[1] & 0x20 || b[1] >> 6 == 3)
-			return BB_SAYS_WRONG;
-		says = bb_h264_unit(b[0], type);
-		if (b[1] & 0x80)
-			says |= BB_SAYS_FIRST;
-		if (b[1] & 0x40)
-			says |= BB_SAYS_LAST;
-		return says;
-	}
-	return bb_h264_unit(b[0], type) | BB_SAYS_FIRST | BB_SAYS_LAST;
-}
-
-/* ---- H.265, RFC 7798 ---- */
-
-/* `levels`: the highest temporal level seen. */
-bb_inline __u32 bb_h265_unit(__u32 type, __u32 level, __u32 levels)
-{
-	if (type >= 16 && type <= 21)
-		return BB_ROLE_KEY | BB_ROLE_SLICE;
-	if (type >= 32 && type <= 34)
-		return BB_ROLE_KEY;
-	if (type == 35 || (type >= 38 && type <= 40))
-		return BB_ROLE_NONE;
-	if (type > 9)
-		return BB_SAYS_WRONG;
-	/* Even types are no references of their own level: no frame needs one of the highest. */
-	if (!(type & 1) && level >= levels)
-		return BB_ROLE_LEAF | BB_ROLE_SLICE;
-	return (level == 0 ? BB_ROLE_LINK :
-		level == 1 ? BB_ROLE_LINK1 :
-			     BB_ROLE_LINK2) |
-	       BB_ROLE_SLICE;
-}
-
-bb_inline __u32 bb_h265_says(const __u8 *b, __u32 n, __u32 levels, __u8 *unit)
-{
-	__u32 type = b[0] >> 1 & 63, level = (b[1] & 7) - 1, says;
-
-	*unit = 0;
-	/* One layer, and a level of 1 to 7 written in the header. */
-	if (n < 3 || b[0] & 0x81 || b[1] >> 3 || level > 6)
-		return BB_SAYS_WRONG;
-	if (type == 48) { /* AP: the first unit; behind a delimiter the second one */
-		if (n < 6)
-			return BB_SAYS_WRONG;
-		says = bb_h265_unit(b[4] >> 1 & 63, level, levels);
-		if ((b[4] >> 1 & 63) == 35 && !b[2] && b[3] == 3 && n >= 11)
-			says = bb_h265_unit(b[9] >> 1 & 63, level, levels);
-		says |= BB_SAYS_FIRST | BB_SAYS_LAST;
-	} else if (type == 49) { /* FU */
-		type = b[2] & 63;
-		*unit = 0x80 | type;
-		if (b[2] >> 6 == 3)
-			return BB_SAYS_WRONG;
-		says = bb_h265_unit(type, level, levels);
-		if (b[2] & 0x80)
-			says |= BB_SAYS_FIRST;
-		if (b[2] & 0x40)
-			says |= BB_SAYS_LAST;
-	} else {
-		says = bb_h265_unit(type, level, levels) | BB_SAYS_FIRST | BB_SAYS_LAST;
-	}
-	return says | level << BB_SAYS_LEVEL_SHIFT;
-}
-
-/* ---- VP8, RFC 7741 ---- */
-
-bb_inline __u32 bb_vp8_says(const __u8 *b, __u32 n, __u32 levels)
-{
-	__u32 at = 1, level = 0, says = BB_SAYS_LAST;
-	int has_level = 0;
-
-	if (b[0] & 0x48)
-		return BB_SAYS_WRONG;
-	if (b[0] & 0x80) {
-		__u8 more = b[1];
-
-		if (n < 3 || more & 0x0F)
-			return BB_SAYS_WRONG;
-		at = 2;
-		if (more & 0x80)
-			at += b[2] & 0x80 ? 2 : 1;
-		if (more & 0x40)
-			at++;
-		if (more & 0x30) {
-			has_level = more & 0x20;
-			level = has_level ? b[at & 7] >> 6 : 0;
-			at++;
-		}
-	}
-	if (n <= at)
-		return BB_SAYS_WRONG;
-	/* S, and partition 0: the frame begins, with its header. */
-	if ((b[0] & 0x17) == 0x10) {
-		says |= BB_SAYS_FIRST;
-		at &= 7; /* at most 6 */
-		if (!(b[at] & 1)) {
-			if (at + 6 <= n && at + 6 <= BB_ROLE_BYTES &&
-			    (b[at + 3] != 0x9D || b[at + 4] != 0x01 || b[at + 5] != 0x2A))
-				return BB_SAYS_WRONG;
-			return says | BB_ROLE_KEY | BB_ROLE_SLICE;
-		}
-	}
-	says |= level << BB_SAYS_LEVEL_SHIFT;
-	if (b[0] & 0x20 || (has_level && level && level >= levels))
-		return says | BB_ROLE_LEAF | BB_ROLE_SLICE;
-	return says | BB_ROLE_SLICE |
-	       (level == 0 ? BB_ROLE_LINK :
-		level == 1 ? BB_ROLE_LINK1 :
-			     BB_ROLE_LINK2);
-}
 
 /* ---- the stream ---- */
 
+/* So far behind, 0.7 s of video, a timestamp is that of a B picture; else the stream began again. */
+#define BB_TIME_BACK (1U << 16)
+
+/* Is a frame shown before one that was sent before it? */
+bb_inline int bb_time_is_back(__u32 time, __u32 latest)
+{
+	return latest - time - 1 < BB_TIME_BACK;
+}
+
 /* A frame begins: what of the one before? */
-bb_inline void bb_video_frame(struct bb_video *v)
+bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
 {
 	int began = v->position || v->key;
 	__u32 right = 0;
 
+	/* A unit whose end never came. */
+	v->wrong |=
+		v->going | (v->open[0] != 0) << BB_CODEC_H264 | (v->open[1] != 0) << BB_CODEC_H265;
+	v->open[0] = 0;
+	v->open[1] = 0;
+	v->going = 0;
 	for (__u32 c = 0; c < BB_CODECS; c++) {
 		int wrong = v->wrong >> c & 1;
 
-		/* A unit whose end never came. */
-		if (c < 2) {
-			wrong |= v->open[c] != 0;
-			v->open[c] = 0;
-		}
 		right |= !wrong << c;
 		if (v->codec || !began)
 			continue;
@@ -227,6 +76,14 @@ bb_inline void bb_video_frame(struct bb_video *v)
 			v->strikes = 0;
 		}
 	}
+	/* The next header extension may be the one: from a frame's first packet on. */
+	if (!v->codec && v->wrong >> BB_CODEC_DD & 1) {
+		v->dd = v->dd_next;
+		v->dd_seen = 0;
+		v->templates = 0;
+	}
+	if (!v->codec && v->wrong >> BB_CODEC_VFM & 1)
+		v->vfm = v->vfm_next;
 	if (v->codec && v->codec <= BB_CODECS) {
 		if (right >> (v->codec - 1) & 1) {
 			v->strikes -= v->strikes != 0;
@@ -242,70 +99,128 @@ bb_inline void bb_video_frame(struct bb_video *v)
 		v->codec = BB_CODEC_OPAQUE;
 	}
 	v->wrong = 0;
-	v->key &= ~BB_VIDEO_KEY;
+	v->role = BB_ROLE_NONE;
+	v->key &= ~(BB_VIDEO_KEY | BB_VIDEO_BACK);
+	if (began && bb_time_is_back(time, v->latest))
+		v->key |= BB_VIDEO_BACK;
+	else
+		v->latest = time;
 	if (v->position < 0xFFFF)
 		v->position++;
 }
 
 /* A packet of the frame, read as of codec c: did it keep to the rules? Its unit goes on, or ends. */
-bb_inline int bb_video_fits(struct bb_video *v, __u32 c, __u32 says, __u8 unit, int first, int last)
+bb_inline int bb_video_fits(struct bb_video *v, __u32 c, __u32 says, const struct bb_seen *s)
 {
-	__u8 open;
+	int going = v->going >> c & 1;
 
 	if (says & BB_SAYS_WRONG)
 		return 0;
 	if (c == BB_CODEC_VP8)
-		return !(says & BB_SAYS_FIRST) == !first;
-	open = v->open[c & 1];
-	v->open[c & 1] = says & BB_SAYS_LAST ? 0 : unit;
-	if (says & BB_SAYS_FIRST ? open : open != unit)
+		return !(says & BB_SAYS_FIRST) == !s->first;
+	v->going &= ~(1 << c);
+	if (!(says & BB_SAYS_LAST))
+		v->going |= 1 << c;
+	if (!!(says & BB_SAYS_FIRST) == going)
 		return 0;
-	return !last || says & BB_SAYS_LAST;
+	if (!s->last != !(says & BB_SAYS_LAST))
+		return says & BB_SAYS_PART && !s->last;
+	return says & BB_SAYS_PART || !s->first == !(says & BB_SAYS_FIRST);
 }
 
-/*
- * A packet of the current frame, n bytes of payload from b on: its role. `first`, `last`: of its
- * frame. b has BB_ROLE_BYTES bytes.
- */
-bb_inline enum bb_role bb_video_read(struct bb_video *v, const __u8 *b, __u32 n, int first,
-				     int last)
+/* The same of H.264 and H.265, whose fragments are of the unit that was begun. */
+bb_inline int bb_units_fit(struct bb_video *v, __u32 c, __u32 says, __u8 unit,
+			   const struct bb_seen *s)
 {
-	__u32 says, codec = v->codec, role = BB_ROLE_NONE;
-	__u8 unit;
+	__u8 open;
 
-	if (first)
-		bb_video_frame(v);
-	if (v->codec == BB_CODEC_OPAQUE)
-		return BB_ROLE_NONE;
-	codec = v->codec;
-	says = BB_SAYS_WRONG;
-	if (!codec || codec == BB_CODEC_H264 + 1) {
+	/* Of which clang must not see that it is no more: the verifier does not. */
+	asm volatile("" : "+r"(c));
+	c &= 1;
+	open = v->open[c];
+	if (says & BB_SAYS_WRONG)
+		return 0;
+	v->open[c] = says & BB_SAYS_LAST ? 0 : unit;
+	if (says & BB_SAYS_FIRST ? open : open != unit)
+		return 0;
+	return !s->last || says & BB_SAYS_LAST;
+}
+
+/* A packet of the current frame, read as of codec c: what it says. That it is not is noted. */
+bb_inline __u32 bb_codec_says(struct bb_video *v, const struct bb_seen *s, struct bb_ext *e,
+			      __u32 c)
+{
+	const __u8 *b = s->payload;
+	__u32 says = BB_SAYS_WRONG, n = s->n;
+	__u8 unit = 0;
+	int fits;
+
+	switch (c) {
+	case BB_CODEC_H264:
 		says = bb_h264_says(b, n, &unit);
-		if (!bb_video_fits(v, BB_CODEC_H264, says, unit, first, last))
-			v->wrong |= 1 << BB_CODEC_H264;
-	}
-	if (!codec || codec == BB_CODEC_H265 + 1) {
+		break;
+	case BB_CODEC_H265:
 		says = bb_h265_says(b, n, v->levels, &unit);
-		if (!bb_video_fits(v, BB_CODEC_H265, says, unit, first, last))
-			v->wrong |= 1 << BB_CODEC_H265;
-	}
-	if (!codec || codec == BB_CODEC_VP8 + 1) {
+		break;
+	case BB_CODEC_VP8:
 		says = bb_vp8_says(b, n, v->levels);
-		if (!bb_video_fits(v, BB_CODEC_VP8, says, 0, first, last))
-			v->wrong |= 1 << BB_CODEC_VP8;
+		break;
+	case BB_CODEC_VP9:
+		says = bb_vp9_says(b, n, v->levels, s->first);
+		break;
+	case BB_CODEC_AV1:
+		says = bb_av1_says(b, n, v->levels, s->first);
+		break;
+	case BB_CODEC_DD:
+		says = bb_dd_says(v, e);
+		break;
+	case BB_CODEC_VFM:
+		says = bb_vfm_says(v, e);
+		break;
 	}
-	if (!codec || says & BB_SAYS_WRONG)
+	fits = c <= BB_CODEC_H265 ? bb_units_fit(v, c, says, unit, s) :
+				    bb_video_fits(v, c, says, s);
+	if (fits)
+		return says;
+	v->wrong |= 1 << (c & 7);
+	if (c == BB_CODEC_DD)
+		v->dd_next = says >> BB_SAYS_NEXT_SHIFT;
+	else if (c == BB_CODEC_VFM)
+		v->vfm_next = says >> BB_SAYS_NEXT_SHIFT;
+	return says;
+}
+
+/* What a packet of a stream whose codec is known says: the role of its frame. */
+bb_inline enum bb_role bb_video_role(struct bb_video *v, __u32 says)
+{
+	__u32 role = BB_ROLE_OF(says);
+
+	if (says & BB_SAYS_WRONG)
 		return BB_ROLE_NONE;
-	if (says >> BB_SAYS_LEVEL_SHIFT > v->levels)
-		v->levels = says >> BB_SAYS_LEVEL_SHIFT;
-	role = BB_ROLE_OF(says);
+	if (BB_SAYS_LEVEL(says) > v->levels)
+		v->levels = BB_SAYS_LEVEL(says);
 	if (role == BB_ROLE_KEY && says & BB_ROLE_SLICE && !(v->key & BB_VIDEO_KEY)) {
 		v->group = v->key & BB_VIDEO_HAD_KEY ? v->position : 0;
 		v->position = 0;
 		v->key |= BB_VIDEO_KEY | BB_VIDEO_HAD_KEY;
 	}
-	/* The rest of a key frame: VP8 says so in the first packet only. */
-	return v->key & BB_VIDEO_KEY ? BB_ROLE_KEY : role;
+	/* The rest of a key frame: most codecs say so in the first packet only. */
+	if (v->key & BB_VIDEO_KEY)
+		return BB_ROLE_KEY;
+	/* What goes on, and what is beside the picture, is for what the picture is for, once that is told. */
+	if (!(says & BB_ROLE_SLICE))
+		return v->role ? v->role : role;
+	/* A B picture that others refer to: those around it, until the next one in order. */
+	if (role == BB_ROLE_LINK && v->key & BB_VIDEO_BACK)
+		role = BB_ROLE_LINK1;
+	v->role = role;
+	return role;
+}
+
+/* Has a packet of the current frame told what the frame is for? A delimiter, or parameter sets, do not. */
+bb_inline int bb_video_told(const struct bb_video *v)
+{
+	return v->key & BB_VIDEO_KEY || v->role;
 }
 
 /* Where nobody says how important a frame is: a key frame is what all else is by default. */

@@ -6,6 +6,7 @@
 #ifndef BB_WORK_BPF_H
 #define BB_WORK_BPF_H
 
+#include "bb_descriptor.h"
 #include "bb_frame.h"
 #include "bb_meta.bpf.h"
 #include "bb_parse.bpf.h"
@@ -44,6 +45,8 @@ struct bb_work {
 	struct bb_path path;
 	struct bb_piece piece; /* of what may be an ADU of another stream's */
 	__u8 look[32]; /* RTP's header, and the payload behind it (bb_role.bpf.h) */
+	__u32 look_n; /* bytes of that payload */
+	struct bb_ext ext; /* RTP's header extensions */
 	struct bb_packet packet;
 	__u64 now;
 	__u64 flow_hash; /* all 64 bits */

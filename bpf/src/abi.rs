@@ -10,7 +10,7 @@ pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
 pub const BB_REAL_RX_BEGUN: u32 = 1;
 pub const BB_REAL_RX_DECIDED: u32 = 2;
-pub const BB_ABI_VERSION: u32 = 13;
+pub const BB_ABI_VERSION: u32 = 14;
 pub const BB_PRIORITIES: u32 = 8;
 pub const BB_PRIORITY_DEFAULT: u32 = 3;
 pub const BB_PRIORITY_NONE: u32 = 255;
@@ -95,6 +95,7 @@ pub const BB_STREAM_ODD: u32 = 32;
 pub const BB_VIDEO_KEY: u32 = 1;
 pub const BB_VIDEO_HAD_KEY: u32 = 2;
 pub const BB_VIDEO_HEALED: u32 = 4;
+pub const BB_VIDEO_BACK: u32 = 8;
 pub const BB_ADU_SETS: u32 = 32768;
 pub const BB_ADU_WAYS: u32 = 4;
 pub const BB_KNOWN_BITS: u32 = 15;
@@ -1614,38 +1615,66 @@ const _: () = {
 )]
 pub struct bb_video {
     pub gen_: __u32,
+    pub latest: __u32,
     pub codec: __u8,
-    pub tried: [__u8; 3usize],
+    pub tried: [__u8; 7usize],
     pub open: [__u8; 2usize],
+    pub going: __u8,
     pub wrong: __u8,
     pub strikes: __u8,
     pub levels: __u8,
     pub key: __u8,
+    pub role: __u8,
     pub misses: __u8,
     pub broken: __u8,
     pub position: __u16,
     pub group: __u16,
     pub broken_at: __u16,
-    pub pad: __u16,
+    pub dd_number: __u16,
+    pub dd: __u8,
+    pub dd_seen: __u8,
+    pub dd_next: __u8,
+    pub vfm: __u8,
+    pub vfm_next: __u8,
+    pub first_template: __u8,
+    pub templates: __u8,
+    pub template_levels: __u8,
+    pub number: __u16,
+    pub levels_of: [__u8; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 24usize];
+    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 60usize];
     ["Alignment of bb_video"][::std::mem::align_of::<bb_video>() - 4usize];
     ["Offset of field: bb_video::gen_"][::std::mem::offset_of!(bb_video, gen_) - 0usize];
-    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 4usize];
-    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 5usize];
-    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 8usize];
-    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 10usize];
-    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 11usize];
-    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 12usize];
-    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 13usize];
-    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 14usize];
-    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 15usize];
-    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 16usize];
-    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 18usize];
-    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 20usize];
-    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 22usize];
+    ["Offset of field: bb_video::latest"][::std::mem::offset_of!(bb_video, latest) - 4usize];
+    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 8usize];
+    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 9usize];
+    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 16usize];
+    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 18usize];
+    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 19usize];
+    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 20usize];
+    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 21usize];
+    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 22usize];
+    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 23usize];
+    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 24usize];
+    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 25usize];
+    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 26usize];
+    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 28usize];
+    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 30usize];
+    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 32usize];
+    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 34usize];
+    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 35usize];
+    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 36usize];
+    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 37usize];
+    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 38usize];
+    ["Offset of field: bb_video::first_template"]
+        [::std::mem::offset_of!(bb_video, first_template) - 39usize];
+    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 40usize];
+    ["Offset of field: bb_video::template_levels"]
+        [::std::mem::offset_of!(bb_video, template_levels) - 41usize];
+    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 42usize];
+    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 44usize];
 };
 #[repr(C)]
 #[derive(

@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
 /* bb_role.h and bb_chain.h for the native property tests. */
 #include "bb_chain.h"
+#include "bb_role.h"
 
-__u32 bbn_video_read(struct bb_video *video, const __u8 *bytes, __u32 n, int first, int last)
+/* As bb_read_video does. `bytes` has BB_ROLE_BYTES, `ext` BB_EXT_BYTES; n and ext_n of them are the packet's. */
+__u32 bbn_video_read(struct bb_video *video, const __u8 *bytes, __u32 n, const __u8 *ext,
+		     __u32 ext_n, int two_byte, __u32 time, int first, int last)
 {
-	return bb_video_read(video, bytes, n, first, last);
+	struct bb_seen seen = { .payload = bytes, .n = n, .first = !!first, .last = !!last };
+	struct bb_ext e = { .n = ext_n, .two_byte = !!two_byte };
+
+	__builtin_memcpy(e.b, ext, sizeof(e.b));
+	if (first)
+		bb_video_frame(video, time);
+	if (video->codec == BB_CODEC_OPAQUE)
+		return BB_ROLE_NONE;
+	if (video->codec)
+		return bb_video_role(video, bb_codec_says(video, &seen, &e, video->codec - 1));
+	for (__u32 c = 0; c < BB_CODECS; c++)
+		bb_codec_says(video, &seen, &e, c);
+	return BB_ROLE_NONE;
 }
 
 __u32 bbn_role_priority(const struct bb_video *video, __u32 role, int refuses)

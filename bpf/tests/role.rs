@@ -1,88 +1,10 @@
 //! Properties of `include/bb_role.h`, compiled natively (`src/role_native.c`): what the payload of video says of its
 //! frames, and that nothing is said of what may be something else.
 
-use bestby_bpf::abi::*;
+mod video;
+
 use proptest::prelude::*;
-
-// Links the archive that holds the functions below.
-use bestby_bpf as _;
-
-unsafe extern "C" {
-    safe fn bbn_video_read(
-        video: &mut bb_video,
-        bytes: &[u8; 12],
-        n: u32,
-        first: i32,
-        last: i32,
-    ) -> u32;
-    safe fn bbn_role_priority(video: &bb_video, role: u32, refuses: i32) -> u32;
-}
-
-/// `enum bb_role`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    None,
-    Key,
-    Link,
-    Link1,
-    Link2,
-    Leaf,
-}
-
-use Role::*;
-
-/// 1 + `enum bb_codec`.
-const H264: u8 = 1;
-const H265: u8 = 2;
-const VP8: u8 = 3;
-const OPAQUE: u8 = 255;
-/// Frames until a codec is known.
-const SURE: usize = 32;
-
-#[derive(Default)]
-struct Stream(bb_video);
-
-impl Stream {
-    fn packet(&mut self, payload: &[u8], first: bool, last: bool) -> Role {
-        let mut bytes = [0; 12];
-        let n = payload.len().min(12);
-        bytes[..n].copy_from_slice(&payload[..n]);
-        match bbn_video_read(
-            &mut self.0,
-            &bytes,
-            n as u32,
-            i32::from(first),
-            i32::from(last),
-        ) {
-            0 => None,
-            1 => Key,
-            2 => Link,
-            3 => Link1,
-            4 => Link2,
-            5 => Leaf,
-            other => panic!("{other}"),
-        }
-    }
-
-    /// All packets of a frame: their roles.
-    fn frame(&mut self, packets: &[Vec<u8>]) -> Vec<Role> {
-        let last = packets.len() - 1;
-        packets
-            .iter()
-            .enumerate()
-            .map(|(i, payload)| self.packet(payload, i == 0, i == last))
-            .collect()
-    }
-
-    /// A stream of which so many of these frames were seen.
-    fn of(count: usize, frame: impl Fn(usize) -> Vec<Vec<u8>>) -> Self {
-        let mut stream = Self::default();
-        for n in 0..count {
-            stream.frame(&frame(n));
-        }
-        stream
-    }
-}
+use video::{Role::*, *};
 
 /// A unit of H.264 with this header byte in so many packets.
 fn h264(header: u8, packets: usize) -> Vec<Vec<u8>> {
@@ -141,11 +63,14 @@ fn h264_says_key_link_and_leaf_once_it_is_known() {
         );
     }
     assert_eq!(stream.frame(&h264(0x41, 3)), [Link; 3]);
-    assert_eq!(stream.0.codec, H264);
+    assert_eq!(stream.video.codec, H264);
     assert_eq!(stream.frame(&h264(0x01, 2)), [Leaf; 2]);
     // A delimiter and SEI say nothing of the frame, and have NRI 0.
     let frame = [vec![vec![0x09, 0xF0], vec![0x06, 5, 4]], h264(0x41, 2)].concat();
     assert_eq!(stream.frame(&frame), [None, None, Link, Link]);
+    // Behind the picture they are for what it is for.
+    let frame = [h264(0x01, 2), vec![vec![0x06, 5, 4]]].concat();
+    assert_eq!(stream.frame(&frame), [Leaf; 3]);
     assert_eq!(stream.frame(&ippp(0)), [Key; 6]);
     // In one packet: parameter sets, or what is behind a delimiter.
     let sets = vec![24, 0, 9, 0x67, 1, 2, 3];
@@ -162,7 +87,7 @@ fn h265_says_its_levels() {
         _ => h265(1, 0, 2),
     };
     let mut stream = Stream::of(SURE + 8, frame);
-    assert_eq!(stream.0.codec, H265);
+    assert_eq!(stream.video.codec, H265);
     assert_eq!(stream.frame(&h265(1, 0, 2)), [Link; 2]);
     assert_eq!(stream.frame(&h265(2, 1, 1)), [Leaf]);
     assert_eq!(stream.frame(&h265(3, 1, 1)), [Link1]);
@@ -174,7 +99,7 @@ fn vp8_says_its_levels_and_that_nothing_needs_the_highest() {
     let levels = [0, 2, 1, 2];
     let frame = |n: usize| vp8(n.is_multiple_of(60), levels[n % 4], false, 1 + n % 2);
     let mut stream = Stream::of(SURE + 4, frame);
-    assert_eq!(stream.0.codec, VP8);
+    assert_eq!(stream.video.codec, VP8);
     assert_eq!(stream.frame(&vp8(false, 0, false, 2)), [Link; 2]);
     assert_eq!(stream.frame(&vp8(false, 1, false, 1)), [Link1]);
     assert_eq!(stream.frame(&vp8(false, 2, false, 1)), [Leaf]);
@@ -192,28 +117,129 @@ fn vp8_says_its_levels_and_that_nothing_needs_the_highest() {
     assert_eq!(stream.frame(&short(true)), [Key; 2]);
 }
 
+/// A frame of VP9 with a picture id of 15 bits and, if it has layers, its temporal and spatial ones.
+fn vp9(key: bool, layer: Option<(u8, u8)>, packets: usize) -> Vec<Vec<u8>> {
+    (0..packets)
+        .map(|i| {
+            let ends = u8::from(i == 0) << 3 | u8::from(i + 1 == packets) << 2;
+            let first = 0x80 | u8::from(!key) << 6 | u8::from(layer.is_some()) << 5 | ends;
+            let mut packet = vec![first, 0x92, 0x34];
+            if let Some((temporal, spatial)) = layer {
+                packet.extend([temporal << 5 | spatial << 1, 7]);
+            }
+            packet.extend([0x12; 8]);
+            packet
+        })
+        .collect()
+}
+
+#[test]
+fn vp9_says_its_levels_and_a_picture_may_have_several_frames() {
+    let levels = [0, 2, 1, 2];
+    let frame = |n: usize| vp9(n.is_multiple_of(60), Some((levels[n % 4], 0)), 1 + n % 2);
+    let mut stream = Stream::of(SURE + 4, frame);
+    assert_eq!(stream.video.codec, VP9);
+    assert_eq!(stream.frame(&vp9(false, Some((0, 0)), 2)), [Link; 2]);
+    assert_eq!(stream.frame(&vp9(false, Some((1, 0)), 1)), [Link1]);
+    assert_eq!(stream.frame(&vp9(false, Some((2, 0)), 1)), [Leaf]);
+    assert_eq!(stream.frame(&vp9(true, Some((0, 0)), 3)), [Key; 3]);
+    // Two spatial layers under one timestamp: the upper one of a key frame refers to the lower.
+    let picture = |n: usize, key: bool| {
+        let upper = |packet: Vec<u8>| {
+            [
+                &[packet[0], packet[1], packet[2], packet[3] | 3][..],
+                &packet[4..],
+            ]
+            .concat()
+        };
+        let above = vp9(key, Some((0, 0)), 2).into_iter().map(upper).collect();
+        [vp9(key, Some((0, 0)), 1 + n % 2), above].concat()
+    };
+    let mut stream = Stream::of(SURE + 1, |n| picture(n, n == 0));
+    assert_eq!(stream.video.codec, VP9);
+    assert_eq!(stream.frame(&picture(0, true)), [Key; 3]);
+    assert_eq!(stream.frame(&picture(1, false)), [Link; 4]);
+}
+
+/// A frame of AV1: one OBU in so many packets, with or without its extension.
+fn av1(key: bool, level: Option<u8>, packets: usize) -> Vec<Vec<u8>> {
+    (0..packets)
+        .map(|i| {
+            let goes_on = u8::from(i > 0) << 7 | u8::from(i + 1 < packets) << 6;
+            let begins = u8::from(key && i == 0) << 3;
+            let mut packet = vec![goes_on | 0x10 | begins];
+            if i == 0 {
+                packet.push(6 << 3 | u8::from(level.is_some()) << 2);
+                packet.extend(level.map(|level| level << 5));
+            }
+            packet.extend([0x99; 9]);
+            packet
+        })
+        .collect()
+}
+
+#[test]
+fn av1_says_key_frames_and_levels_if_it_has_them() {
+    let levels = [0, 2, 1, 2];
+    let frame = |n: usize| av1(n.is_multiple_of(60), Some(levels[n % 4]), 1 + n % 3);
+    let mut stream = Stream::of(SURE + 4, frame);
+    assert_eq!(stream.video.codec, AV1);
+    assert_eq!(stream.frame(&av1(false, Some(0), 3)), [Link; 3]);
+    assert_eq!(stream.frame(&av1(false, Some(1), 2)), [Link1; 2]);
+    assert_eq!(stream.frame(&av1(false, Some(2), 2)), [Leaf; 2]);
+    assert_eq!(stream.frame(&av1(true, Some(0), 3)), [Key; 3]);
+    let mut stream = Stream::of(SURE + 1, |n| av1(n == 0, Option::None, 1 + n % 3));
+    assert_eq!(stream.frame(&av1(false, Option::None, 2)), [Link; 2]);
+    // Two OBUs with their lengths: a sequence header before the frame.
+    let two = vec![0x28, 11, 1 << 3, 0, 0, 0];
+    assert_eq!(stream.frame(&[two]), [Key]);
+    // A type that no stream has, or the start of a sequence in the middle: not AV1.
+    for wrong in [vec![0x10, 12 << 3, 0], vec![0x10, 0x81, 0]] {
+        stream.frame(&[wrong]);
+    }
+    assert_eq!(stream.frame(&av1(false, Option::None, 2)), [None; 2]);
+    assert_eq!(stream.video.codec, 0);
+}
+
+#[test]
+fn picture_that_is_shown_before_one_sent_before_is_a_link_for_those_around_it() {
+    let mut stream = Stream::of(SURE + 1, ippp);
+    stream.time = 1_000_000;
+    stream.frame(&h264(0x41, 2));
+    let time = stream.time;
+    // In the order of decoding: P, B that is referred to, B, P.
+    assert_eq!(stream.frame_at(time + 9000, &h264(0x41, 2)), [Link; 2]);
+    assert_eq!(stream.frame_at(time + 3000, &h264(0x41, 2)), [Link1; 2]);
+    assert_eq!(stream.frame_at(time + 6000, &h264(0x01, 2)), [Leaf; 2]);
+    assert_eq!(stream.frame_at(time + 12000, &h264(0x41, 1)), [Link]);
+    // A sender that begins anew is no B picture, nor is one whose timestamps wrap.
+    assert_eq!(stream.frame_at(time - 900_000, &h264(0x41, 1)), [Link]);
+    stream.frame_at(u32::MAX - 1000, &h264(0x41, 1));
+    assert_eq!(stream.frame_at(2000, &h264(0x41, 1)), [Link]);
+}
+
 #[test]
 fn later_thirds_of_a_group_matter_less() {
     let mut stream = Stream::of(91, ippp);
-    assert_eq!((stream.0.group, stream.0.position), (30, 0));
+    assert_eq!((stream.video.group, stream.video.position), (30, 0));
     let mut seen = Vec::new();
     for n in 1..30 {
         stream.frame(&ippp(n));
-        seen.push(bbn_role_priority(&stream.0, 2, 0));
+        seen.push(stream.priority(Link, false));
     }
     assert_eq!(
         (seen[0], seen[8], seen[9], seen[19], seen[28]),
         (4, 4, 5, 6, 6)
     );
-    assert_eq!(bbn_role_priority(&stream.0, 1, 0), 3);
-    assert_eq!(bbn_role_priority(&stream.0, 5, 0), 7);
+    assert_eq!(stream.priority(Key, false), 3);
+    assert_eq!(stream.priority(Leaf, false), 7);
     // Mode tc: only what nothing needs.
-    let refuses = [1, 2, 3, 4, 5].map(|role| bbn_role_priority(&stream.0, role, 1));
+    let refuses = [Key, Link, Link1, Link2, Leaf].map(|role| stream.priority(role, true));
     assert_eq!(refuses, [3, 3, 3, 3, 7]);
     // A group whose length is not known: none of it matters less.
     let mut stream = Stream::of(SURE + 60, |n| h264(if n == 0 { 0x65 } else { 0x41 }, 2));
     stream.frame(&h264(0x41, 2));
-    assert_eq!(bbn_role_priority(&stream.0, 2, 0), 4);
+    assert_eq!(stream.priority(Link, false), 4);
 }
 
 #[test]
@@ -226,30 +252,18 @@ fn two_wrong_frames_end_it_and_one_does_not() {
     for n in 1..30 {
         stream.frame(&h264(0x41, 1 + n % 3));
     }
-    assert_eq!(stream.0.codec, H264);
+    assert_eq!(stream.video.codec, H264);
     // torn is right as far as fragments tell; what has no end is not.
     stream.frame(&no_end);
     stream.frame(&h264(0x41, 2));
-    assert_eq!(stream.0.codec, H264);
+    assert_eq!(stream.video.codec, H264);
     stream.frame(&no_end);
     assert_eq!(stream.frame(&h264(0x41, 2)), [None; 2]);
-    assert_eq!(stream.0.codec, 0);
+    assert_eq!(stream.video.codec, 0);
     for _ in 0..SURE {
         stream.frame(&h264(0x41, 2));
     }
     assert_eq!(stream.frame(&h264(0x41, 2)), [Link; 2]);
-}
-
-/// Random bytes, as encryption makes them.
-fn noise(seed: &mut u64) -> [u8; 12] {
-    let mut bytes = [0; 12];
-    for byte in &mut bytes {
-        *seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        *byte = (*seed >> 56) as u8;
-    }
-    bytes
 }
 
 #[test]
@@ -260,11 +274,11 @@ fn nothing_is_said_of_encrypted_payload() {
         for n in 0..200u32 {
             let packets = 1 + (n * 7 + stream) % 3;
             for i in 0..packets {
-                let role = video.packet(&noise(&mut seed), i == 0, i + 1 == packets);
+                let role = video.packet(&noise::<12>(&mut seed), i == 0, i + 1 == packets);
                 assert_eq!(role, None);
             }
         }
-        assert_eq!(video.0.codec, OPAQUE);
+        assert_eq!(video.video.codec, OPAQUE);
     }
 }
 
@@ -275,7 +289,7 @@ proptest! {
         let mut stream = Stream::default();
         for (payload, first, last) in packets {
             stream.packet(&payload, first, last);
-            prop_assert!(stream.0.levels <= 6 && stream.0.tried.iter().all(|n| *n <= 32));
+            prop_assert!(stream.video.levels <= 6 && stream.video.tried.iter().all(|n| *n <= 32));
         }
     }
 
@@ -290,6 +304,6 @@ proptest! {
                 prop_assert_eq!(role, if n < SURE { None } else { want });
             }
         }
-        prop_assert_eq!(stream.0.codec, H264);
+        prop_assert_eq!(stream.video.codec, H264);
     }
 }

@@ -26,6 +26,8 @@ struct Sender<'a> {
     key: u8,
     /// RTP's header has two CSRCs and an extension.
     extended: bool,
+    /// That extension is this element, under an id that nobody told: two bytes of its form and what follows.
+    element: Vec<u8>,
 }
 
 impl<'a> Sender<'a> {
@@ -37,6 +39,7 @@ impl<'a> Sender<'a> {
             time: 0,
             key: 0,
             extended: false,
+            element: vec![0x10, 0xFF, 0, 0],
         }
     }
 
@@ -47,7 +50,9 @@ impl<'a> Sender<'a> {
         packet[1] |= u8::from(marker) << 7;
         if self.extended {
             packet[0] |= 0x12;
-            packet.extend([1, 2, 3, 4, 5, 6, 7, 8, 0xBE, 0xDE, 0, 1, 0x10, 0xFF, 0, 0]);
+            packet.extend([1, 2, 3, 4, 5, 6, 7, 8, 0xBE, 0xDE, 0, 0]);
+            packet[23] = (self.element.len() / 4) as u8;
+            packet.extend(&self.element);
         }
         packet.extend(payload.iter().map(|byte| byte ^ self.key));
         packet.resize(packet.len().max(200), 0x5a);
@@ -65,6 +70,28 @@ impl<'a> Sender<'a> {
             (last.cb.adu, last.priority(), last.has(BB_CB_LARGE))
         );
         last
+    }
+
+    /// The same, with Dependency Descriptors beside an encrypted payload: of frame `number`, with this template.
+    fn described(&mut self, number: u16, template: u8, key: bool) -> Outcome {
+        // The first template's id, targets, the levels of three templates: 0, 0 and 1.
+        const STRUCTURE: [u8; 6] = [0x80, 0, 0b0001_1100, 0, 0, 0];
+        self.time += 3000;
+        self.extended = true;
+        let mut outcome = None;
+        for (ends, structure) in [(0x80, key), (0x40, false)] {
+            let mut descriptor = vec![ends | template];
+            descriptor.extend(number.to_be_bytes());
+            if structure {
+                descriptor.extend(STRUCTURE);
+            }
+            self.element = vec![0xC0 | (descriptor.len() as u8 - 1)];
+            self.element.extend(descriptor);
+            self.element
+                .resize(self.element.len().next_multiple_of(4), 0);
+            outcome = Some(self.packet(&number.to_le_bytes(), ends == 0x40));
+        }
+        outcome.unwrap()
     }
 
     /// Groups of ten frames, with a disposable one in two, until the codec and their length are known.
@@ -166,4 +193,76 @@ fn role_goes_with_the_packet_until_the_stream_is_repaired() {
     let again = sender.packet(&[DISPOSABLE & 0xE0 | 28, 0x40 | 1, 3, 4], true);
     assert!(again.has(BB_CB_REPAIR), "{again:?}");
     assert_eq!(chained(&sender.frame(REFERENCE)), 0);
+}
+
+#[test]
+fn descriptor_in_clear_tells_the_role_of_an_encrypted_frame() {
+    let lab = lab(Rule::new());
+    let mut sender = Sender::new(&lab);
+    sender.key = 0x82;
+    let mut number = 0;
+    let mut frame = |sender: &mut Sender<'_>, template, key| {
+        number += 1;
+        sender.described(number, template, key)
+    };
+    for n in 0..SURE + 28 {
+        frame(&mut sender, [1, 2][n as usize % 2], n % 10 == 0);
+    }
+    assert_eq!(
+        says(&frame(&mut sender, 0, true)),
+        (BB_PRIORITY_DEFAULT, true)
+    );
+    let link = frame(&mut sender, 1, false);
+    assert_eq!((says(&link), chained(&link)), ((4, false), 2));
+    assert_eq!(says(&frame(&mut sender, 2, false)), (7, false));
+    // Of what Cryptex hides nothing is read.
+    let mut sender = Sender::new(&lab);
+    sender.ssrc = 9;
+    sender.key = 0x82;
+    for n in 0..2 * SURE {
+        sender.time += 3000;
+        let mut packet = rtp_with(96, n as u16, 9, sender.time);
+        packet.truncate(12);
+        packet[0] |= 0x10;
+        packet[1] |= 0x80;
+        packet.extend([0xC0, 0xDE, 0, 1, 0xC2, 0xC0, 0, n as u8]);
+        packet.resize(200, 0x5a);
+        let out = lab.run(&udp4(PORT, &packet));
+        assert_eq!(says(&out).0, BB_PRIORITY_DEFAULT);
+    }
+}
+
+#[test]
+fn parameter_sets_before_a_reference_end_no_chain() {
+    let lab = lab(Rule::new());
+    let mut sender = Sender::new(&lab);
+    sender.groups();
+    sender.time += 3000;
+    let sets = sender.packet(&[24, 0, 4, 0x67, 1, 2, 3, 0, 2, 0x68, 1], false);
+    assert_eq!((says(&sets), chained(&sets)), ((3, false), 0));
+    let picture = sender.packet(&[REFERENCE, 1, 2, 3], true);
+    assert_eq!(chained(&picture), 2);
+}
+
+#[test]
+fn what_comes_before_the_picture_goes_for_itself() {
+    let lab = lab(Rule::new());
+    let mut sender = Sender::new(&lab);
+    sender.groups();
+    for (header, role) in [(KEY, 1), (REFERENCE, 2), (DISPOSABLE, 5)] {
+        sender.time += 3000;
+        let before = [[0x09, 0xF0, 0], [0x06, 5, 4]].map(|unit| sender.packet(&unit, false));
+        let picture = sender.packet(&[header, 1, 2, 3], false);
+        let beside = sender.packet(&[0x06, 5, 4], true);
+        for out in before {
+            assert_eq!(
+                (out.cb.adu, out.has(BB_CB_ADU), chained(&out)),
+                (0, false, 0)
+            );
+        }
+        assert!(picture.has(BB_CB_ADU));
+        assert_eq!(picture.cb.adu, beside.cb.adu);
+        assert_eq!([&picture, &beside].map(chained), [role; 2]);
+        assert_eq!(picture.priority(), beside.priority());
+    }
 }

@@ -240,8 +240,10 @@ static __always_inline void bb_complete(struct __sk_buff *skb, struct bb_work *w
 			meta->treatment = rule->treatment;
 	}
 	bb_explain_step(meta, BB_STEP_RULE, !!rule);
-	if (meta->priority >= BB_PRIORITIES)
+	if (meta->priority >= BB_PRIORITIES) {
+		w->unsaid = !!(w->rule_flags & BB_RULE_ROLES);
 		meta->priority = bb_table_priority(config, skb->priority, w->packet.key.dscp);
+	}
 	if (meta->priority >= BB_PRIORITIES) {
 		meta->priority = BB_PRIORITY_DEFAULT;
 		w->unsaid = !!rule;

@@ -226,6 +226,10 @@ struct bb_rule_ref {
 #define BB_RULE_STAMP 0x02 /* the deadline goes into LPD's option */
 #define BB_RULE_RTO 0x04 /* TCP: its lifetime is its retransmission timeout at most */
 #define BB_RULE_PROBED 0x08 /* ... and only where a probe has come through (bb_probed) */
+#define BB_RULE_BLIND 0x10 /* what its packets carry is not looked at (bb_role.bpf.h) */
+#define BB_RULE_CHAIN_SKIP 0x20 /* chains break where repairs were seen, too (bb_chain.h) */
+#define BB_RULE_CHAIN_OFF 0x40 /* ... never */
+#define BB_RULE_ROLES 0x80 /* `roles` has the priorities of frames */
 
 /* As many as a server registers: LiveKit has seven (docs/sfu.md). */
 #define BB_RULE_RTX 8
@@ -244,7 +248,8 @@ struct bb_rule {
 	__u8 flags; /* BB_RULE_* */
 	__u8 rtx_n; /* entries of rtx */
 	struct bb_rtx rtx[BB_RULE_RTX];
-	__u8 pad[4];
+	__u16 roles; /* by enum bb_role: that of role r in the three bits from 3 * (r - 1) on */
+	__u8 pad[2];
 };
 
 /* ---- interfaces ---- */

@@ -12,7 +12,8 @@
  *
  * It holds where frames tell their roles (bb_role.h), and where an end is in sight: a stream whose
  * key frames come again and again, as often as BB_CHAIN_GROUP frames at least. Where repairs of the
- * stream's packets were seen, the lost frame may still be healed: then nothing is taken along.
+ * stream's packets were seen, the lost frame may still be healed: then nothing is taken along, unless
+ * the rule says so. A rule may also forbid all of it.
  */
 #ifndef BB_CHAIN_H
 #define BB_CHAIN_H
@@ -29,11 +30,16 @@ bb_inline __u32 bb_chain_level(enum bb_role role)
 	return role <= BB_ROLE_LINK ? 0 : role - BB_ROLE_LINK;
 }
 
-/* Is there an end in sight if a frame of this stream is given up? */
-bb_inline int bb_chain_ends(const struct bb_video *v)
+/*
+ * May a frame of this stream that is given up take others along? Is there an end in sight if it does?
+ * `rule_flags`: BB_RULE_* of its rule.
+ */
+bb_inline int bb_chain_ends(const struct bb_video *v, __u32 rule_flags)
 {
+	if (rule_flags & BB_RULE_CHAIN_OFF)
+		return 0;
 	return v->group && v->group <= BB_CHAIN_GROUP && v->position <= 2 * BB_CHAIN_GROUP &&
-	       !(v->key & BB_VIDEO_HEALED);
+	       (!(v->key & BB_VIDEO_HEALED) || rule_flags & BB_RULE_CHAIN_SKIP);
 }
 
 /* The frame with this number was given up. Returns whether others depend on it. */

@@ -10,7 +10,8 @@
  *    their size is. Sizes are what is left where nothing can be read (bb_large.h).
  * 3. Frames of which one is worth nothing without the other say so (bb_chain.h): to the queue in the
  *    control block, in mode tc to the model.
- * 4. Where neither the application nor the operator says how important the packet is, its role does.
+ * 4. Where neither the application nor the operator says how important the packet is, its role does. A
+ *    rule with priorities of roles goes before the tables of SO_PRIORITY and DSCP, as any word of a rule.
  */
 #ifndef BB_ROLE_BPF_H
 #define BB_ROLE_BPF_H
@@ -102,6 +103,15 @@ static __always_inline void bb_go_before(struct bb_work *w, struct bb_stream_adu
 	w->stream = BB_STREAM_NONE;
 }
 
+/* What the rule says that a frame of this role is worth. */
+static __always_inline __u32 bb_told_priority(const struct bb_work *w, enum bb_role role)
+{
+	__u32 index = w->rule;
+	const struct bb_rule *rule = bpf_map_lookup_elem(&bb_rules, &index);
+
+	return rule ? bb_role_priority_told(rule->roles, role) : BB_PRIORITY_DEFAULT;
+}
+
 /* Of ADU `which` of its stream. */
 __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 which, __u32 mode)
 {
@@ -137,7 +147,9 @@ __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 whi
 		return 0;
 	w->meta.flags &= ~BB_M_LARGE;
 	if (w->unsaid)
-		w->meta.priority = bb_role_priority(video, role, mode == BB_MODE_TC);
+		w->meta.priority = w->rule_flags & BB_RULE_ROLES ?
+					   bb_told_priority(w, role) :
+					   bb_role_priority(video, role, mode == BB_MODE_TC);
 	if (!bb_video_told(video)) {
 		if (!(says & BB_SAYS_WRONG))
 			bb_go_before(w, &s->adu[which & 1], skb->len);
@@ -145,7 +157,7 @@ __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 whi
 	}
 	if (role == BB_ROLE_KEY)
 		w->meta.flags |= BB_M_LARGE;
-	if (w->meta.treatment == BB_TREAT_DISCARD && bb_chain_ends(video))
+	if (w->meta.treatment == BB_TREAT_DISCARD && bb_chain_ends(video, w->rule_flags))
 		w->role = role;
 	return 0;
 }
@@ -158,7 +170,7 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 	__u32 gen;
 
 	if (!w->packet.rtp || !w->rule || w->stream == BB_STREAM_NONE ||
-	    w->meta.flags & BB_M_REPAIR || skb->gso_size)
+	    w->rule_flags & BB_RULE_BLIND || w->meta.flags & BB_M_REPAIR || skb->gso_size)
 		return;
 	s = bb_stream_at(w->stream);
 	video = bb_video_at(w->stream);

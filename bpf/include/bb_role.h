@@ -253,4 +253,12 @@ bb_inline __u32 bb_role_priority(const struct bb_video *v, enum bb_role role, in
 	return BB_LINK_PRIORITY + (third < 2 ? third : 2);
 }
 
+/* The same where the rule has priorities of its own (bb_rule.roles). What says nothing is a link. */
+bb_inline __u32 bb_role_priority_told(__u32 roles, enum bb_role role)
+{
+	__u32 at = role >= BB_ROLE_KEY && role <= BB_ROLE_LEAF ? role : BB_ROLE_LINK;
+
+	return roles >> 3 * (at - 1) & (BB_PRIORITIES - 1);
+}
+
 #endif /* BB_ROLE_H */

@@ -64,6 +64,10 @@ pub const BB_RULE_NO_FRAMES: u32 = 1;
 pub const BB_RULE_STAMP: u32 = 2;
 pub const BB_RULE_RTO: u32 = 4;
 pub const BB_RULE_PROBED: u32 = 8;
+pub const BB_RULE_BLIND: u32 = 16;
+pub const BB_RULE_CHAIN_SKIP: u32 = 32;
+pub const BB_RULE_CHAIN_OFF: u32 = 64;
+pub const BB_RULE_ROLES: u32 = 128;
 pub const BB_RULE_RTX: u32 = 8;
 pub const BB_MODE_NONE: u32 = 0;
 pub const BB_MODE_QDISC: u32 = 1;
@@ -1059,7 +1063,8 @@ pub struct bb_rule {
     pub flags: __u8,
     pub rtx_n: __u8,
     pub rtx: [bb_rtx; 8usize],
-    pub pad: [__u8; 4usize],
+    pub roles: __u16,
+    pub pad: [__u8; 2usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1074,7 +1079,8 @@ const _: () = {
     ["Offset of field: bb_rule::flags"][::std::mem::offset_of!(bb_rule, flags) - 18usize];
     ["Offset of field: bb_rule::rtx_n"][::std::mem::offset_of!(bb_rule, rtx_n) - 19usize];
     ["Offset of field: bb_rule::rtx"][::std::mem::offset_of!(bb_rule, rtx) - 20usize];
-    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 36usize];
+    ["Offset of field: bb_rule::roles"][::std::mem::offset_of!(bb_rule, roles) - 36usize];
+    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 38usize];
 };
 pub const BB_DECREMENT_OFF: bb_decrement = 0;
 pub const BB_DECREMENT_CLOCK: bb_decrement = 1;

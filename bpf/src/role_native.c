@@ -27,6 +27,11 @@ __u32 bbn_role_priority(const struct bb_video *video, __u32 role, int refuses)
 	return bb_role_priority(video, role, refuses);
 }
 
+__u32 bbn_role_priority_told(__u32 roles, __u32 role)
+{
+	return bb_role_priority_told(roles, role);
+}
+
 int bbn_chain_lost(struct bb_video *video, __u16 number, __u32 role)
 {
 	return bb_chain_lost(video, number, role);
@@ -37,7 +42,7 @@ int bbn_chain_broken(struct bb_video *video, __u16 number, __u32 role)
 	return bb_chain_broken(video, number, role);
 }
 
-int bbn_chain_ends(const struct bb_video *video)
+int bbn_chain_ends(const struct bb_video *video, __u32 rule_flags)
 {
-	return bb_chain_ends(video);
+	return bb_chain_ends(video, rule_flags);
 }

@@ -10,7 +10,7 @@ use bestby_bpf as _;
 unsafe extern "C" {
     safe fn bbn_chain_lost(video: &mut bb_video, number: u16, role: u32) -> i32;
     safe fn bbn_chain_broken(video: &mut bb_video, number: u16, role: u32) -> i32;
-    safe fn bbn_chain_ends(video: &bb_video) -> i32;
+    safe fn bbn_chain_ends(video: &bb_video, rule_flags: u32) -> i32;
 }
 
 /// `enum bb_role`.
@@ -100,7 +100,7 @@ fn stream_without_an_end_in_sight_goes_on() {
         position: 30,
         ..Default::default()
     };
-    assert_eq!(bbn_chain_ends(&regular), 1);
+    assert_eq!(bbn_chain_ends(&regular, 0), 1);
     let endless = bb_video {
         group: 0,
         ..regular
@@ -115,6 +115,14 @@ fn stream_without_an_end_in_sight_goes_on() {
     };
     let healed = bb_video { key: 4, ..regular };
     for video in [endless, long, stopped, healed] {
-        assert_eq!(bbn_chain_ends(&video), 0, "{video:?}");
+        assert_eq!(bbn_chain_ends(&video, 0), 0, "{video:?}");
+    }
+    // A rule may say that repairs come too late. It cannot bring an end in sight.
+    assert_eq!(bbn_chain_ends(&healed, BB_RULE_CHAIN_SKIP), 1);
+    for video in [endless, long, stopped] {
+        assert_eq!(bbn_chain_ends(&video, BB_RULE_CHAIN_SKIP), 0, "{video:?}");
+    }
+    for video in [regular, healed] {
+        assert_eq!(bbn_chain_ends(&video, BB_RULE_CHAIN_OFF), 0, "{video:?}");
     }
 }

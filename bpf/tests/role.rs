@@ -6,6 +6,10 @@ mod video;
 use proptest::prelude::*;
 use video::{Role::*, *};
 
+unsafe extern "C" {
+    safe fn bbn_role_priority_told(roles: u32, role: u32) -> u32;
+}
+
 /// A unit of H.264 with this header byte in so many packets.
 fn h264(header: u8, packets: usize) -> Vec<Vec<u8>> {
     if packets == 1 {
@@ -240,6 +244,20 @@ fn later_thirds_of_a_group_matter_less() {
     let mut stream = Stream::of(SURE + 60, |n| h264(if n == 0 { 0x65 } else { 0x41 }, 2));
     stream.frame(&h264(0x41, 2));
     assert_eq!(stream.priority(Link, false), 4);
+}
+
+#[test]
+fn priorities_of_a_rule_are_by_role_alone() {
+    let told = |given: [u32; 5], role| {
+        let roles = given.iter().rev().fold(0, |all, one| all << 3 | one);
+        bbn_role_priority_told(roles, role)
+    };
+    let of = |given| [1, 2, 3, 4, 5].map(|role| told(given, role));
+    for given in [[3, 4, 5, 6, 7], [0, 0, 1, 6, 6], [7; 5]] {
+        assert_eq!(of(given), given);
+        // What says nothing, and what a later version may say, is a link.
+        assert_eq!([0, 6, 7, 300].map(|role| told(given, role)), [given[1]; 4]);
+    }
 }
 
 #[test]

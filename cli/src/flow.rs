@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use bestby_api::{
-    CgroupPath, Counters, DevName, Dscp, FlowAdd, FlowInfo, FlowLifetime, FlowName, FlowPatch,
-    FlowRule, FlowSet, Frames, MarkMask, Owd, PayloadTypes, PortRange, Prefix, Priority, Proto,
-    Retransmissions, RtpKind, Ssrc, Stamp, Treatment, path,
+    CgroupPath, Chain, Counters, DevName, Dscp, FlowAdd, FlowInfo, FlowLifetime, FlowName,
+    FlowPatch, FlowRule, FlowSet, Frames, MarkMask, Media, Owd, PayloadTypes, PortRange, Prefix,
+    Priority, Proto, Retransmissions, Roles, RtpKind, Ssrc, Stamp, Treatment, path,
 };
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -127,6 +127,17 @@ pub(crate) struct Fields {
     /// Payload type of retransmissions and of what they repeat (RFC 4588), at most 4; the rule matches them, too
     #[arg(long, value_name = "PT[:PT]", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Retransmissions>)]
     rtx: Vec<Setting<Retransmissions>>,
+    /// Whether RTP packets are looked into for what their frames are for (H.264, H.265, VP8 in clear) [default: auto]
+    #[arg(long, value_name = "auto|off", help_heading = "Pictures", value_parser = value::<Media>)]
+    media: Option<Media>,
+    /// Frames that need one which was given up are not sent: auto, if a key frame is in sight and no repairs of the
+    /// stream were seen; skip, repairs or not; off, never [default: auto]
+    #[arg(long, value_name = "auto|skip|off", help_heading = "Pictures", value_parser = value::<Chain>)]
+    chain: Option<Chain>,
+    /// Priorities of key frames, of links of temporal level 0, 1 and 2, and of frames that no other needs, where the
+    /// application gives none [default: 3; 4 to 6 by thirds of the group; 7]
+    #[arg(long, value_name = "K,L0,L1,L2,LEAF", help_heading = "Pictures", allow_hyphen_values = true, value_parser = setting::<Roles>)]
+    roles: Option<Setting<Roles>>,
 }
 
 /// The option may be repeated: together it says one list.
@@ -154,8 +165,11 @@ impl TryFrom<Fields> for FlowPatch {
             ssrc: change(f.ssrc),
             // As `no` and absent are the same.
             stamp: f.stamp.map(|v| (v != Stamp::No).then_some(v)),
-            // For this field `none` is a value: `auto` takes it away.
+            // `auto` takes these away.
             frames: f.frames.map(|v| (v != Frames::Auto).then_some(v)),
+            media: f.media.map(|v| (v != Media::Auto).then_some(v)),
+            chain: f.chain.map(|v| (v != Chain::Auto).then_some(v)),
+            roles: change(f.roles),
             rtx: retransmissions(f.rtx).map_err(|e| Failure::Usage(format!("--rtx: {e}")))?,
             proto: change(f.proto),
             src: change(f.src),
@@ -231,6 +245,9 @@ fn matches(flow: &FlowRule) -> String {
         "owd",
         "stamp",
         "frames",
+        "media",
+        "chain",
+        "roles",
     ];
     let fields: Vec<String> = flow
         .given()
@@ -259,6 +276,9 @@ pub(crate) fn render(list: &[FlowInfo]) -> String {
         ">PRIORITY",
         "TREATMENT",
         "STAMP",
+        "MEDIA",
+        "CHAIN",
+        "ROLES",
         ">OWD",
         "SAVED",
         ">IN",
@@ -275,6 +295,9 @@ pub(crate) fn render(list: &[FlowInfo]) -> String {
             or_dash(f.priority).into(),
             or_dash(f.treatment).into(),
             or_dash(f.stamp).into(),
+            or_dash(f.media).into(),
+            or_dash(f.chain).into(),
+            or_dash(f.roles).into(),
             or_dash(f.owd).into(),
             if info.saved { "yes" } else { "no" }.into(),
             info.counters.packets_in.into(),
@@ -282,7 +305,9 @@ pub(crate) fn render(list: &[FlowInfo]) -> String {
             info.counters.dropped.total().into(),
         ]);
     }
-    table.without_empty(&["TREATMENT", "STAMP", "OWD"]).render()
+    table
+        .without_empty(&["TREATMENT", "STAMP", "MEDIA", "CHAIN", "ROLES", "OWD"])
+        .render()
 }
 
 /// One rule with everything known of it.

@@ -46,6 +46,8 @@ fn command_of_each_form_is_parsed() {
         "bestby flow add v --lifetime 1s --rtp-pt 96,98 --rtx 97:96 --rtx 99:98 --frames none",
         "bestby flow add v --lifetime 1s --rtp-kind video --ssrc 0x12345678 --frames auto",
         "bestby flow set v --rtp-pt none --rtx none --ssrc none",
+        "bestby flow add v --lifetime 1s --media auto --chain skip --roles 3,4,5,6,7",
+        "bestby flow set v --media off --roles none",
         "bestby explain eth0 udp 10.0.0.1:5004 to 10.0.0.2:6000 rtp 111 ssrc 0x12345678",
         "bestby flow rm audio",
         "bestby flow rm audio --save",
@@ -155,6 +157,16 @@ fn wrong_usage_exits_with_2_and_names_what_is_allowed() {
             "8",
         ),
         ("bestby flow add a --lifetime 1s --frames some", "auto"),
+        ("bestby flow add a --lifetime 1s --media on", "auto or off"),
+        (
+            "bestby flow add a --lifetime 1s --chain demote",
+            "auto, skip or off",
+        ),
+        ("bestby flow add a --lifetime 1s --roles 3,4,5", "not 5"),
+        (
+            "bestby flow add a --lifetime 1s --roles 3,4,5,6,8",
+            "out of range",
+        ),
         ("bestby session set host --rate 1mbit", "IP"),
         ("bestby explain eth0", "PACKET-DESCRIPTION"),
         ("bestby flow ls extra", "extra"),
@@ -196,6 +208,14 @@ fn flow_set_joins_rtx_and_refuses_bad_ones() {
             r#"{"frames":"none","rtx":"97:96,99:98"}"#,
         ),
         ("--frames auto --rtx none", r#"{"frames":null,"rtx":null}"#),
+        (
+            "--media off --chain skip --roles 3,4,5,6,7",
+            r#"{"media":"off","chain":"skip","roles":"3,4,5,6,7"}"#,
+        ),
+        (
+            "--media auto --chain auto --roles none",
+            r#"{"media":null,"chain":null,"roles":null}"#,
+        ),
     ] {
         let patch = patch(&format!("bestby flow set a {line}")).unwrap();
         assert_eq!(serde_json::to_string(&patch).unwrap(), json);

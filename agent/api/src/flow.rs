@@ -1,12 +1,14 @@
 //! Flow rules: what matches, and what the packets are worth.
 
+mod check;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::packet::PacketDescription;
 use crate::{
-    CgroupPath, Counters, DevName, Dscp, FlowLifetime, FlowName, Frames, MarkMask, Owd,
-    PayloadTypes, PortRange, Prefix, Priority, Proto, Retransmissions, RtpKind, RtpProfile, Ssrc,
-    Stamp, Treatment,
+    CgroupPath, Chain, Counters, DevName, Dscp, FlowLifetime, FlowName, Frames, MarkMask, Media,
+    Owd, PayloadTypes, PortRange, Prefix, Priority, Proto, Retransmissions, Roles, RtpKind,
+    RtpProfile, Ssrc, Stamp, Treatment,
 };
 
 /// For patches: absent stays `None`, null becomes `Some(None)`.
@@ -61,6 +63,12 @@ macro_rules! with_flow_fields {
             frames: Frames,
             /// Payload types of retransmissions, which the rule matches, too.
             rtx: Retransmissions,
+            /// Whether packets are looked into for what their frames are for; absent: auto.
+            media: Media,
+            /// What happens to frames that need one which was given up; absent: auto.
+            chain: Chain,
+            /// Priorities of frames by what they are for; absent: the built-in ones.
+            roles: Roles,
         }
     };
 }
@@ -128,86 +136,6 @@ macro_rules! define_rule {
 with_flow_fields!(define_rule);
 
 impl FlowRule {
-    /// Contradictions between fields that are each valid.
-    ///
-    /// # Errors
-    /// Says which fields do not go together.
-    pub fn check(&self) -> Result<(), String> {
-        if self.lifetime.is_none() && self.priority.is_none() {
-            return Err(format!(
-                "flow rule \"{}\" gives neither a lifetime nor a priority, so it would change nothing",
-                self.name
-            ));
-        }
-        if let (Some(src), Some(dst)) = (self.src, self.dst)
-            && src.addr().is_ipv4() != dst.addr().is_ipv4()
-        {
-            return Err(format!(
-                "flow rule \"{}\" can never match: src {src} and dst {dst} are of different IP versions",
-                self.name
-            ));
-        }
-        self.check_rto()
-            .and_then(|()| self.check_rtp())
-            .map_err(|problem| format!("flow rule \"{}\" {problem}", self.name))
-    }
-
-    /// The part of [`Self::check`] about retransmission timeouts.
-    fn check_rto(&self) -> Result<(), String> {
-        if self.lifetime != Some(FlowLifetime::Rto) {
-            return Ok(());
-        }
-        if self.proto != Some(Proto::Tcp) {
-            return Err("gives lifetime rto without proto tcp: others have no such timeout".into());
-        }
-        if matches!(self.stamp, None | Some(Stamp::No)) {
-            return Err(
-                "gives lifetime rto without stamp yes or probed: it is for the last hop, as TCP is not dropped here"
-                    .into(),
-            );
-        }
-        Ok(())
-    }
-
-    /// The part of [`Self::check`] that RTP needs.
-    fn check_rtp(&self) -> Result<(), String> {
-        let compared = [
-            ("rtp_pt", self.rtp_pt.is_some()),
-            ("rtp_kind", self.rtp_kind.is_some()),
-            ("ssrc", self.ssrc.is_some()),
-            ("rtx", self.rtx.is_some()),
-            ("frames", self.frames.is_some()),
-        ];
-        if self.proto == Some(Proto::Tcp)
-            && let Some((field, _)) = compared.iter().find(|(_, given)| *given)
-        {
-            return Err(format!(
-                "gives {field} and proto tcp: RTP is looked for in UDP packets only"
-            ));
-        }
-        if self.rtp_pt.is_some() && self.rtp_kind.is_some() {
-            return Err("gives rtp_pt and rtp_kind: give one of them".into());
-        }
-        let Some(rtx) = &self.rtx else { return Ok(()) };
-        if self.ssrc.is_some() {
-            return Err(
-                "gives rtx and ssrc: retransmissions have an SSRC of their own (RFC 4588)".into(),
-            );
-        }
-        if let Some(types) = self.rtp_pt
-            && let Some((rtx, original)) = rtx
-                .pairs()
-                .iter()
-                .filter_map(|(rtx, original)| Some((rtx, (*original)?)))
-                .find(|(_, original)| !types.contains(*original))
-        {
-            return Err(format!(
-                "gives rtx {rtx}:{original}, but rtp_pt {types} does not match payload type {original}"
-            ));
-        }
-        Ok(())
-    }
-
     /// The payload types that the rule matches, retransmissions included; `None` = it does not compare them.
     pub fn payload_types(&self, profile: RtpProfile) -> Option<PayloadTypes> {
         let types = self
@@ -411,24 +339,6 @@ mod tests {
     }
 
     #[test]
-    fn retransmission_timeout_needs_tcp_and_a_stamp() {
-        let check =
-            |fields: &str| rule(&format!(r#"{{"name":"a","lifetime":"rto"{fields}}}"#)).check();
-        assert_eq!(check(r#","proto":"tcp","stamp":"yes""#), Ok(()));
-        for (fields, why) in [
-            (r#","stamp":"yes""#, "proto tcp"),
-            (r#","proto":"udp","stamp":"yes""#, "proto tcp"),
-            (r#","proto":"tcp""#, "stamp yes"),
-            (r#","proto":"tcp","stamp":"no""#, "stamp yes"),
-        ] {
-            let error = check(fields).unwrap_err();
-            assert!(error.contains(why), "{error}");
-        }
-        assert_eq!(check(r#","proto":"tcp","stamp":"probed""#), Ok(()));
-        assert!(serde_json::from_str::<FlowRule>(r#"{"name":"a","stamp":"maybe"}"#).is_err());
-    }
-
-    #[test]
     fn patch_sets_clears_and_keeps_fields() {
         let r = rule(r#"{"name":"a","dport":1,"lifetime":"1s","priority":0}"#);
         let patch: FlowPatch = serde_json::from_str(r#"{"dport":null,"lifetime":"2s"}"#).unwrap();
@@ -445,12 +355,6 @@ mod tests {
         let nothing: FlowPatch =
             serde_json::from_str(r#"{"lifetime":null,"priority":null}"#).unwrap();
         assert!(nothing.apply(&r).unwrap_err().contains("neither"));
-    }
-
-    #[test]
-    fn addresses_of_different_ip_versions_are_refused() {
-        let r = rule(r#"{"name":"a","src":"10.0.0.0/8","dst":"2001:db8::/32","lifetime":"1s"}"#);
-        assert!(r.check().unwrap_err().contains("versions"));
     }
 
     #[test]
@@ -495,35 +399,6 @@ mod tests {
             !rule(r#"{"name":"m","mark":"0x1/0x1"}"#)
                 .covers(&rule(r#"{"name":"m","mark":"0x2/0xf"}"#))
         );
-    }
-
-    #[test]
-    fn rtp_fields_that_contradict_each_other_are_refused() {
-        for (json, why) in [
-            (r#""proto":"tcp","rtp_pt":111"#, "rtp_pt"),
-            (r#""proto":"tcp","frames":"none""#, "frames"),
-            (r#""rtp_pt":111,"rtp_kind":"audio""#, "rtp_kind"),
-            (r#""ssrc":7,"rtx":"97:96""#, "SSRC"),
-            (r#""rtp_pt":111,"rtx":"97:96""#, "96"),
-            (r#""rtp_pt":98,"rtx":"99:98,97:96""#, "96"),
-        ] {
-            let error = rule(&format!(r#"{{"name":"a","lifetime":"1s",{json}}}"#))
-                .check()
-                .unwrap_err();
-            assert!(
-                error.contains(why) && error.contains("\"a\""),
-                "{json}: {error}"
-            );
-        }
-        for json in [
-            r#""rtp_pt":"96,98","rtx":"97:96,99""#,
-            r#""ssrc":7,"rtp_kind":"video""#,
-            r#""rtx":"97:96""#,
-        ] {
-            rule(&format!(r#"{{"name":"a","lifetime":"1s",{json}}}"#))
-                .check()
-                .unwrap();
-        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use bestby_api::{
-    FlowLifetime, FlowName, FlowRule, Frames, PortRange, Prefix, RtpProfile, Stamp, Treatment,
+    Chain, FlowLifetime, FlowName, FlowRule, Frames, Media, PortRange, Prefix, RtpProfile, Stamp,
+    Treatment,
 };
 use bestby_bpf::abi;
 use zerocopy::IntoBytes;
@@ -136,6 +137,21 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
     if rule.lifetime == Some(FlowLifetime::Rto) {
         flags |= abi::BB_RULE_RTO;
     }
+    if rule.media == Some(Media::Off) {
+        flags |= abi::BB_RULE_BLIND;
+    }
+    flags |= match rule.chain {
+        None | Some(Chain::Auto) => 0,
+        Some(Chain::Skip) => abi::BB_RULE_CHAIN_SKIP,
+        Some(Chain::Off) => abi::BB_RULE_CHAIN_OFF,
+    };
+    let mut roles = 0;
+    if let Some(given) = rule.roles {
+        flags |= abi::BB_RULE_ROLES;
+        for priority in given.priorities().iter().rev() {
+            roles = roles << 3 | u16::from(priority.get());
+        }
+    }
     let mut rtx = [abi::bb_rtx::default(); abi::BB_RULE_RTX as usize];
     let pairs = rule.rtx.as_ref().map_or(&[][..], |r| r.pairs());
     for (entry, (repeats, original)) in rtx.iter_mut().zip(pairs) {
@@ -161,6 +177,7 @@ pub fn kernel_rule(rule: &FlowRule) -> abi::bb_rule {
         flags: flags as u8,
         rtx_n: pairs.len().min(rtx.len()) as u8,
         rtx,
+        roles,
         ..Default::default()
     }
 }

@@ -88,6 +88,28 @@ impl Rule {
         self
     }
 
+    /// What its packets carry is not looked at.
+    #[must_use]
+    pub fn blind(mut self) -> Self {
+        self.says.flags |= u8::try_from(BB_RULE_BLIND).unwrap();
+        self
+    }
+
+    /// One of `BB_RULE_CHAIN_*`.
+    #[must_use]
+    pub fn chain(mut self, flag: u32) -> Self {
+        self.says.flags |= u8::try_from(flag).unwrap();
+        self
+    }
+
+    /// Priorities of key frames, of links of level 0, 1 and 2, of what no frame needs.
+    #[must_use]
+    pub fn roles(mut self, priorities: [u16; 5]) -> Self {
+        self.says.flags |= u8::try_from(BB_RULE_ROLES).unwrap();
+        self.says.roles = priorities.iter().rev().fold(0, |all, one| all << 3 | one);
+        self
+    }
+
     /// Lifetime in ns.
     #[must_use]
     pub fn lifetime(mut self, ns: u64) -> Self {

@@ -63,3 +63,75 @@ fn contradicting_rtp_options_are_refused() {
         assert_eq!(rule(lab, "rtp 0 ssrc 1"), "audio");
     });
 }
+
+#[test]
+fn options_of_pictures_are_kept_by_commands_and_by_the_file() {
+    lab("", |lab| {
+        lab.ok("flow add film --proto udp --dport 6000 --lifetime 1s --chain skip --roles 2,4,4,5,7 --save");
+        lab.ok("flow add radar --proto udp --dport 6002 --lifetime 1s --media off --save");
+        let ls = lab.ok("flow ls");
+        assert!(
+            ls.contains("2,4,4,5,7") && ls.contains("skip") && ls.contains("off"),
+            "{ls}"
+        );
+        let listed = lab.json("flow ls");
+        assert_eq!(listed[0]["flow"]["roles"], "2,4,4,5,7");
+        assert_eq!(listed[1]["flow"]["media"], "off");
+        assert!(listed[1]["flow"].get("chain").is_none(), "{listed}");
+        let file = std::fs::read_to_string(lab.path("bestby.toml")).unwrap();
+        assert!(
+            file.contains("roles = \"2,4,4,5,7\"") && file.contains("media = \"off\""),
+            "{file}"
+        );
+        let explained = lab.ok("explain v0 udp 10.9.0.1:5004 to 10.9.0.2:6000 rtp 96");
+        let says = "flow rule \"film\": lifetime 1s, chain skip, roles 2,4,4,5,7";
+        assert!(explained.contains(says), "{explained}");
+        // What a command says and the file does not.
+        lab.ok("flow set film --chain auto --roles none");
+        let diff = lab.ok("config diff");
+        assert_eq!(diff.trim(), "change flow rule \"film\"");
+        lab.ok("reload");
+        assert_eq!(lab.json("flow show film")["flow"]["chain"], "skip");
+        // After a new start all of it is in force.
+        lab.stop();
+        lab.start();
+        assert_eq!(lab.json("flow show film")["flow"]["roles"], "2,4,4,5,7");
+        assert!(lab.ok("config diff").contains("changes nothing"));
+    });
+}
+
+#[test]
+fn options_of_pictures_that_contradict_each_other_are_refused() {
+    lab("", |lab| {
+        lab.ok("flow add film --lifetime 1s --roles 3,4,5,6,7");
+        for (line, why) in [
+            ("flow add a --lifetime 1s --roles 3,4,5", "five priorities"),
+            (
+                "flow add a --lifetime 1s --roles 7,6,5,4,3",
+                "which they need",
+            ),
+            (
+                "flow add a --lifetime 1s --roles 3,4,5,6,7 --priority 1",
+                "leave one of them out",
+            ),
+            (
+                "flow add a --lifetime 1s --chain skip --media off",
+                "leave one of them out",
+            ),
+            ("flow add a --lifetime 1s --chain skip --proto tcp", "UDP"),
+            ("flow set film --media off", "gives roles and media off"),
+            ("flow set film --priority 2", "gives priority 2 and roles"),
+        ] {
+            let output = lab.bestby(&line.split(' ').collect::<Vec<_>>());
+            assert!(!output.status.success(), "{line}");
+            let said = text(&output.stderr);
+            assert!(said.contains(why), "{line}: {said}");
+        }
+        // Nothing of it came into force.
+        let all = lab.json("flow ls");
+        assert_eq!(
+            (all.as_array().unwrap().len(), &all[0]["flow"]["roles"]),
+            (1, &"3,4,5,6,7".into())
+        );
+    });
+}

@@ -3,7 +3,7 @@
 
 use bestby_bpf::abi::*;
 use bestby_tests::{
-    bpf::{Lab, Outcome, Rule},
+    bpf::{LO, Lab, Outcome, Rule, iface},
     classify::PORT,
     clock::SECOND,
     frame::{rtp_with, udp4},
@@ -179,20 +179,83 @@ fn chained(out: &Outcome) -> u8 {
     out.cb.class_ >> 3 & 1 | out.cb.class_ >> 5 & 6
 }
 
-#[test]
-fn role_goes_with_the_packet_until_the_stream_is_repaired() {
-    let lab = lab(Rule::new());
-    let mut sender = Sender::new(&lab);
+/// The roles in the control block of a key frame, a link and a leaf, and of a link after a repair of the stream.
+fn chained_and_repaired(lab: &Lab) -> ([u8; 3], u8) {
+    let mut sender = Sender::new(lab);
     assert_eq!(chained(&sender.frame(KEY)), 0);
     sender.groups();
     let roles = [KEY, REFERENCE, DISPOSABLE].map(|header| chained(&sender.frame(header)));
-    assert_eq!(roles, [1, 2, 5]);
     // The last packet again: whoever has repairs may get the lost frame yet.
     std::thread::sleep(std::time::Duration::from_millis(20));
     sender.seq -= 1;
     let again = sender.packet(&[DISPOSABLE & 0xE0 | 28, 0x40 | 1, 3, 4], true);
     assert!(again.has(BB_CB_REPAIR), "{again:?}");
-    assert_eq!(chained(&sender.frame(REFERENCE)), 0);
+    (roles, chained(&sender.frame(REFERENCE)))
+}
+
+#[test]
+fn role_goes_with_the_packet_until_the_stream_is_repaired() {
+    let lab = lab(Rule::new());
+    assert_eq!(chained_and_repaired(&lab), ([1, 2, 5], 0));
+}
+
+#[test]
+fn rule_says_whether_chains_break() {
+    let skip = lab(Rule::new().chain(BB_RULE_CHAIN_SKIP));
+    assert_eq!(chained_and_repaired(&skip), ([1, 2, 5], 2));
+    let off = lab(Rule::new().chain(BB_RULE_CHAIN_OFF));
+    assert_eq!(chained_and_repaired(&off), ([0; 3], 0));
+    // What frames are worth is another matter.
+    assert_eq!(says(&Sender::new(&off).frame(DISPOSABLE)).0, 7);
+}
+
+#[test]
+fn rule_may_forbid_to_look_at_packets() {
+    for mode in [BB_MODE_QDISC, BB_MODE_TC] {
+        for (rule, priority) in [(Rule::new(), 7), (Rule::new().blind(), BB_PRIORITY_DEFAULT)] {
+            let lab = lab(rule);
+            lab.iface(0, &iface(LO, mode));
+            let mut sender = Sender::new(&lab);
+            sender.groups();
+            let out = sender.frame(DISPOSABLE);
+            assert_eq!(says(&out).0, priority);
+            assert_eq!(chained(&out), if priority == 7 { 5 } else { 0 });
+            let codecs: Vec<u8> = (0..BB_MAX_STREAMS)
+                .filter_map(|index| lab.get::<_, bb_video>("bb_videos", &index))
+                .map(|video| video.codec)
+                .filter(|codec| *codec != 0)
+                .collect();
+            assert_eq!(codecs.is_empty(), priority != 7, "{codecs:?}");
+        }
+    }
+}
+
+#[test]
+fn priorities_of_a_rule_are_those_of_its_frames_in_both_modes() {
+    for mode in [BB_MODE_QDISC, BB_MODE_TC] {
+        let lab = lab(Rule::new().roles([1, 2, 3, 5, 6]));
+        lab.iface(0, &iface(LO, mode));
+        // They go before the table of DSCP, as a rule's word does.
+        lab.configure(|config| config.dscp_table[0] = 4);
+        let mut sender = Sender::new(&lab);
+        // Until the codec is known, the table decides.
+        assert_eq!(says(&sender.frame(KEY)).0, 4);
+        sender.groups();
+        assert_eq!(says(&sender.frame(KEY)), (1, true));
+        assert_eq!([(); 9].map(|()| says(&sender.frame(REFERENCE)).0), [2; 9]);
+        assert_eq!(says(&sender.frame(DISPOSABLE)), (6, false));
+    }
+}
+
+#[test]
+fn table_of_dscp_goes_before_the_built_in_priorities_of_roles() {
+    let lab = lab(Rule::new());
+    lab.configure(|config| config.dscp_table[0] = 4);
+    let mut sender = Sender::new(&lab);
+    sender.groups();
+    for header in [KEY, REFERENCE, DISPOSABLE] {
+        assert_eq!(says(&sender.frame(header)).0, 4);
+    }
 }
 
 #[test]

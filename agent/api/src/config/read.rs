@@ -235,6 +235,9 @@ impl<'t> Reader<'t> {
             stamp: t.value("stamp"),
             frames: t.value("frames"),
             rtx: t.list("rtx"),
+            media: t.value("media"),
+            chain: t.value("chain"),
+            roles: t.list("roles"),
             // The stand-in never leaves this function.
             ..FlowRule::new(name.clone().or_else(|| "x".parse().ok())?)
         };

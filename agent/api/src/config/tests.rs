@@ -4,8 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Decrement, FlowLifetime, FlowName, Frames, Lifetime, Method, Mode, PayloadTypes, PortRange,
-    Prefix, Proto, RealLevel, RealMode, RtpKind, SendBuffers, SessionKey, Ssrc, Stamp, Treatment,
+    Chain, Decrement, FlowLifetime, FlowName, Frames, Lifetime, Media, Method, Mode, PayloadTypes,
+    PortRange, Prefix, Proto, RealLevel, RealMode, RtpKind, SendBuffers, SessionKey, Ssrc, Stamp,
+    Treatment,
 };
 
 const GOOD: &str = r#"
@@ -51,6 +52,13 @@ stamp = "yes"
 rtp_pt = [96, 98]
 rtx = ["97:96", 99]
 frames = "none"
+media = "off"
+
+[[flow]]
+name = "film"
+dport = 5012
+roles = [2, 3, 4, 5, 7]
+chain = "skip" # as repairs come too late
 
 [rtp_profile]
 audio = [111]
@@ -217,6 +225,26 @@ fn each_kind_of_error_is_reported_at_its_line() {
             4,
             "auto",
         ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nroles = [3, 4, 5]",
+            4,
+            "3 priorities, not 5",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nroles = \"3,4,5,6,7\"\npriority = 0",
+            1,
+            "priority 0 and roles",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nchain = \"demote\"",
+            4,
+            "auto, skip or off",
+        ),
+        (
+            "[[flow]]\nname = \"a\"\nlifetime = \"1s\"\nmedia = true",
+            4,
+            "boolean",
+        ),
         ("[rtp_profile]\naudio = [111]\nvideo = [111]", 1, "111"),
         ("[rtp_profile]\naudio = []", 2, "payload"),
         ("[rtp_profile]\nvide = [96]", 2, "video?"),
@@ -295,7 +323,7 @@ fn put_and_remove_of_flows_keep_comments_and_order() {
     let new = flow(r#"{"name":"new","dst":"10.0.0.0/8","lifetime":"1s","priority":2}"#);
     doc.put_flow(&new, Some(&"video".parse().unwrap())).unwrap();
     let names: Vec<&str> = doc.config().flows.iter().map(|f| f.name.as_str()).collect();
-    assert_eq!(names, ["audio", "new", "video"]);
+    assert_eq!(names, ["audio", "new", "video", "film"]);
     assert!(
         doc.text()
             .contains("# everything else\n[[flow]]\nname = \"video\""),
@@ -313,7 +341,7 @@ fn put_and_remove_of_flows_keep_comments_and_order() {
     doc.put_flow(&flow(r#"{"name":"last","priority":2}"#), None)
         .unwrap();
     let names: Vec<&str> = doc.config().flows.iter().map(|f| f.name.as_str()).collect();
-    assert_eq!(names, ["first", "audio", "new", "video", "last"]);
+    assert_eq!(names, ["first", "audio", "new", "video", "film", "last"]);
 
     for name in ["new", "first", "last"] {
         assert!(doc.remove_flow(&name.parse().unwrap()).unwrap());
@@ -350,17 +378,21 @@ prop_compose! {
         mark in optional((any::<u32>(), 1u32..)), lifetime in 1_000u64..=131_000_000_000, priority in optional(0u64..8),
         treatment in optional(prop::sample::select(Treatment::ALL)), owd in optional(0u64..10_000_000_000),
         rtp in optional((0u8..127, 0u8..128, any::<u32>(), prop::sample::select(Frames::ALL))),
+        roles in optional((any::<bool>(), 0u64..8, prop::sample::select(Chain::ALL))),
         cgroup in optional("/[a-zé \"\\\\]{1,8}"), dev in optional("[a-z]{1,8}"),
     ) -> FlowRule {
         FlowRule {
             // RTP over TCP is refused.
-            proto: proto.filter(|_| rtp.is_none()),
+            proto: proto.filter(|_| rtp.is_none() && roles.is_none()),
             rtp_pt: rtp.and_then(|r| Some(PayloadTypes::one(r.0)?.with(PayloadTypes::one(r.1)?))),
             ssrc: rtp.filter(|r| r.0 % 2 == 0).map(|r| Ssrc::new(r.2)),
             rtx: rtp
                 .filter(|r| r.0 % 2 == 1)
                 .and_then(|r| format!("{}:{}", r.0 + 1, r.0).parse().ok()),
-            frames: rtp.map(|r| r.3),
+            frames: rtp.map(|r| r.3).filter(|_| roles.is_none()),
+            media: (roles.is_none() && proto.is_none()).then_some(Media::Off),
+            chain: roles.map(|r| r.2).filter(|_| treatment.is_none()),
+            roles: roles.filter(|r| r.0).and_then(|r| format!("{0},{0},{0},7,7", r.1).parse().ok()),
             dport: port.and_then(|(a, b)| PortRange::new(a, b)),
             sport: port.and_then(|(a, _)| PortRange::new(a, a)),
             dst: dst.and_then(|a| Prefix::new(std::net::Ipv4Addr::from(a).into(), 32)),
@@ -368,7 +400,9 @@ prop_compose! {
             mark: mark.and_then(|(v, m)| MarkMask::new(v & m, m)),
             lifetime: Lifetime::from_ns(lifetime).map(Into::into),
             stamp: (lifetime % 2 == 0).then_some(Stamp::Yes),
-            priority: priority.and_then(|p| Priority::try_from(p).ok()),
+            priority: priority
+                .filter(|_| !roles.is_some_and(|r| r.0))
+                .and_then(|p| Priority::try_from(p).ok()),
             treatment,
             owd: owd.and_then(Owd::from_ns),
             cgroup: cgroup.and_then(|c| c.parse().ok()),

@@ -252,7 +252,12 @@ impl Datapath {
             .rule
             .given()
             .into_iter()
-            .filter(|(field, _)| matches!(*field, "lifetime" | "priority" | "treatment" | "owd"))
+            .filter(|(field, _)| {
+                matches!(
+                    *field,
+                    "lifetime" | "priority" | "treatment" | "owd" | "media" | "chain" | "roles"
+                )
+            })
             .map(|(field, value)| format!("{field} {value}"))
             .collect();
         let name = entry.rule.name.to_string();

@@ -372,3 +372,21 @@ fn rule_flags_say_stamp_and_retransmission_timeout() {
     assert_eq!(flags(probed), abi::BB_RULE_STAMP | abi::BB_RULE_PROBED);
     assert_eq!(flags(r#"{"name":"t","lifetime":"1s","stamp":"no"}"#), 0);
 }
+
+#[test]
+fn rule_says_how_pictures_are_read() {
+    let rule = |json: &str| kernel_rule(&serde_json::from_str(json).unwrap());
+    let flags = |json: &str| u32::from(rule(json).flags);
+    let off = r#"{"name":"v","lifetime":"1s","media":"off"}"#;
+    assert_eq!(flags(off), abi::BB_RULE_BLIND);
+    let skip = r#"{"name":"v","lifetime":"1s","chain":"skip"}"#;
+    assert_eq!(flags(skip), abi::BB_RULE_CHAIN_SKIP);
+    let never = r#"{"name":"v","lifetime":"1s","chain":"off"}"#;
+    assert_eq!(flags(never), abi::BB_RULE_CHAIN_OFF);
+    let auto = r#"{"name":"v","lifetime":"1s","media":"auto","chain":"auto"}"#;
+    assert_eq!((flags(auto), rule(auto).roles), (0, 0));
+    let roles = rule(r#"{"name":"v","roles":"1,2,3,4,7"}"#);
+    assert_eq!(u32::from(roles.flags), abi::BB_RULE_ROLES);
+    let of = [0, 1, 2, 3, 4].map(|role| roles.roles >> (3 * role) & 7);
+    assert_eq!(of, [1, 2, 3, 4, 7]);
+}

@@ -139,9 +139,39 @@ impl<'a> Setup<'a> {
             ));
         }
         warnings.extend(late_by_itself(rule));
+        warnings.extend(self.roles_in_mode_tc(rule));
         let receivers = self.receivers.iter().take(RECEIVERS);
         warnings.extend(receivers.filter_map(|r| self.late_to(at, r)).next());
         warnings
+    }
+
+    /// Mode tc keeps room for the largest burst of each priority at any time (bb_role.h). A key frame is one.
+    fn roles_in_mode_tc(&self, rule: &FlowRule) -> Option<Warning> {
+        let roles = rule.roles?;
+        let [key, links @ .., _] = roles.priorities();
+        if links.iter().all(|link| *link == key) {
+            return None;
+        }
+        let refuses = |i: &&Controlled| {
+            let s = &i.settings;
+            let here = rule.dev.as_ref().is_none_or(|dev| *dev == s.dev);
+            here && s.mode == Mode::Tc && !s.observe && s.rate.is_some()
+        };
+        let dev = &self.interfaces.iter().find(refuses)?.settings.dev;
+        let level = format!("{key},{key},{key},{key},7");
+        Some(Warning::new(
+            "roles-in-mode-tc",
+            format!(
+                "flow rule \"{}\": with roles {roles} mode tc on {dev} keeps room for the largest key frame at any time, \
+                 so it refuses frames that would have found room",
+                rule.name
+            ),
+            format!(
+                "bestby flow set {} --roles none, or one priority for all but the last: {level}; or use mode qdisc \
+                 (Linux 6.16)",
+                rule.name
+            ),
+        ))
     }
 
     /// The later rules that get no packet because of the one at this place.

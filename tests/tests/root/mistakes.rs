@@ -12,13 +12,14 @@ use serde_json::Value;
 use crate::cli_lab::{Lab, lab, text};
 
 /// Checks of doctor that only mistakes have.
-const IDS: [&str; 8] = [
+const IDS: [&str; 9] = [
     "flow-matches-all",
     "flow-hidden",
     "flow-late",
     "rate-above-link",
     "rate-above-interface",
     "rate-in-mode-tc",
+    "roles-in-mode-tc",
     "session-prefix",
     "vlan-priority",
 ];
@@ -330,5 +331,23 @@ fn mistake_of_an_interface_that_comes_late_is_in_the_journal() {
         wait_for("a warning", told);
         assert_eq!(doctor(lab), ["rate-above-interface"]);
         is_well(lab, "iface set w0 --rate 2mbit");
+    });
+}
+
+#[test]
+fn roles_that_mode_tc_keeps_room_for_are_warned_of_while_they_hold() {
+    lab("", |lab| {
+        lab.ok("iface attach v0 --mode tc --rate 10mbit --enforce");
+        lab.ok("flow add film --dport 6000 --lifetime 1s --roles 3,3,3,3,7");
+        assert_eq!(doctor(lab), [""; 0]);
+        let output = lab.bestby(&["flow", "set", "film", "--roles", "2,4,4,5,7"]);
+        let warned = text(&output.stderr);
+        assert!(
+            output.status.success() && warned.contains("mode tc on v0"),
+            "{warned}"
+        );
+        assert_eq!(doctor(lab), ["roles-in-mode-tc"]);
+        lab.ok("flow set film --roles none");
+        assert_eq!(doctor(lab), [""; 0]);
     });
 }

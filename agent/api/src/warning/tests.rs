@@ -270,3 +270,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn roles_that_mode_tc_keeps_room_for_are_warned_of() {
+    let ids = |roles: &str, mode, rate, observe, dev: &str| -> Vec<_> {
+        let mut controlled = interface(rate, "dst", None);
+        controlled.settings.mode = mode;
+        controlled.settings.observe = observe;
+        let rule: FlowRule = serde_json::from_str(&format!(
+            r#"{{"name":"v","dport":5,"roles":"{roles}"{dev}}}"#
+        ))
+        .unwrap();
+        let setup = Setup::new(vec![&rule], vec![], vec![controlled]);
+        setup.all().iter().map(|w| w.id).collect()
+    };
+    let warned = ids("2,4,4,5,7", Mode::Tc, "10mbit", false, "");
+    assert_eq!(warned, ["roles-in-mode-tc"]);
+    for (roles, mode, rate, observe, dev) in [
+        ("3,3,3,3,7", Mode::Tc, "10mbit", false, ""),
+        ("2,4,4,5,7", Mode::Qdisc, "10mbit", false, ""),
+        ("2,4,4,5,7", Mode::Tc, "none", false, ""),
+        ("2,4,4,5,7", Mode::Tc, "10mbit", true, ""),
+        ("2,4,4,5,7", Mode::Tc, "10mbit", false, r#","dev":"other0""#),
+    ] {
+        let found = ids(roles, mode, rate, observe, dev);
+        assert_eq!(found, [""; 0], "{roles} {mode:?} {rate} {observe} {dev}");
+    }
+}

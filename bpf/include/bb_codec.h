@@ -15,31 +15,8 @@
 /* Bytes of the payload that are looked at. */
 #define BB_ROLE_BYTES 12
 
-enum bb_codec {
-	BB_CODEC_H264,
-	BB_CODEC_H265,
-	BB_CODEC_VP8,
-	BB_CODEC_VP9,
-	BB_CODEC_AV1,
-	/* Header extensions that say the same, also of what is encrypted (bb_descriptor.h). */
-	BB_CODEC_DD,
-	BB_CODEC_VFM,
-	BB_CODECS,
-	/* bb_video.codec is one more than these, or: */
-	BB_CODEC_OPAQUE = 255,
-};
-
-enum bb_role {
-	BB_ROLE_NONE, /* not known, or the packet says nothing of it */
-	BB_ROLE_KEY, /* needs no other frame */
-	BB_ROLE_LINK, /* all later frames need it until the next key frame; of temporal level 0 ... */
-	BB_ROLE_LINK1, /* ... or of level 1: those of higher levels need it, until a lower one */
-	BB_ROLE_LINK2, /* ... or above */
-	BB_ROLE_LEAF, /* no frame needs it */
-	BB_ROLE_SLICE = 0x10, /* a flag: it says so of the picture, and is no parameter set */
-};
-
 /* What a payload says, beside its role: */
+#define BB_ROLE_SLICE 0x10 /* it says so of the picture, and is no parameter set */
 #define BB_SAYS_WRONG 0x100 /* it is not of this codec */
 #define BB_SAYS_FIRST 0x200 /* a unit, or a frame, begins here */
 #define BB_SAYS_LAST 0x400 /* a unit ends here */

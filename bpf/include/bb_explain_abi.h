@@ -8,6 +8,7 @@
 #define BB_EXPLAIN_ABI_H
 
 #include <linux/types.h>
+#include "bb_tables_abi.h"
 
 #define BB_TOLD_CGROUPS 64
 
@@ -17,6 +18,8 @@ struct bb_told {
 	__u64 cgroups[BB_TOLD_CGROUPS];
 	__u32 explain; /* 0: this instance is at an interface, and nothing here counts */
 	__u32 forwarded; /* no socket of this host's sends it */
+	/* What is known of the frames of its stream, at the interfaces; gen does not count. */
+	struct bb_video video;
 };
 
 /* Steps of the classifier, each of which asks one source. */
@@ -42,6 +45,20 @@ struct bb_said {
 	__u8 pad[3];
 };
 
+#define BB_READ_BYTES 12
+
+/* What was read of its frame (bb_role.bpf.h). */
+struct bb_read {
+	struct bb_video video; /* of its stream, with this packet */
+	__u8 bytes[BB_READ_BYTES]; /* behind RTP's header, or of its header extension */
+	__u8 n; /* so many there were */
+	__u8 extension; /* they are of a header extension */
+	__u8 done; /* it was looked at */
+	__u8 role; /* enum bb_role */
+	__u8 decides; /* its priority is that of the role */
+	__u8 pad[7];
+};
+
 struct bb_explained {
 	struct bb_said said[BB_STEPS];
 	__u64 now;
@@ -56,6 +73,7 @@ struct bb_explained {
 	__u8 control; /* signalling */
 	__u8 rtp; /* BB_RTP | payload type; 0 = it was not read as RTP */
 	__u8 inner; /* bytes between UDP's header and RTP's */
+	struct bb_read read;
 };
 
 #endif /* BB_EXPLAIN_ABI_H */

@@ -112,6 +112,43 @@ static __always_inline __u32 bb_told_priority(const struct bb_work *w, enum bb_r
 	return rule ? bb_role_priority_told(rule->roles, role) : BB_PRIORITY_DEFAULT;
 }
 
+/* For `bestby explain`: what is known of the stream at the interfaces. */
+static __always_inline void bb_told_video(struct bb_video *video)
+{
+	const void *told = (const void *)&bb_told.video;
+
+	/* clang knows what a constant begins with, and not that it is overwritten before it is loaded. */
+	asm volatile("" : "+r"(told));
+	__builtin_memcpy(video, told, sizeof(*video));
+}
+
+/*
+ * ... and what was read: the payload, or the header extension that the codec is known by. In a loop, as
+ * its place in memory is known to nobody.
+ */
+static __always_inline void bb_explain_read(const struct bb_work *w, const struct bb_video *video,
+					    enum bb_role role)
+{
+	struct bb_explained *explained = bb_explanation_here();
+	__u32 i;
+
+	if (!explained)
+		return;
+	explained->read.video = *video;
+	explained->read.extension = bb_is_extension(video->codec);
+	if (explained->read.extension) {
+		explained->read.n = w->ext.bytes < BB_READ_BYTES ? w->ext.bytes : BB_READ_BYTES;
+		for (i = 0; i < BB_READ_BYTES; i++)
+			explained->read.bytes[i] = bb_ext_byte(&w->ext, i);
+	} else {
+		explained->read.n = w->look_n;
+		__builtin_memcpy(explained->read.bytes, w->look + BB_RTP_HEADER, BB_READ_BYTES);
+	}
+	explained->read.done = 1;
+	explained->read.role = role;
+	explained->read.decides = !!w->unsaid;
+}
+
 /* Of ADU `which` of its stream. */
 __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 which, __u32 mode)
 {
@@ -142,6 +179,7 @@ __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 whi
 	}
 	says = bb_ask_codec(w, video, codec - 1, first);
 	role = bb_video_role(video, says);
+	bb_explain_read(w, video, role);
 	/* Of a stream that was met in the middle nothing is known until its next key frame. */
 	if (codec == BB_CODEC_DD + 1 && !video->templates)
 		return 0;
@@ -179,6 +217,8 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 	gen = bb_owner_gen(bb_way_owner(&s->way));
 	if (video->gen != gen) {
 		__builtin_memset(video, 0, sizeof(*video));
+		if (bb_told.explain)
+			bb_told_video(video);
 		video->gen = gen;
 	}
 	if (video->codec != BB_CODEC_OPAQUE)

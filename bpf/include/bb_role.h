@@ -25,8 +25,7 @@
 
 #include "bb_descriptor.h"
 
-/* Frames that keep to the rules of a codec until it is known; strikes of one that does not then. */
-#define BB_CODEC_SURE 32
+/* Frames until a wrong one is forgotten; frames that are of no codec until a stream is opaque. */
 #define BB_CODEC_STRIKE 64
 #define BB_CODEC_OPAQUE_AFTER 64
 

@@ -174,6 +174,34 @@ struct bb_stream {
 	__u32 large_bytes; /* of that */
 };
 
+/* What the payload of a stream is. */
+enum bb_codec {
+	BB_CODEC_H264,
+	BB_CODEC_H265,
+	BB_CODEC_VP8,
+	BB_CODEC_VP9,
+	BB_CODEC_AV1,
+	/* Header extensions that say the same, also of what is encrypted (bb_descriptor.h). */
+	BB_CODEC_DD,
+	BB_CODEC_VFM,
+	BB_CODECS,
+	/* bb_video.codec is one more than these, or: */
+	BB_CODEC_OPAQUE = 255,
+};
+
+/* What a frame is for. */
+enum bb_role {
+	BB_ROLE_NONE, /* not known, or the packet says nothing of it */
+	BB_ROLE_KEY, /* needs no other frame */
+	BB_ROLE_LINK, /* all later frames need it until the next key frame; of temporal level 0 ... */
+	BB_ROLE_LINK1, /* ... or of level 1: those of higher levels need it, until a lower one */
+	BB_ROLE_LINK2, /* ... or above */
+	BB_ROLE_LEAF, /* no frame needs it */
+};
+
+/* Frames in a row that keep to the rules of a codec until it is known. */
+#define BB_CODEC_SURE 32
+
 /*
  * What its payload says of a stream's frames (bb_role.h): in bb_videos, under the stream's index. It
  * is the stream's whose way has this generation. Several CPUs may write, at worst a frame more
@@ -208,6 +236,7 @@ struct bb_video {
 	__u8 template_levels; /* the highest of theirs */
 	__u16 number; /* of the current frame's ADU */
 	__u8 levels_of[16]; /* of each template the temporal level: two in a byte */
+	__u32 pad; /* to whole words, as it is a part of what `explain` is told */
 };
 
 #define BB_VIDEO_KEY 0x01 /* the current frame is a key frame */

@@ -4,7 +4,38 @@
 pub const BB_BUFFER_MOST: u32 = 4194304;
 pub const BB_TIME_BUCKETS: u32 = 19;
 pub const BB_TIME_SHIFT: u32 = 16;
+pub const BB_USER_NONE: u32 = 0;
+pub const BB_USER_WAYS: u32 = 8;
+pub const BB_PART_NETWORK: u32 = 1;
+pub const BB_SESSION_NONE: u32 = 0;
+pub const BB_SESSION_SHARED: u32 = 1;
+pub const BB_MAX_STREAMS: u32 = 65536;
+pub const BB_STREAM_WAYS: u32 = 4;
+pub const BB_STREAM_COUNTS: u32 = 1;
+pub const BB_STREAM_ALONE: u32 = 2;
+pub const BB_STREAM_NO_FRAMES: u32 = 4;
+pub const BB_STREAM_REPAIRS: u32 = 8;
+pub const BB_STREAM_ONE: u32 = 16;
+pub const BB_STREAM_ODD: u32 = 32;
+pub const BB_CODEC_SURE: u32 = 32;
+pub const BB_VIDEO_KEY: u32 = 1;
+pub const BB_VIDEO_HAD_KEY: u32 = 2;
+pub const BB_VIDEO_HEALED: u32 = 4;
+pub const BB_VIDEO_BACK: u32 = 8;
+pub const BB_ADU_SETS: u32 = 32768;
+pub const BB_ADU_WAYS: u32 = 4;
+pub const BB_KNOWN_BITS: u32 = 15;
+pub const BB_KNOWN: u32 = 32768;
+pub const BB_RTT_WINDOW_SHIFT: u32 = 32;
+pub const BB_RTT_SELDOM_SHIFT: u32 = 34;
+pub const BB_PEER_OWD: u32 = 1;
+pub const BB_PEER_RATE: u32 = 2;
+pub const BB_PEER_OPERATOR: u32 = 4;
+pub const BB_SOCK_LIFETIME: u32 = 1;
+pub const BB_SOCK_PRIORITY: u32 = 2;
+pub const BB_SOCK_TREATMENT: u32 = 4;
 pub const BB_TOLD_CGROUPS: u32 = 64;
+pub const BB_READ_BYTES: u32 = 12;
 pub const BB_REAL_NAME: &[u8; 12] = b"bestby_real\0";
 pub const BB_REAL_MAX_LEVEL: u32 = 127;
 pub const BB_REAL_DEFAULT_LEVEL: u32 = 24;
@@ -83,35 +114,6 @@ pub const BB_TC_INDEX_SHIFT: u32 = 8;
 pub const BB_TC_INDEX_LEAF: u32 = 15;
 pub const BB_TC_INDEX_OTHERS: u32 = 255;
 pub const BB_PROBED_VANISH: u32 = 1;
-pub const BB_USER_NONE: u32 = 0;
-pub const BB_USER_WAYS: u32 = 8;
-pub const BB_PART_NETWORK: u32 = 1;
-pub const BB_SESSION_NONE: u32 = 0;
-pub const BB_SESSION_SHARED: u32 = 1;
-pub const BB_MAX_STREAMS: u32 = 65536;
-pub const BB_STREAM_WAYS: u32 = 4;
-pub const BB_STREAM_COUNTS: u32 = 1;
-pub const BB_STREAM_ALONE: u32 = 2;
-pub const BB_STREAM_NO_FRAMES: u32 = 4;
-pub const BB_STREAM_REPAIRS: u32 = 8;
-pub const BB_STREAM_ONE: u32 = 16;
-pub const BB_STREAM_ODD: u32 = 32;
-pub const BB_VIDEO_KEY: u32 = 1;
-pub const BB_VIDEO_HAD_KEY: u32 = 2;
-pub const BB_VIDEO_HEALED: u32 = 4;
-pub const BB_VIDEO_BACK: u32 = 8;
-pub const BB_ADU_SETS: u32 = 32768;
-pub const BB_ADU_WAYS: u32 = 4;
-pub const BB_KNOWN_BITS: u32 = 15;
-pub const BB_KNOWN: u32 = 32768;
-pub const BB_RTT_WINDOW_SHIFT: u32 = 32;
-pub const BB_RTT_SELDOM_SHIFT: u32 = 34;
-pub const BB_PEER_OWD: u32 = 1;
-pub const BB_PEER_RATE: u32 = 2;
-pub const BB_PEER_OPERATOR: u32 = 4;
-pub const BB_SOCK_LIFETIME: u32 = 1;
-pub const BB_SOCK_PRIORITY: u32 = 2;
-pub const BB_SOCK_TREATMENT: u32 = 4;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
 pub type __s32 = ::std::os::raw::c_int;
@@ -371,6 +373,865 @@ const _: () = {
 #[repr(C)]
 #[derive(
     Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_way {
+    pub tag: __u32,
+    pub gen_: __u32,
+    pub used_ns: __u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_way"][::std::mem::size_of::<bb_way>() - 16usize];
+    ["Alignment of bb_way"][::std::mem::align_of::<bb_way>() - 8usize];
+    ["Offset of field: bb_way::tag"][::std::mem::offset_of!(bb_way, tag) - 0usize];
+    ["Offset of field: bb_way::gen_"][::std::mem::offset_of!(bb_way, gen_) - 4usize];
+    ["Offset of field: bb_way::used_ns"][::std::mem::offset_of!(bb_way, used_ns) - 8usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_user_key {
+    pub addr: [__u8; 16usize],
+    pub ifindex: __u32,
+    pub user: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_user_key"][::std::mem::size_of::<bb_user_key>() - 24usize];
+    ["Alignment of bb_user_key"][::std::mem::align_of::<bb_user_key>() - 4usize];
+    ["Offset of field: bb_user_key::addr"][::std::mem::offset_of!(bb_user_key, addr) - 0usize];
+    ["Offset of field: bb_user_key::ifindex"]
+        [::std::mem::offset_of!(bb_user_key, ifindex) - 16usize];
+    ["Offset of field: bb_user_key::user"][::std::mem::offset_of!(bb_user_key, user) - 20usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_user {
+    pub way: bb_way,
+    pub key: bb_user_key,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_user"][::std::mem::size_of::<bb_user>() - 40usize];
+    ["Alignment of bb_user"][::std::mem::align_of::<bb_user>() - 8usize];
+    ["Offset of field: bb_user::way"][::std::mem::offset_of!(bb_user, way) - 0usize];
+    ["Offset of field: bb_user::key"][::std::mem::offset_of!(bb_user, key) - 16usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_session_key {
+    pub addr: [__u8; 16usize],
+    pub ifindex: __u32,
+    pub hash: __u32,
+    pub kind: __u8,
+    pub prefix: __u8,
+    pub media: __u8,
+    pub part: __u8,
+    pub user: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_session_key"][::std::mem::size_of::<bb_session_key>() - 32usize];
+    ["Alignment of bb_session_key"][::std::mem::align_of::<bb_session_key>() - 4usize];
+    ["Offset of field: bb_session_key::addr"]
+        [::std::mem::offset_of!(bb_session_key, addr) - 0usize];
+    ["Offset of field: bb_session_key::ifindex"]
+        [::std::mem::offset_of!(bb_session_key, ifindex) - 16usize];
+    ["Offset of field: bb_session_key::hash"]
+        [::std::mem::offset_of!(bb_session_key, hash) - 20usize];
+    ["Offset of field: bb_session_key::kind"]
+        [::std::mem::offset_of!(bb_session_key, kind) - 24usize];
+    ["Offset of field: bb_session_key::prefix"]
+        [::std::mem::offset_of!(bb_session_key, prefix) - 25usize];
+    ["Offset of field: bb_session_key::media"]
+        [::std::mem::offset_of!(bb_session_key, media) - 26usize];
+    ["Offset of field: bb_session_key::part"]
+        [::std::mem::offset_of!(bb_session_key, part) - 27usize];
+    ["Offset of field: bb_session_key::user"]
+        [::std::mem::offset_of!(bb_session_key, user) - 28usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_session {
+    pub way: bb_way,
+    pub key: bb_session_key,
+    pub owd_ns: __u64,
+    pub rate: __u64,
+    pub next_ns: __u64,
+    pub next_rate: __u64,
+    pub sent_by: __u16,
+    pub turn: __u16,
+    pub user: __u16,
+    pub pad: __u16,
+    pub wait_from_ns: __u64,
+    pub wait_ns: [__u64; 2usize],
+    pub counters: bb_counters,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 280usize];
+    ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
+    ["Offset of field: bb_session::way"][::std::mem::offset_of!(bb_session, way) - 0usize];
+    ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 16usize];
+    ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 48usize];
+    ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 56usize];
+    ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 64usize];
+    ["Offset of field: bb_session::next_rate"]
+        [::std::mem::offset_of!(bb_session, next_rate) - 72usize];
+    ["Offset of field: bb_session::sent_by"][::std::mem::offset_of!(bb_session, sent_by) - 80usize];
+    ["Offset of field: bb_session::turn"][::std::mem::offset_of!(bb_session, turn) - 82usize];
+    ["Offset of field: bb_session::user"][::std::mem::offset_of!(bb_session, user) - 84usize];
+    ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 86usize];
+    ["Offset of field: bb_session::wait_from_ns"]
+        [::std::mem::offset_of!(bb_session, wait_from_ns) - 88usize];
+    ["Offset of field: bb_session::wait_ns"][::std::mem::offset_of!(bb_session, wait_ns) - 96usize];
+    ["Offset of field: bb_session::counters"]
+        [::std::mem::offset_of!(bb_session, counters) - 112usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_flow_key {
+    pub src: [__u8; 16usize],
+    pub dst: [__u8; 16usize],
+    pub ifindex: __u32,
+    pub mark: __u32,
+    pub sport: __u16,
+    pub dport: __u16,
+    pub family: __u8,
+    pub proto: __u8,
+    pub dscp: __u8,
+    pub pad: __u8,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_flow_key"][::std::mem::size_of::<bb_flow_key>() - 48usize];
+    ["Alignment of bb_flow_key"][::std::mem::align_of::<bb_flow_key>() - 4usize];
+    ["Offset of field: bb_flow_key::src"][::std::mem::offset_of!(bb_flow_key, src) - 0usize];
+    ["Offset of field: bb_flow_key::dst"][::std::mem::offset_of!(bb_flow_key, dst) - 16usize];
+    ["Offset of field: bb_flow_key::ifindex"]
+        [::std::mem::offset_of!(bb_flow_key, ifindex) - 32usize];
+    ["Offset of field: bb_flow_key::mark"][::std::mem::offset_of!(bb_flow_key, mark) - 36usize];
+    ["Offset of field: bb_flow_key::sport"][::std::mem::offset_of!(bb_flow_key, sport) - 40usize];
+    ["Offset of field: bb_flow_key::dport"][::std::mem::offset_of!(bb_flow_key, dport) - 42usize];
+    ["Offset of field: bb_flow_key::family"][::std::mem::offset_of!(bb_flow_key, family) - 44usize];
+    ["Offset of field: bb_flow_key::proto"][::std::mem::offset_of!(bb_flow_key, proto) - 45usize];
+    ["Offset of field: bb_flow_key::dscp"][::std::mem::offset_of!(bb_flow_key, dscp) - 46usize];
+    ["Offset of field: bb_flow_key::pad"][::std::mem::offset_of!(bb_flow_key, pad) - 47usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_flow {
+    pub way: bb_way,
+    pub key: bb_flow_key,
+    pub rule: __u64,
+    pub session: __u64,
+    pub plain: __u64,
+    pub owd_ns: __u64,
+    pub refreshed_ns: __u64,
+    pub plain_refreshed_ns: __u64,
+    pub plain_until_ns: __u64,
+    pub hash: __u64,
+    pub stream: __u32,
+    pub media_gen: __u32,
+    pub leaf: __u8,
+    pub measured: __u8,
+    pub untimely: __u16,
+    pub due: __u32,
+    pub rtcp_gen: __u32,
+    pub srt: __u8,
+    pub srt_misses: __u8,
+    pub pad: [__u8; 2usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 152usize];
+    ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
+    ["Offset of field: bb_flow::way"][::std::mem::offset_of!(bb_flow, way) - 0usize];
+    ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 16usize];
+    ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 64usize];
+    ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 72usize];
+    ["Offset of field: bb_flow::plain"][::std::mem::offset_of!(bb_flow, plain) - 80usize];
+    ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 88usize];
+    ["Offset of field: bb_flow::refreshed_ns"]
+        [::std::mem::offset_of!(bb_flow, refreshed_ns) - 96usize];
+    ["Offset of field: bb_flow::plain_refreshed_ns"]
+        [::std::mem::offset_of!(bb_flow, plain_refreshed_ns) - 104usize];
+    ["Offset of field: bb_flow::plain_until_ns"]
+        [::std::mem::offset_of!(bb_flow, plain_until_ns) - 112usize];
+    ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 120usize];
+    ["Offset of field: bb_flow::stream"][::std::mem::offset_of!(bb_flow, stream) - 128usize];
+    ["Offset of field: bb_flow::media_gen"][::std::mem::offset_of!(bb_flow, media_gen) - 132usize];
+    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 136usize];
+    ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 137usize];
+    ["Offset of field: bb_flow::untimely"][::std::mem::offset_of!(bb_flow, untimely) - 138usize];
+    ["Offset of field: bb_flow::due"][::std::mem::offset_of!(bb_flow, due) - 140usize];
+    ["Offset of field: bb_flow::rtcp_gen"][::std::mem::offset_of!(bb_flow, rtcp_gen) - 144usize];
+    ["Offset of field: bb_flow::srt"][::std::mem::offset_of!(bb_flow, srt) - 148usize];
+    ["Offset of field: bb_flow::srt_misses"]
+        [::std::mem::offset_of!(bb_flow, srt_misses) - 149usize];
+    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 150usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_stream_key {
+    pub flow: __u64,
+    pub ssrc: __u32,
+    pub rtp: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_stream_key"][::std::mem::size_of::<bb_stream_key>() - 16usize];
+    ["Alignment of bb_stream_key"][::std::mem::align_of::<bb_stream_key>() - 8usize];
+    ["Offset of field: bb_stream_key::flow"][::std::mem::offset_of!(bb_stream_key, flow) - 0usize];
+    ["Offset of field: bb_stream_key::ssrc"][::std::mem::offset_of!(bb_stream_key, ssrc) - 8usize];
+    ["Offset of field: bb_stream_key::rtp"][::std::mem::offset_of!(bb_stream_key, rtp) - 12usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_stream_adu {
+    pub first_ns: __u64,
+    pub source: __u32,
+    pub bytes: __u32,
+    pub number: __u16,
+    pub dead: __u8,
+    pub leaf: __u8,
+    pub promised: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_stream_adu"][::std::mem::size_of::<bb_stream_adu>() - 24usize];
+    ["Alignment of bb_stream_adu"][::std::mem::align_of::<bb_stream_adu>() - 8usize];
+    ["Offset of field: bb_stream_adu::first_ns"]
+        [::std::mem::offset_of!(bb_stream_adu, first_ns) - 0usize];
+    ["Offset of field: bb_stream_adu::source"]
+        [::std::mem::offset_of!(bb_stream_adu, source) - 8usize];
+    ["Offset of field: bb_stream_adu::bytes"]
+        [::std::mem::offset_of!(bb_stream_adu, bytes) - 12usize];
+    ["Offset of field: bb_stream_adu::number"]
+        [::std::mem::offset_of!(bb_stream_adu, number) - 16usize];
+    ["Offset of field: bb_stream_adu::dead"][::std::mem::offset_of!(bb_stream_adu, dead) - 18usize];
+    ["Offset of field: bb_stream_adu::leaf"][::std::mem::offset_of!(bb_stream_adu, leaf) - 19usize];
+    ["Offset of field: bb_stream_adu::promised"]
+        [::std::mem::offset_of!(bb_stream_adu, promised) - 20usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_stream {
+    pub way: bb_way,
+    pub key: bb_stream_key,
+    pub last_ns: __u64,
+    pub head: __u64,
+    pub adu: [bb_stream_adu; 2usize],
+    pub verdict: __u64,
+    pub avg_bytes: __u32,
+    pub seq: __u16,
+    pub original: __u16,
+    pub pauses: __u8,
+    pub repairs: __u8,
+    pub flags: __u8,
+    pub leaf: __u8,
+    pub since: __u8,
+    pub lost: __u8,
+    pub large_every: __u16,
+    pub large_ms: __u32,
+    pub large_bytes: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_stream"][::std::mem::size_of::<bb_stream>() - 128usize];
+    ["Alignment of bb_stream"][::std::mem::align_of::<bb_stream>() - 8usize];
+    ["Offset of field: bb_stream::way"][::std::mem::offset_of!(bb_stream, way) - 0usize];
+    ["Offset of field: bb_stream::key"][::std::mem::offset_of!(bb_stream, key) - 16usize];
+    ["Offset of field: bb_stream::last_ns"][::std::mem::offset_of!(bb_stream, last_ns) - 32usize];
+    ["Offset of field: bb_stream::head"][::std::mem::offset_of!(bb_stream, head) - 40usize];
+    ["Offset of field: bb_stream::adu"][::std::mem::offset_of!(bb_stream, adu) - 48usize];
+    ["Offset of field: bb_stream::verdict"][::std::mem::offset_of!(bb_stream, verdict) - 96usize];
+    ["Offset of field: bb_stream::avg_bytes"]
+        [::std::mem::offset_of!(bb_stream, avg_bytes) - 104usize];
+    ["Offset of field: bb_stream::seq"][::std::mem::offset_of!(bb_stream, seq) - 108usize];
+    ["Offset of field: bb_stream::original"]
+        [::std::mem::offset_of!(bb_stream, original) - 110usize];
+    ["Offset of field: bb_stream::pauses"][::std::mem::offset_of!(bb_stream, pauses) - 112usize];
+    ["Offset of field: bb_stream::repairs"][::std::mem::offset_of!(bb_stream, repairs) - 113usize];
+    ["Offset of field: bb_stream::flags"][::std::mem::offset_of!(bb_stream, flags) - 114usize];
+    ["Offset of field: bb_stream::leaf"][::std::mem::offset_of!(bb_stream, leaf) - 115usize];
+    ["Offset of field: bb_stream::since"][::std::mem::offset_of!(bb_stream, since) - 116usize];
+    ["Offset of field: bb_stream::lost"][::std::mem::offset_of!(bb_stream, lost) - 117usize];
+    ["Offset of field: bb_stream::large_every"]
+        [::std::mem::offset_of!(bb_stream, large_every) - 118usize];
+    ["Offset of field: bb_stream::large_ms"]
+        [::std::mem::offset_of!(bb_stream, large_ms) - 120usize];
+    ["Offset of field: bb_stream::large_bytes"]
+        [::std::mem::offset_of!(bb_stream, large_bytes) - 124usize];
+};
+pub const BB_CODEC_H264: bb_codec = 0;
+pub const BB_CODEC_H265: bb_codec = 1;
+pub const BB_CODEC_VP8: bb_codec = 2;
+pub const BB_CODEC_VP9: bb_codec = 3;
+pub const BB_CODEC_AV1: bb_codec = 4;
+pub const BB_CODEC_DD: bb_codec = 5;
+pub const BB_CODEC_VFM: bb_codec = 6;
+pub const BB_CODECS: bb_codec = 7;
+pub const BB_CODEC_OPAQUE: bb_codec = 255;
+pub type bb_codec = ::std::os::raw::c_uint;
+pub const BB_ROLE_NONE: bb_role = 0;
+pub const BB_ROLE_KEY: bb_role = 1;
+pub const BB_ROLE_LINK: bb_role = 2;
+pub const BB_ROLE_LINK1: bb_role = 3;
+pub const BB_ROLE_LINK2: bb_role = 4;
+pub const BB_ROLE_LEAF: bb_role = 5;
+pub type bb_role = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_video {
+    pub gen_: __u32,
+    pub latest: __u32,
+    pub codec: __u8,
+    pub tried: [__u8; 7usize],
+    pub open: [__u8; 2usize],
+    pub going: __u8,
+    pub wrong: __u8,
+    pub strikes: __u8,
+    pub levels: __u8,
+    pub key: __u8,
+    pub role: __u8,
+    pub misses: __u8,
+    pub broken: __u8,
+    pub position: __u16,
+    pub group: __u16,
+    pub broken_at: __u16,
+    pub dd_number: __u16,
+    pub dd: __u8,
+    pub dd_seen: __u8,
+    pub dd_next: __u8,
+    pub vfm: __u8,
+    pub vfm_next: __u8,
+    pub first_template: __u8,
+    pub templates: __u8,
+    pub template_levels: __u8,
+    pub number: __u16,
+    pub levels_of: [__u8; 16usize],
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 64usize];
+    ["Alignment of bb_video"][::std::mem::align_of::<bb_video>() - 4usize];
+    ["Offset of field: bb_video::gen_"][::std::mem::offset_of!(bb_video, gen_) - 0usize];
+    ["Offset of field: bb_video::latest"][::std::mem::offset_of!(bb_video, latest) - 4usize];
+    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 8usize];
+    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 9usize];
+    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 16usize];
+    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 18usize];
+    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 19usize];
+    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 20usize];
+    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 21usize];
+    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 22usize];
+    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 23usize];
+    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 24usize];
+    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 25usize];
+    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 26usize];
+    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 28usize];
+    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 30usize];
+    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 32usize];
+    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 34usize];
+    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 35usize];
+    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 36usize];
+    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 37usize];
+    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 38usize];
+    ["Offset of field: bb_video::first_template"]
+        [::std::mem::offset_of!(bb_video, first_template) - 39usize];
+    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 40usize];
+    ["Offset of field: bb_video::template_levels"]
+        [::std::mem::offset_of!(bb_video, template_levels) - 41usize];
+    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 42usize];
+    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 44usize];
+    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 60usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_adu {
+    pub first_ns: __u64,
+    pub id: __u32,
+    pub tag: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_adu"][::std::mem::size_of::<bb_adu>() - 16usize];
+    ["Alignment of bb_adu"][::std::mem::align_of::<bb_adu>() - 8usize];
+    ["Offset of field: bb_adu::first_ns"][::std::mem::offset_of!(bb_adu, first_ns) - 0usize];
+    ["Offset of field: bb_adu::id"][::std::mem::offset_of!(bb_adu, id) - 8usize];
+    ["Offset of field: bb_adu::tag"][::std::mem::offset_of!(bb_adu, tag) - 12usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_adu_set {
+    pub way: [bb_adu; 4usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_adu_set"][::std::mem::size_of::<bb_adu_set>() - 64usize];
+    ["Alignment of bb_adu_set"][::std::mem::align_of::<bb_adu_set>() - 8usize];
+    ["Offset of field: bb_adu_set::way"][::std::mem::offset_of!(bb_adu_set, way) - 0usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_addr {
+    pub addr: [__u8; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_addr"][::std::mem::size_of::<bb_addr>() - 16usize];
+    ["Alignment of bb_addr"][::std::mem::align_of::<bb_addr>() - 1usize];
+    ["Offset of field: bb_addr::addr"][::std::mem::offset_of!(bb_addr, addr) - 0usize];
+};
+pub const BB_RTT_TCP: bb_rtt_source = 0;
+pub const BB_RTT_STUN: bb_rtt_source = 1;
+pub const BB_RTT_RTCP: bb_rtt_source = 2;
+pub const BB_RTT_NOBODY: bb_rtt_source = 3;
+pub type bb_rtt_source = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_rtt {
+    pub min_rtt_ns: __u64,
+    pub least_ns: [__u64; 2usize],
+    pub window: __u64,
+    pub srtt_ns: __u64,
+    pub rto_ns: __u64,
+    pub updated_ns: __u64,
+    pub source: __u32,
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 64usize];
+    ["Alignment of bb_rtt"][::std::mem::align_of::<bb_rtt>() - 8usize];
+    ["Offset of field: bb_rtt::min_rtt_ns"][::std::mem::offset_of!(bb_rtt, min_rtt_ns) - 0usize];
+    ["Offset of field: bb_rtt::least_ns"][::std::mem::offset_of!(bb_rtt, least_ns) - 8usize];
+    ["Offset of field: bb_rtt::window"][::std::mem::offset_of!(bb_rtt, window) - 24usize];
+    ["Offset of field: bb_rtt::srtt_ns"][::std::mem::offset_of!(bb_rtt, srtt_ns) - 32usize];
+    ["Offset of field: bb_rtt::rto_ns"][::std::mem::offset_of!(bb_rtt, rto_ns) - 40usize];
+    ["Offset of field: bb_rtt::updated_ns"][::std::mem::offset_of!(bb_rtt, updated_ns) - 48usize];
+    ["Offset of field: bb_rtt::source"][::std::mem::offset_of!(bb_rtt, source) - 56usize];
+    ["Offset of field: bb_rtt::pad"][::std::mem::offset_of!(bb_rtt, pad) - 60usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_asked_key {
+    pub local: [__u8; 16usize],
+    pub peer: [__u8; 16usize],
+    pub id: [__u32; 3usize],
+    pub local_port: __u16,
+    pub peer_port: __u16,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_asked_key"][::std::mem::size_of::<bb_asked_key>() - 48usize];
+    ["Alignment of bb_asked_key"][::std::mem::align_of::<bb_asked_key>() - 4usize];
+    ["Offset of field: bb_asked_key::local"][::std::mem::offset_of!(bb_asked_key, local) - 0usize];
+    ["Offset of field: bb_asked_key::peer"][::std::mem::offset_of!(bb_asked_key, peer) - 16usize];
+    ["Offset of field: bb_asked_key::id"][::std::mem::offset_of!(bb_asked_key, id) - 32usize];
+    ["Offset of field: bb_asked_key::local_port"]
+        [::std::mem::offset_of!(bb_asked_key, local_port) - 44usize];
+    ["Offset of field: bb_asked_key::peer_port"]
+        [::std::mem::offset_of!(bb_asked_key, peer_port) - 46usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_asked {
+    pub sent_ns: __u64,
+    pub session: __u32,
+    pub gen_: __u32,
+    pub source: __u32,
+    pub again: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_asked"][::std::mem::size_of::<bb_asked>() - 24usize];
+    ["Alignment of bb_asked"][::std::mem::align_of::<bb_asked>() - 8usize];
+    ["Offset of field: bb_asked::sent_ns"][::std::mem::offset_of!(bb_asked, sent_ns) - 0usize];
+    ["Offset of field: bb_asked::session"][::std::mem::offset_of!(bb_asked, session) - 8usize];
+    ["Offset of field: bb_asked::gen_"][::std::mem::offset_of!(bb_asked, gen_) - 12usize];
+    ["Offset of field: bb_asked::source"][::std::mem::offset_of!(bb_asked, source) - 16usize];
+    ["Offset of field: bb_asked::again"][::std::mem::offset_of!(bb_asked, again) - 20usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_tcp_path {
+    pub session: __u32,
+    pub gen_: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_tcp_path"][::std::mem::size_of::<bb_tcp_path>() - 8usize];
+    ["Alignment of bb_tcp_path"][::std::mem::align_of::<bb_tcp_path>() - 4usize];
+    ["Offset of field: bb_tcp_path::session"]
+        [::std::mem::offset_of!(bb_tcp_path, session) - 0usize];
+    ["Offset of field: bb_tcp_path::gen_"][::std::mem::offset_of!(bb_tcp_path, gen_) - 4usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_peer {
+    pub owd_ns: __u64,
+    pub rate: __u64,
+    pub said_ns: __u64,
+    pub flags: __u32,
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_peer"][::std::mem::size_of::<bb_peer>() - 32usize];
+    ["Alignment of bb_peer"][::std::mem::align_of::<bb_peer>() - 8usize];
+    ["Offset of field: bb_peer::owd_ns"][::std::mem::offset_of!(bb_peer, owd_ns) - 0usize];
+    ["Offset of field: bb_peer::rate"][::std::mem::offset_of!(bb_peer, rate) - 8usize];
+    ["Offset of field: bb_peer::said_ns"][::std::mem::offset_of!(bb_peer, said_ns) - 16usize];
+    ["Offset of field: bb_peer::flags"][::std::mem::offset_of!(bb_peer, flags) - 24usize];
+    ["Offset of field: bb_peer::pad"][::std::mem::offset_of!(bb_peer, pad) - 28usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_sock_peer_key {
+    pub addr: [__u8; 16usize],
+    pub uid: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_sock_peer_key"][::std::mem::size_of::<bb_sock_peer_key>() - 20usize];
+    ["Alignment of bb_sock_peer_key"][::std::mem::align_of::<bb_sock_peer_key>() - 4usize];
+    ["Offset of field: bb_sock_peer_key::addr"]
+        [::std::mem::offset_of!(bb_sock_peer_key, addr) - 0usize];
+    ["Offset of field: bb_sock_peer_key::uid"]
+        [::std::mem::offset_of!(bb_sock_peer_key, uid) - 16usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_sock {
+    pub lifetime_ns: __u64,
+    pub cookie: __u64,
+    pub made: __u32,
+    pub answered_made: __u32,
+    pub base: bb_counters,
+    pub answered: bb_counters,
+    pub priority: __u8,
+    pub treatment: __u8,
+    pub flags: __u8,
+    pub pad: [__u8; 5usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 368usize];
+    ["Alignment of bb_sock"][::std::mem::align_of::<bb_sock>() - 8usize];
+    ["Offset of field: bb_sock::lifetime_ns"]
+        [::std::mem::offset_of!(bb_sock, lifetime_ns) - 0usize];
+    ["Offset of field: bb_sock::cookie"][::std::mem::offset_of!(bb_sock, cookie) - 8usize];
+    ["Offset of field: bb_sock::made"][::std::mem::offset_of!(bb_sock, made) - 16usize];
+    ["Offset of field: bb_sock::answered_made"]
+        [::std::mem::offset_of!(bb_sock, answered_made) - 20usize];
+    ["Offset of field: bb_sock::base"][::std::mem::offset_of!(bb_sock, base) - 24usize];
+    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 192usize];
+    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 360usize];
+    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 361usize];
+    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 362usize];
+    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 363usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_frag_key {
+    pub src: [__u8; 16usize],
+    pub dst: [__u8; 16usize],
+    pub id: __u32,
+    pub ifindex: __u32,
+    pub proto: __u8,
+    pub pad: [__u8; 7usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_frag_key"][::std::mem::size_of::<bb_frag_key>() - 48usize];
+    ["Alignment of bb_frag_key"][::std::mem::align_of::<bb_frag_key>() - 4usize];
+    ["Offset of field: bb_frag_key::src"][::std::mem::offset_of!(bb_frag_key, src) - 0usize];
+    ["Offset of field: bb_frag_key::dst"][::std::mem::offset_of!(bb_frag_key, dst) - 16usize];
+    ["Offset of field: bb_frag_key::id"][::std::mem::offset_of!(bb_frag_key, id) - 32usize];
+    ["Offset of field: bb_frag_key::ifindex"]
+        [::std::mem::offset_of!(bb_frag_key, ifindex) - 36usize];
+    ["Offset of field: bb_frag_key::proto"][::std::mem::offset_of!(bb_frag_key, proto) - 40usize];
+    ["Offset of field: bb_frag_key::pad"][::std::mem::offset_of!(bb_frag_key, pad) - 41usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_frag {
+    pub sport: __u16,
+    pub dport: __u16,
+    pub adu: __u32,
+    pub deadline: __u64,
+    pub seen_ns: __u64,
+    pub proto: __u8,
+    pub pad: [__u8; 7usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_frag"][::std::mem::size_of::<bb_frag>() - 32usize];
+    ["Alignment of bb_frag"][::std::mem::align_of::<bb_frag>() - 8usize];
+    ["Offset of field: bb_frag::sport"][::std::mem::offset_of!(bb_frag, sport) - 0usize];
+    ["Offset of field: bb_frag::dport"][::std::mem::offset_of!(bb_frag, dport) - 2usize];
+    ["Offset of field: bb_frag::adu"][::std::mem::offset_of!(bb_frag, adu) - 4usize];
+    ["Offset of field: bb_frag::deadline"][::std::mem::offset_of!(bb_frag, deadline) - 8usize];
+    ["Offset of field: bb_frag::seen_ns"][::std::mem::offset_of!(bb_frag, seen_ns) - 16usize];
+    ["Offset of field: bb_frag::proto"][::std::mem::offset_of!(bb_frag, proto) - 24usize];
+    ["Offset of field: bb_frag::pad"][::std::mem::offset_of!(bb_frag, pad) - 25usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
     Copy,
     Clone,
     PartialEq,
@@ -384,14 +1245,16 @@ pub struct bb_told {
     pub cgroups: [__u64; 64usize],
     pub explain: __u32,
     pub forwarded: __u32,
+    pub video: bb_video,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_told"][::std::mem::size_of::<bb_told>() - 520usize];
+    ["Size of bb_told"][::std::mem::size_of::<bb_told>() - 584usize];
     ["Alignment of bb_told"][::std::mem::align_of::<bb_told>() - 8usize];
     ["Offset of field: bb_told::cgroups"][::std::mem::offset_of!(bb_told, cgroups) - 0usize];
     ["Offset of field: bb_told::explain"][::std::mem::offset_of!(bb_told, explain) - 512usize];
     ["Offset of field: bb_told::forwarded"][::std::mem::offset_of!(bb_told, forwarded) - 516usize];
+    ["Offset of field: bb_told::video"][::std::mem::offset_of!(bb_told, video) - 520usize];
 };
 impl Default for bb_told {
     fn default() -> Self {
@@ -460,6 +1323,42 @@ const _: () = {
     zerocopy :: Immutable,
     zerocopy :: KnownLayout,
 )]
+pub struct bb_read {
+    pub video: bb_video,
+    pub bytes: [__u8; 12usize],
+    pub n: __u8,
+    pub extension: __u8,
+    pub done: __u8,
+    pub role: __u8,
+    pub decides: __u8,
+    pub pad: [__u8; 7usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_read"][::std::mem::size_of::<bb_read>() - 88usize];
+    ["Alignment of bb_read"][::std::mem::align_of::<bb_read>() - 4usize];
+    ["Offset of field: bb_read::video"][::std::mem::offset_of!(bb_read, video) - 0usize];
+    ["Offset of field: bb_read::bytes"][::std::mem::offset_of!(bb_read, bytes) - 64usize];
+    ["Offset of field: bb_read::n"][::std::mem::offset_of!(bb_read, n) - 76usize];
+    ["Offset of field: bb_read::extension"][::std::mem::offset_of!(bb_read, extension) - 77usize];
+    ["Offset of field: bb_read::done"][::std::mem::offset_of!(bb_read, done) - 78usize];
+    ["Offset of field: bb_read::role"][::std::mem::offset_of!(bb_read, role) - 79usize];
+    ["Offset of field: bb_read::decides"][::std::mem::offset_of!(bb_read, decides) - 80usize];
+    ["Offset of field: bb_read::pad"][::std::mem::offset_of!(bb_read, pad) - 81usize];
+};
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
 pub struct bb_explained {
     pub said: [bb_said; 6usize],
     pub now: __u64,
@@ -474,10 +1373,11 @@ pub struct bb_explained {
     pub control: __u8,
     pub rtp: __u8,
     pub inner: __u8,
+    pub read: bb_read,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_explained"][::std::mem::size_of::<bb_explained>() - 184usize];
+    ["Size of bb_explained"][::std::mem::size_of::<bb_explained>() - 272usize];
     ["Alignment of bb_explained"][::std::mem::align_of::<bb_explained>() - 8usize];
     ["Offset of field: bb_explained::said"][::std::mem::offset_of!(bb_explained, said) - 0usize];
     ["Offset of field: bb_explained::now"][::std::mem::offset_of!(bb_explained, now) - 144usize];
@@ -501,6 +1401,7 @@ const _: () = {
     ["Offset of field: bb_explained::rtp"][::std::mem::offset_of!(bb_explained, rtp) - 182usize];
     ["Offset of field: bb_explained::inner"]
         [::std::mem::offset_of!(bb_explained, inner) - 183usize];
+    ["Offset of field: bb_explained::read"][::std::mem::offset_of!(bb_explained, read) - 184usize];
 };
 pub const BB_REAL_OFF: bb_real_mode = 0;
 pub const BB_REAL_GUARDED: bb_real_mode = 1;
@@ -1204,846 +2105,6 @@ const _: () = {
     ["Alignment of bb_probed"][::std::mem::align_of::<bb_probed>() - 8usize];
     ["Offset of field: bb_probed::until_ns"][::std::mem::offset_of!(bb_probed, until_ns) - 0usize];
     ["Offset of field: bb_probed::used_ns"][::std::mem::offset_of!(bb_probed, used_ns) - 8usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_way {
-    pub tag: __u32,
-    pub gen_: __u32,
-    pub used_ns: __u64,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_way"][::std::mem::size_of::<bb_way>() - 16usize];
-    ["Alignment of bb_way"][::std::mem::align_of::<bb_way>() - 8usize];
-    ["Offset of field: bb_way::tag"][::std::mem::offset_of!(bb_way, tag) - 0usize];
-    ["Offset of field: bb_way::gen_"][::std::mem::offset_of!(bb_way, gen_) - 4usize];
-    ["Offset of field: bb_way::used_ns"][::std::mem::offset_of!(bb_way, used_ns) - 8usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_user_key {
-    pub addr: [__u8; 16usize],
-    pub ifindex: __u32,
-    pub user: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_user_key"][::std::mem::size_of::<bb_user_key>() - 24usize];
-    ["Alignment of bb_user_key"][::std::mem::align_of::<bb_user_key>() - 4usize];
-    ["Offset of field: bb_user_key::addr"][::std::mem::offset_of!(bb_user_key, addr) - 0usize];
-    ["Offset of field: bb_user_key::ifindex"]
-        [::std::mem::offset_of!(bb_user_key, ifindex) - 16usize];
-    ["Offset of field: bb_user_key::user"][::std::mem::offset_of!(bb_user_key, user) - 20usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_user {
-    pub way: bb_way,
-    pub key: bb_user_key,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_user"][::std::mem::size_of::<bb_user>() - 40usize];
-    ["Alignment of bb_user"][::std::mem::align_of::<bb_user>() - 8usize];
-    ["Offset of field: bb_user::way"][::std::mem::offset_of!(bb_user, way) - 0usize];
-    ["Offset of field: bb_user::key"][::std::mem::offset_of!(bb_user, key) - 16usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_session_key {
-    pub addr: [__u8; 16usize],
-    pub ifindex: __u32,
-    pub hash: __u32,
-    pub kind: __u8,
-    pub prefix: __u8,
-    pub media: __u8,
-    pub part: __u8,
-    pub user: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_session_key"][::std::mem::size_of::<bb_session_key>() - 32usize];
-    ["Alignment of bb_session_key"][::std::mem::align_of::<bb_session_key>() - 4usize];
-    ["Offset of field: bb_session_key::addr"]
-        [::std::mem::offset_of!(bb_session_key, addr) - 0usize];
-    ["Offset of field: bb_session_key::ifindex"]
-        [::std::mem::offset_of!(bb_session_key, ifindex) - 16usize];
-    ["Offset of field: bb_session_key::hash"]
-        [::std::mem::offset_of!(bb_session_key, hash) - 20usize];
-    ["Offset of field: bb_session_key::kind"]
-        [::std::mem::offset_of!(bb_session_key, kind) - 24usize];
-    ["Offset of field: bb_session_key::prefix"]
-        [::std::mem::offset_of!(bb_session_key, prefix) - 25usize];
-    ["Offset of field: bb_session_key::media"]
-        [::std::mem::offset_of!(bb_session_key, media) - 26usize];
-    ["Offset of field: bb_session_key::part"]
-        [::std::mem::offset_of!(bb_session_key, part) - 27usize];
-    ["Offset of field: bb_session_key::user"]
-        [::std::mem::offset_of!(bb_session_key, user) - 28usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_session {
-    pub way: bb_way,
-    pub key: bb_session_key,
-    pub owd_ns: __u64,
-    pub rate: __u64,
-    pub next_ns: __u64,
-    pub next_rate: __u64,
-    pub sent_by: __u16,
-    pub turn: __u16,
-    pub user: __u16,
-    pub pad: __u16,
-    pub wait_from_ns: __u64,
-    pub wait_ns: [__u64; 2usize],
-    pub counters: bb_counters,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_session"][::std::mem::size_of::<bb_session>() - 280usize];
-    ["Alignment of bb_session"][::std::mem::align_of::<bb_session>() - 8usize];
-    ["Offset of field: bb_session::way"][::std::mem::offset_of!(bb_session, way) - 0usize];
-    ["Offset of field: bb_session::key"][::std::mem::offset_of!(bb_session, key) - 16usize];
-    ["Offset of field: bb_session::owd_ns"][::std::mem::offset_of!(bb_session, owd_ns) - 48usize];
-    ["Offset of field: bb_session::rate"][::std::mem::offset_of!(bb_session, rate) - 56usize];
-    ["Offset of field: bb_session::next_ns"][::std::mem::offset_of!(bb_session, next_ns) - 64usize];
-    ["Offset of field: bb_session::next_rate"]
-        [::std::mem::offset_of!(bb_session, next_rate) - 72usize];
-    ["Offset of field: bb_session::sent_by"][::std::mem::offset_of!(bb_session, sent_by) - 80usize];
-    ["Offset of field: bb_session::turn"][::std::mem::offset_of!(bb_session, turn) - 82usize];
-    ["Offset of field: bb_session::user"][::std::mem::offset_of!(bb_session, user) - 84usize];
-    ["Offset of field: bb_session::pad"][::std::mem::offset_of!(bb_session, pad) - 86usize];
-    ["Offset of field: bb_session::wait_from_ns"]
-        [::std::mem::offset_of!(bb_session, wait_from_ns) - 88usize];
-    ["Offset of field: bb_session::wait_ns"][::std::mem::offset_of!(bb_session, wait_ns) - 96usize];
-    ["Offset of field: bb_session::counters"]
-        [::std::mem::offset_of!(bb_session, counters) - 112usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_flow_key {
-    pub src: [__u8; 16usize],
-    pub dst: [__u8; 16usize],
-    pub ifindex: __u32,
-    pub mark: __u32,
-    pub sport: __u16,
-    pub dport: __u16,
-    pub family: __u8,
-    pub proto: __u8,
-    pub dscp: __u8,
-    pub pad: __u8,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_flow_key"][::std::mem::size_of::<bb_flow_key>() - 48usize];
-    ["Alignment of bb_flow_key"][::std::mem::align_of::<bb_flow_key>() - 4usize];
-    ["Offset of field: bb_flow_key::src"][::std::mem::offset_of!(bb_flow_key, src) - 0usize];
-    ["Offset of field: bb_flow_key::dst"][::std::mem::offset_of!(bb_flow_key, dst) - 16usize];
-    ["Offset of field: bb_flow_key::ifindex"]
-        [::std::mem::offset_of!(bb_flow_key, ifindex) - 32usize];
-    ["Offset of field: bb_flow_key::mark"][::std::mem::offset_of!(bb_flow_key, mark) - 36usize];
-    ["Offset of field: bb_flow_key::sport"][::std::mem::offset_of!(bb_flow_key, sport) - 40usize];
-    ["Offset of field: bb_flow_key::dport"][::std::mem::offset_of!(bb_flow_key, dport) - 42usize];
-    ["Offset of field: bb_flow_key::family"][::std::mem::offset_of!(bb_flow_key, family) - 44usize];
-    ["Offset of field: bb_flow_key::proto"][::std::mem::offset_of!(bb_flow_key, proto) - 45usize];
-    ["Offset of field: bb_flow_key::dscp"][::std::mem::offset_of!(bb_flow_key, dscp) - 46usize];
-    ["Offset of field: bb_flow_key::pad"][::std::mem::offset_of!(bb_flow_key, pad) - 47usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_flow {
-    pub way: bb_way,
-    pub key: bb_flow_key,
-    pub rule: __u64,
-    pub session: __u64,
-    pub plain: __u64,
-    pub owd_ns: __u64,
-    pub refreshed_ns: __u64,
-    pub plain_refreshed_ns: __u64,
-    pub plain_until_ns: __u64,
-    pub hash: __u64,
-    pub stream: __u32,
-    pub media_gen: __u32,
-    pub leaf: __u8,
-    pub measured: __u8,
-    pub untimely: __u16,
-    pub due: __u32,
-    pub rtcp_gen: __u32,
-    pub srt: __u8,
-    pub srt_misses: __u8,
-    pub pad: [__u8; 2usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_flow"][::std::mem::size_of::<bb_flow>() - 152usize];
-    ["Alignment of bb_flow"][::std::mem::align_of::<bb_flow>() - 8usize];
-    ["Offset of field: bb_flow::way"][::std::mem::offset_of!(bb_flow, way) - 0usize];
-    ["Offset of field: bb_flow::key"][::std::mem::offset_of!(bb_flow, key) - 16usize];
-    ["Offset of field: bb_flow::rule"][::std::mem::offset_of!(bb_flow, rule) - 64usize];
-    ["Offset of field: bb_flow::session"][::std::mem::offset_of!(bb_flow, session) - 72usize];
-    ["Offset of field: bb_flow::plain"][::std::mem::offset_of!(bb_flow, plain) - 80usize];
-    ["Offset of field: bb_flow::owd_ns"][::std::mem::offset_of!(bb_flow, owd_ns) - 88usize];
-    ["Offset of field: bb_flow::refreshed_ns"]
-        [::std::mem::offset_of!(bb_flow, refreshed_ns) - 96usize];
-    ["Offset of field: bb_flow::plain_refreshed_ns"]
-        [::std::mem::offset_of!(bb_flow, plain_refreshed_ns) - 104usize];
-    ["Offset of field: bb_flow::plain_until_ns"]
-        [::std::mem::offset_of!(bb_flow, plain_until_ns) - 112usize];
-    ["Offset of field: bb_flow::hash"][::std::mem::offset_of!(bb_flow, hash) - 120usize];
-    ["Offset of field: bb_flow::stream"][::std::mem::offset_of!(bb_flow, stream) - 128usize];
-    ["Offset of field: bb_flow::media_gen"][::std::mem::offset_of!(bb_flow, media_gen) - 132usize];
-    ["Offset of field: bb_flow::leaf"][::std::mem::offset_of!(bb_flow, leaf) - 136usize];
-    ["Offset of field: bb_flow::measured"][::std::mem::offset_of!(bb_flow, measured) - 137usize];
-    ["Offset of field: bb_flow::untimely"][::std::mem::offset_of!(bb_flow, untimely) - 138usize];
-    ["Offset of field: bb_flow::due"][::std::mem::offset_of!(bb_flow, due) - 140usize];
-    ["Offset of field: bb_flow::rtcp_gen"][::std::mem::offset_of!(bb_flow, rtcp_gen) - 144usize];
-    ["Offset of field: bb_flow::srt"][::std::mem::offset_of!(bb_flow, srt) - 148usize];
-    ["Offset of field: bb_flow::srt_misses"]
-        [::std::mem::offset_of!(bb_flow, srt_misses) - 149usize];
-    ["Offset of field: bb_flow::pad"][::std::mem::offset_of!(bb_flow, pad) - 150usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_stream_key {
-    pub flow: __u64,
-    pub ssrc: __u32,
-    pub rtp: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_stream_key"][::std::mem::size_of::<bb_stream_key>() - 16usize];
-    ["Alignment of bb_stream_key"][::std::mem::align_of::<bb_stream_key>() - 8usize];
-    ["Offset of field: bb_stream_key::flow"][::std::mem::offset_of!(bb_stream_key, flow) - 0usize];
-    ["Offset of field: bb_stream_key::ssrc"][::std::mem::offset_of!(bb_stream_key, ssrc) - 8usize];
-    ["Offset of field: bb_stream_key::rtp"][::std::mem::offset_of!(bb_stream_key, rtp) - 12usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_stream_adu {
-    pub first_ns: __u64,
-    pub source: __u32,
-    pub bytes: __u32,
-    pub number: __u16,
-    pub dead: __u8,
-    pub leaf: __u8,
-    pub promised: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_stream_adu"][::std::mem::size_of::<bb_stream_adu>() - 24usize];
-    ["Alignment of bb_stream_adu"][::std::mem::align_of::<bb_stream_adu>() - 8usize];
-    ["Offset of field: bb_stream_adu::first_ns"]
-        [::std::mem::offset_of!(bb_stream_adu, first_ns) - 0usize];
-    ["Offset of field: bb_stream_adu::source"]
-        [::std::mem::offset_of!(bb_stream_adu, source) - 8usize];
-    ["Offset of field: bb_stream_adu::bytes"]
-        [::std::mem::offset_of!(bb_stream_adu, bytes) - 12usize];
-    ["Offset of field: bb_stream_adu::number"]
-        [::std::mem::offset_of!(bb_stream_adu, number) - 16usize];
-    ["Offset of field: bb_stream_adu::dead"][::std::mem::offset_of!(bb_stream_adu, dead) - 18usize];
-    ["Offset of field: bb_stream_adu::leaf"][::std::mem::offset_of!(bb_stream_adu, leaf) - 19usize];
-    ["Offset of field: bb_stream_adu::promised"]
-        [::std::mem::offset_of!(bb_stream_adu, promised) - 20usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_stream {
-    pub way: bb_way,
-    pub key: bb_stream_key,
-    pub last_ns: __u64,
-    pub head: __u64,
-    pub adu: [bb_stream_adu; 2usize],
-    pub verdict: __u64,
-    pub avg_bytes: __u32,
-    pub seq: __u16,
-    pub original: __u16,
-    pub pauses: __u8,
-    pub repairs: __u8,
-    pub flags: __u8,
-    pub leaf: __u8,
-    pub since: __u8,
-    pub lost: __u8,
-    pub large_every: __u16,
-    pub large_ms: __u32,
-    pub large_bytes: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_stream"][::std::mem::size_of::<bb_stream>() - 128usize];
-    ["Alignment of bb_stream"][::std::mem::align_of::<bb_stream>() - 8usize];
-    ["Offset of field: bb_stream::way"][::std::mem::offset_of!(bb_stream, way) - 0usize];
-    ["Offset of field: bb_stream::key"][::std::mem::offset_of!(bb_stream, key) - 16usize];
-    ["Offset of field: bb_stream::last_ns"][::std::mem::offset_of!(bb_stream, last_ns) - 32usize];
-    ["Offset of field: bb_stream::head"][::std::mem::offset_of!(bb_stream, head) - 40usize];
-    ["Offset of field: bb_stream::adu"][::std::mem::offset_of!(bb_stream, adu) - 48usize];
-    ["Offset of field: bb_stream::verdict"][::std::mem::offset_of!(bb_stream, verdict) - 96usize];
-    ["Offset of field: bb_stream::avg_bytes"]
-        [::std::mem::offset_of!(bb_stream, avg_bytes) - 104usize];
-    ["Offset of field: bb_stream::seq"][::std::mem::offset_of!(bb_stream, seq) - 108usize];
-    ["Offset of field: bb_stream::original"]
-        [::std::mem::offset_of!(bb_stream, original) - 110usize];
-    ["Offset of field: bb_stream::pauses"][::std::mem::offset_of!(bb_stream, pauses) - 112usize];
-    ["Offset of field: bb_stream::repairs"][::std::mem::offset_of!(bb_stream, repairs) - 113usize];
-    ["Offset of field: bb_stream::flags"][::std::mem::offset_of!(bb_stream, flags) - 114usize];
-    ["Offset of field: bb_stream::leaf"][::std::mem::offset_of!(bb_stream, leaf) - 115usize];
-    ["Offset of field: bb_stream::since"][::std::mem::offset_of!(bb_stream, since) - 116usize];
-    ["Offset of field: bb_stream::lost"][::std::mem::offset_of!(bb_stream, lost) - 117usize];
-    ["Offset of field: bb_stream::large_every"]
-        [::std::mem::offset_of!(bb_stream, large_every) - 118usize];
-    ["Offset of field: bb_stream::large_ms"]
-        [::std::mem::offset_of!(bb_stream, large_ms) - 120usize];
-    ["Offset of field: bb_stream::large_bytes"]
-        [::std::mem::offset_of!(bb_stream, large_bytes) - 124usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_video {
-    pub gen_: __u32,
-    pub latest: __u32,
-    pub codec: __u8,
-    pub tried: [__u8; 7usize],
-    pub open: [__u8; 2usize],
-    pub going: __u8,
-    pub wrong: __u8,
-    pub strikes: __u8,
-    pub levels: __u8,
-    pub key: __u8,
-    pub role: __u8,
-    pub misses: __u8,
-    pub broken: __u8,
-    pub position: __u16,
-    pub group: __u16,
-    pub broken_at: __u16,
-    pub dd_number: __u16,
-    pub dd: __u8,
-    pub dd_seen: __u8,
-    pub dd_next: __u8,
-    pub vfm: __u8,
-    pub vfm_next: __u8,
-    pub first_template: __u8,
-    pub templates: __u8,
-    pub template_levels: __u8,
-    pub number: __u16,
-    pub levels_of: [__u8; 16usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 60usize];
-    ["Alignment of bb_video"][::std::mem::align_of::<bb_video>() - 4usize];
-    ["Offset of field: bb_video::gen_"][::std::mem::offset_of!(bb_video, gen_) - 0usize];
-    ["Offset of field: bb_video::latest"][::std::mem::offset_of!(bb_video, latest) - 4usize];
-    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 8usize];
-    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 9usize];
-    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 16usize];
-    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 18usize];
-    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 19usize];
-    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 20usize];
-    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 21usize];
-    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 22usize];
-    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 23usize];
-    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 24usize];
-    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 25usize];
-    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 26usize];
-    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 28usize];
-    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 30usize];
-    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 32usize];
-    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 34usize];
-    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 35usize];
-    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 36usize];
-    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 37usize];
-    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 38usize];
-    ["Offset of field: bb_video::first_template"]
-        [::std::mem::offset_of!(bb_video, first_template) - 39usize];
-    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 40usize];
-    ["Offset of field: bb_video::template_levels"]
-        [::std::mem::offset_of!(bb_video, template_levels) - 41usize];
-    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 42usize];
-    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 44usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_adu {
-    pub first_ns: __u64,
-    pub id: __u32,
-    pub tag: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_adu"][::std::mem::size_of::<bb_adu>() - 16usize];
-    ["Alignment of bb_adu"][::std::mem::align_of::<bb_adu>() - 8usize];
-    ["Offset of field: bb_adu::first_ns"][::std::mem::offset_of!(bb_adu, first_ns) - 0usize];
-    ["Offset of field: bb_adu::id"][::std::mem::offset_of!(bb_adu, id) - 8usize];
-    ["Offset of field: bb_adu::tag"][::std::mem::offset_of!(bb_adu, tag) - 12usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_adu_set {
-    pub way: [bb_adu; 4usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_adu_set"][::std::mem::size_of::<bb_adu_set>() - 64usize];
-    ["Alignment of bb_adu_set"][::std::mem::align_of::<bb_adu_set>() - 8usize];
-    ["Offset of field: bb_adu_set::way"][::std::mem::offset_of!(bb_adu_set, way) - 0usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_addr {
-    pub addr: [__u8; 16usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_addr"][::std::mem::size_of::<bb_addr>() - 16usize];
-    ["Alignment of bb_addr"][::std::mem::align_of::<bb_addr>() - 1usize];
-    ["Offset of field: bb_addr::addr"][::std::mem::offset_of!(bb_addr, addr) - 0usize];
-};
-pub const BB_RTT_TCP: bb_rtt_source = 0;
-pub const BB_RTT_STUN: bb_rtt_source = 1;
-pub const BB_RTT_RTCP: bb_rtt_source = 2;
-pub const BB_RTT_NOBODY: bb_rtt_source = 3;
-pub type bb_rtt_source = ::std::os::raw::c_uint;
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_rtt {
-    pub min_rtt_ns: __u64,
-    pub least_ns: [__u64; 2usize],
-    pub window: __u64,
-    pub srtt_ns: __u64,
-    pub rto_ns: __u64,
-    pub updated_ns: __u64,
-    pub source: __u32,
-    pub pad: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 64usize];
-    ["Alignment of bb_rtt"][::std::mem::align_of::<bb_rtt>() - 8usize];
-    ["Offset of field: bb_rtt::min_rtt_ns"][::std::mem::offset_of!(bb_rtt, min_rtt_ns) - 0usize];
-    ["Offset of field: bb_rtt::least_ns"][::std::mem::offset_of!(bb_rtt, least_ns) - 8usize];
-    ["Offset of field: bb_rtt::window"][::std::mem::offset_of!(bb_rtt, window) - 24usize];
-    ["Offset of field: bb_rtt::srtt_ns"][::std::mem::offset_of!(bb_rtt, srtt_ns) - 32usize];
-    ["Offset of field: bb_rtt::rto_ns"][::std::mem::offset_of!(bb_rtt, rto_ns) - 40usize];
-    ["Offset of field: bb_rtt::updated_ns"][::std::mem::offset_of!(bb_rtt, updated_ns) - 48usize];
-    ["Offset of field: bb_rtt::source"][::std::mem::offset_of!(bb_rtt, source) - 56usize];
-    ["Offset of field: bb_rtt::pad"][::std::mem::offset_of!(bb_rtt, pad) - 60usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_asked_key {
-    pub local: [__u8; 16usize],
-    pub peer: [__u8; 16usize],
-    pub id: [__u32; 3usize],
-    pub local_port: __u16,
-    pub peer_port: __u16,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_asked_key"][::std::mem::size_of::<bb_asked_key>() - 48usize];
-    ["Alignment of bb_asked_key"][::std::mem::align_of::<bb_asked_key>() - 4usize];
-    ["Offset of field: bb_asked_key::local"][::std::mem::offset_of!(bb_asked_key, local) - 0usize];
-    ["Offset of field: bb_asked_key::peer"][::std::mem::offset_of!(bb_asked_key, peer) - 16usize];
-    ["Offset of field: bb_asked_key::id"][::std::mem::offset_of!(bb_asked_key, id) - 32usize];
-    ["Offset of field: bb_asked_key::local_port"]
-        [::std::mem::offset_of!(bb_asked_key, local_port) - 44usize];
-    ["Offset of field: bb_asked_key::peer_port"]
-        [::std::mem::offset_of!(bb_asked_key, peer_port) - 46usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_asked {
-    pub sent_ns: __u64,
-    pub session: __u32,
-    pub gen_: __u32,
-    pub source: __u32,
-    pub again: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_asked"][::std::mem::size_of::<bb_asked>() - 24usize];
-    ["Alignment of bb_asked"][::std::mem::align_of::<bb_asked>() - 8usize];
-    ["Offset of field: bb_asked::sent_ns"][::std::mem::offset_of!(bb_asked, sent_ns) - 0usize];
-    ["Offset of field: bb_asked::session"][::std::mem::offset_of!(bb_asked, session) - 8usize];
-    ["Offset of field: bb_asked::gen_"][::std::mem::offset_of!(bb_asked, gen_) - 12usize];
-    ["Offset of field: bb_asked::source"][::std::mem::offset_of!(bb_asked, source) - 16usize];
-    ["Offset of field: bb_asked::again"][::std::mem::offset_of!(bb_asked, again) - 20usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_tcp_path {
-    pub session: __u32,
-    pub gen_: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_tcp_path"][::std::mem::size_of::<bb_tcp_path>() - 8usize];
-    ["Alignment of bb_tcp_path"][::std::mem::align_of::<bb_tcp_path>() - 4usize];
-    ["Offset of field: bb_tcp_path::session"]
-        [::std::mem::offset_of!(bb_tcp_path, session) - 0usize];
-    ["Offset of field: bb_tcp_path::gen_"][::std::mem::offset_of!(bb_tcp_path, gen_) - 4usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_peer {
-    pub owd_ns: __u64,
-    pub rate: __u64,
-    pub said_ns: __u64,
-    pub flags: __u32,
-    pub pad: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_peer"][::std::mem::size_of::<bb_peer>() - 32usize];
-    ["Alignment of bb_peer"][::std::mem::align_of::<bb_peer>() - 8usize];
-    ["Offset of field: bb_peer::owd_ns"][::std::mem::offset_of!(bb_peer, owd_ns) - 0usize];
-    ["Offset of field: bb_peer::rate"][::std::mem::offset_of!(bb_peer, rate) - 8usize];
-    ["Offset of field: bb_peer::said_ns"][::std::mem::offset_of!(bb_peer, said_ns) - 16usize];
-    ["Offset of field: bb_peer::flags"][::std::mem::offset_of!(bb_peer, flags) - 24usize];
-    ["Offset of field: bb_peer::pad"][::std::mem::offset_of!(bb_peer, pad) - 28usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_sock_peer_key {
-    pub addr: [__u8; 16usize],
-    pub uid: __u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_sock_peer_key"][::std::mem::size_of::<bb_sock_peer_key>() - 20usize];
-    ["Alignment of bb_sock_peer_key"][::std::mem::align_of::<bb_sock_peer_key>() - 4usize];
-    ["Offset of field: bb_sock_peer_key::addr"]
-        [::std::mem::offset_of!(bb_sock_peer_key, addr) - 0usize];
-    ["Offset of field: bb_sock_peer_key::uid"]
-        [::std::mem::offset_of!(bb_sock_peer_key, uid) - 16usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_sock {
-    pub lifetime_ns: __u64,
-    pub cookie: __u64,
-    pub made: __u32,
-    pub answered_made: __u32,
-    pub base: bb_counters,
-    pub answered: bb_counters,
-    pub priority: __u8,
-    pub treatment: __u8,
-    pub flags: __u8,
-    pub pad: [__u8; 5usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_sock"][::std::mem::size_of::<bb_sock>() - 368usize];
-    ["Alignment of bb_sock"][::std::mem::align_of::<bb_sock>() - 8usize];
-    ["Offset of field: bb_sock::lifetime_ns"]
-        [::std::mem::offset_of!(bb_sock, lifetime_ns) - 0usize];
-    ["Offset of field: bb_sock::cookie"][::std::mem::offset_of!(bb_sock, cookie) - 8usize];
-    ["Offset of field: bb_sock::made"][::std::mem::offset_of!(bb_sock, made) - 16usize];
-    ["Offset of field: bb_sock::answered_made"]
-        [::std::mem::offset_of!(bb_sock, answered_made) - 20usize];
-    ["Offset of field: bb_sock::base"][::std::mem::offset_of!(bb_sock, base) - 24usize];
-    ["Offset of field: bb_sock::answered"][::std::mem::offset_of!(bb_sock, answered) - 192usize];
-    ["Offset of field: bb_sock::priority"][::std::mem::offset_of!(bb_sock, priority) - 360usize];
-    ["Offset of field: bb_sock::treatment"][::std::mem::offset_of!(bb_sock, treatment) - 361usize];
-    ["Offset of field: bb_sock::flags"][::std::mem::offset_of!(bb_sock, flags) - 362usize];
-    ["Offset of field: bb_sock::pad"][::std::mem::offset_of!(bb_sock, pad) - 363usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_frag_key {
-    pub src: [__u8; 16usize],
-    pub dst: [__u8; 16usize],
-    pub id: __u32,
-    pub ifindex: __u32,
-    pub proto: __u8,
-    pub pad: [__u8; 7usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_frag_key"][::std::mem::size_of::<bb_frag_key>() - 48usize];
-    ["Alignment of bb_frag_key"][::std::mem::align_of::<bb_frag_key>() - 4usize];
-    ["Offset of field: bb_frag_key::src"][::std::mem::offset_of!(bb_frag_key, src) - 0usize];
-    ["Offset of field: bb_frag_key::dst"][::std::mem::offset_of!(bb_frag_key, dst) - 16usize];
-    ["Offset of field: bb_frag_key::id"][::std::mem::offset_of!(bb_frag_key, id) - 32usize];
-    ["Offset of field: bb_frag_key::ifindex"]
-        [::std::mem::offset_of!(bb_frag_key, ifindex) - 36usize];
-    ["Offset of field: bb_frag_key::proto"][::std::mem::offset_of!(bb_frag_key, proto) - 40usize];
-    ["Offset of field: bb_frag_key::pad"][::std::mem::offset_of!(bb_frag_key, pad) - 41usize];
-};
-#[repr(C)]
-#[derive(
-    Debug,
-    Default,
-    Copy,
-    Clone,
-    PartialEq,
-    Eq,
-    zerocopy :: FromBytes,
-    zerocopy :: IntoBytes,
-    zerocopy :: Immutable,
-    zerocopy :: KnownLayout,
-)]
-pub struct bb_frag {
-    pub sport: __u16,
-    pub dport: __u16,
-    pub adu: __u32,
-    pub deadline: __u64,
-    pub seen_ns: __u64,
-    pub proto: __u8,
-    pub pad: [__u8; 7usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of bb_frag"][::std::mem::size_of::<bb_frag>() - 32usize];
-    ["Alignment of bb_frag"][::std::mem::align_of::<bb_frag>() - 8usize];
-    ["Offset of field: bb_frag::sport"][::std::mem::offset_of!(bb_frag, sport) - 0usize];
-    ["Offset of field: bb_frag::dport"][::std::mem::offset_of!(bb_frag, dport) - 2usize];
-    ["Offset of field: bb_frag::adu"][::std::mem::offset_of!(bb_frag, adu) - 4usize];
-    ["Offset of field: bb_frag::deadline"][::std::mem::offset_of!(bb_frag, deadline) - 8usize];
-    ["Offset of field: bb_frag::seen_ns"][::std::mem::offset_of!(bb_frag, seen_ns) - 16usize];
-    ["Offset of field: bb_frag::proto"][::std::mem::offset_of!(bb_frag, proto) - 24usize];
-    ["Offset of field: bb_frag::pad"][::std::mem::offset_of!(bb_frag, pad) - 25usize];
 };
 #[repr(C)]
 #[derive(

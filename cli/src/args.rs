@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use bestby_api::DEFAULT_SOCKET;
 use clap::{Parser, Subcommand};
 
-use crate::{config, events, explain, flow, iface, probe, report, session, stats, tcp_real, top};
+use crate::{
+    config, events, explain, flow, iface, media, probe, report, session, stats, tcp_real, top,
+};
 
 /// Best-before dates for packets: what would arrive too late never leaves the host, what matters most leaves first.
 #[derive(Debug, Parser)]
@@ -39,6 +41,9 @@ pub(crate) enum Command {
     /// Sessions (packets that share one bottleneck) and their receivers: ls, set
     #[command(subcommand)]
     Session(session::Verb),
+    /// RTP streams, and what is known of their frames: ls
+    #[command(subcommand)]
+    Media(media::Verb),
     /// TCP-Real, a congestion control in which the receiver measures: on, off, ls
     #[command(subcommand)]
     TcpReal(tcp_real::Verb),

@@ -78,6 +78,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("session ls", &["bestby session ls"]),
+    ("media", &["bestby media ls"]),
+    ("media ls", &["bestby media ls", "bestby --json media ls"]),
     (
         "session set",
         &[

@@ -12,6 +12,7 @@ mod flow;
 mod format;
 mod help;
 mod iface;
+mod media;
 mod output;
 mod probe;
 mod rank;
@@ -62,6 +63,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
         match args.command {
             Command::Iface(verb) => iface::run(verb, &client, output).await,
             Command::Flow(verb) => flow::run(*verb, &client, output).await,
+            Command::Media(verb) => media::run(verb, &client, output).await,
             Command::Session(verb) => session::run(verb, &client, output).await,
             Command::TcpReal(verb) => tcp_real::run(verb, &client, output).await,
             Command::Stats(what) => stats::run(what, &client, output).await,

@@ -52,6 +52,7 @@ const ASKED: &[(&str, &str)] = &[
     ("bestby --json iface ls", path::INTERFACES),
     ("bestby --json flow ls", path::FLOWS),
     ("bestby --json session ls", path::SESSIONS),
+    ("bestby --json media ls", path::MEDIA),
     ("bestby --json tcp-real ls", path::TCP_REAL),
     ("bestby --json stats", path::STATS),
 ];

@@ -16,7 +16,7 @@ pub struct ExplainRequest {
 
 words!(
     /// Where a packet's deadline or priority comes from; highest first, the first that gives a field wins.
-    Source, "source", "mark, txtime, sockopt, ip-option, rule or none", {
+    Source, "source", "mark, txtime, sockopt, ip-option, rule, frame or none", {
         /// The packet mark (`SO_MARK`).
         Mark = "mark",
         /// A deadline-mode `SO_TXTIME` socket.
@@ -27,6 +27,8 @@ words!(
         IpOption = "ip-option",
         /// A flow rule.
         Rule = "rule",
+        /// What the packet's frame is for, as its payload says.
+        Frame = "frame",
         /// Nothing: best effort.
         None = "none",
     }

@@ -19,6 +19,8 @@ pub mod path {
     pub const CONFIG: &str = "/v1/config";
     /// GET: [`crate::SessionList`]; PUT [`crate::SessionSet`] `/{addr}`.
     pub const SESSIONS: &str = "/v1/sessions";
+    /// GET: [`crate::MediaList`].
+    pub const MEDIA: &str = "/v1/media";
     /// GET: [`crate::TcpReal`]; PUT [`crate::RealRequest`] switches it on, DELETE off.
     pub const TCP_REAL: &str = "/v1/tcp-real";
     /// GET: [`crate::Stats`].

@@ -187,6 +187,13 @@ const OTHERS: &[Other] = &[
         "sessions in use; the shared one of all interfaces has no interface",
     ),
     (
+        "media_streams",
+        Kind::Gauge,
+        "",
+        &["codec"],
+        "RTP streams of the last minute that a rule covers, by what their packets are; opaque: of no codec that is read, or encrypted; unknown: not known yet",
+    ),
+    (
         "session_owd",
         Kind::Gauge,
         "seconds",

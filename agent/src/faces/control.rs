@@ -188,6 +188,7 @@ fn control(api: Api) -> Router {
         .route(&each(path::FLOWS), flow)
         .route(path::SESSIONS, get(ask(|d, ()| d.sessions())))
         .route(&each(path::SESSIONS), session)
+        .route(path::MEDIA, get(ask(|d, ()| d.media())))
         .route(path::TCP_REAL, tcp_real)
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             let what = format!("{method} {} is not offered", uri.path());

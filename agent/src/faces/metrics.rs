@@ -21,6 +21,7 @@ use crate::datapath::Datapath;
 use crate::desired::taken::FileTaken;
 use crate::error::{Error, Result};
 use crate::faces::report::{SessionCounts, TopSession};
+use crate::faces::streams;
 
 /// Sessions that are shown, unless another number is asked for.
 const SESSIONS_SHOWN: usize = 20;
@@ -105,6 +106,8 @@ pub struct Measured {
     pub sessions: Vec<TopSession>,
     /// How many sessions are in use.
     pub session_counts: SessionCounts,
+    /// RTP streams by codec.
+    pub streams: BTreeMap<&'static str, u64>,
     /// What is attached.
     pub interfaces: Vec<InterfaceInfo>,
     /// Interfaces that the configuration file names.
@@ -130,6 +133,7 @@ impl Datapath {
             global: crate::faces::report::global(&self.shared)?,
             sessions,
             session_counts,
+            streams: streams::by_codec(&streams::heard(&self.shared)?),
             interfaces: self.interfaces()?,
             configured: self
                 .config
@@ -307,6 +311,9 @@ impl Sheet {
         }
         for ((dev, kind), count) in &measured.session_counts {
             sheet.level("bestby_sessions", &[dev, kind], *count as f64);
+        }
+        for (codec, count) in &measured.streams {
+            sheet.level("bestby_media_streams", &[codec], *count as f64);
         }
         for s in &measured.sessions {
             sheet.object("session", &s.name, &s.counters);

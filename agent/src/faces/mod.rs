@@ -13,3 +13,4 @@ mod media;
 pub mod metrics;
 pub mod report;
 pub mod session;
+pub(crate) mod streams;

@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Error, Result, Tried as _};
 use crate::kernel::layouts::Layouts;
+use crate::kernel::sys;
 
 /// A map with keys `K` and values `V`.
 pub struct Map<K, V> {
@@ -138,6 +139,36 @@ impl<K: IntoBytes + Immutable + FromBytes, V: IntoBytes + Immutable + FromBytes>
     }
 }
 
+impl<V: IntoBytes + Immutable + FromBytes> Map<u32, V> {
+    /// What `of` makes of the entries of an array, in their order. Large tables are looked at without a copy of each
+    /// entry: one of 65,536 takes milliseconds.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn collect<T>(&self, mut of: impl FnMut(u32, &V) -> Option<T>) -> Result<Vec<T>> {
+        const BATCH: usize = 1024;
+        let size = size_of::<V>();
+        let mut keys = vec![0_u32; BATCH];
+        let mut values = vec![0_u8; BATCH * size];
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let batch = sys::lookup_batch(self.handle.as_fd(), after, &mut keys, &mut values, size);
+            let (count, next) = batch.tried(|| format!("reading map {}", self.name))?;
+            let values = values.chunks_exact(size);
+            for (key, value) in keys.iter().zip(values).take(count) {
+                if let Ok(value) = V::read_from_bytes(value) {
+                    found.extend(of(*key, &value));
+                }
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+}
+
 /// What is known by address. `bb_known` is told first: the classifier looks no further without it.
 pub struct ByAddress<V> {
     map: Map<abi::bb_addr, V>,
@@ -234,6 +265,8 @@ pub struct Shared {
     pub rtp_stats: Map<u32, abi::bb_counters>,
     pub sessions: Map<u32, abi::bb_session>,
     pub flows: Map<u32, abi::bb_flow>,
+    pub streams: Map<u32, abi::bb_stream>,
+    pub videos: Map<u32, abi::bb_video>,
     pub users: Map<u32, abi::bb_user>,
     pub peers: ByAddress<abi::bb_peer>,
     pub sock_peers: Map<abi::bb_sock_peer_key, abi::bb_peer>,
@@ -338,6 +371,8 @@ impl Shared {
             rtp_stats: Map::open(&path("bb_rtp_stats"))?,
             sessions: Map::open(&path("bb_sessions"))?,
             flows: Map::open(&path("bb_flows"))?,
+            streams: Map::open(&path("bb_streams"))?,
+            videos: Map::open(&path("bb_videos"))?,
             users: Map::open(&path("bb_users"))?,
             peers: ByAddress::open(dir, "bb_peers")?,
             sock_peers: Map::open(&path("bb_sock_peers"))?,

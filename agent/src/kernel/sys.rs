@@ -29,6 +29,44 @@ fn result(ret: i32) -> io::Result<i32> {
     }
 }
 
+/// Entries of a map that is an array, `keys.len()` at most, behind the one that `after` names (`None`: from its
+/// beginning): how many, and how to go on; `None`: these are the last ones. `values`: room for their values.
+///
+/// # Errors
+/// The kernel's refusal.
+pub(crate) fn lookup_batch(
+    map: BorrowedFd<'_>,
+    after: Option<u32>,
+    keys: &mut [u32],
+    values: &mut [u8],
+    value_size: usize,
+) -> io::Result<(usize, Option<u32>)> {
+    let room = keys.len().min(values.len() / value_size.max(1));
+    let mut count = u32::try_from(room).unwrap_or(u32::MAX);
+    let (mut from, mut next) = (after.unwrap_or(0), 0_u32);
+    let begins = after.map_or(std::ptr::null_mut(), |_| {
+        std::ptr::from_mut(&mut from).cast()
+    });
+    // SAFETY: the keys of an array have four bytes, and there is room for `count` keys and values of the size that the
+    // map has (`Map::open` compared it); no options are passed; nothing is kept after the call.
+    let done = result(unsafe {
+        libbpf_sys::bpf_map_lookup_batch(
+            map.as_raw_fd(),
+            begins,
+            std::ptr::from_mut(&mut next).cast(),
+            keys.as_mut_ptr().cast(),
+            values.as_mut_ptr().cast(),
+            &raw mut count,
+            std::ptr::null(),
+        )
+    });
+    match done {
+        Ok(_) => Ok((count as usize, Some(next))),
+        Err(e) if e.raw_os_error() == Some(nix::libc::ENOENT) => Ok((count as usize, None)),
+        Err(e) => Err(e),
+    }
+}
+
 /// A pinned object.
 ///
 /// # Errors

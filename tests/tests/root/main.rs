@@ -11,6 +11,7 @@ mod cgroup;
 mod classify;
 mod cli;
 mod cli_lab;
+mod cli_media;
 mod cli_rtp;
 mod cli_sfu;
 mod cli_top;

@@ -1,6 +1,7 @@
 //! `bestby explain`: for one packet, what the classifier itself says (`kernel/explain.rs`), in words.
 
 mod described;
+mod frame;
 mod words;
 
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use nix::ifaddrs::getifaddrs;
 use crate::datapath::Datapath;
 use crate::error::{Error, Result, Tried as _};
 use crate::faces::session::session_name;
+use crate::faces::streams::Stream;
 use crate::kernel::explain::{Answer, Question};
 use crate::observed::attached::Attached;
 
@@ -22,12 +24,14 @@ use crate::observed::attached::Attached;
 const SHOWN: usize = 50;
 
 /// The steps of the classifier, and the sources that they ask.
-const STEPS: [(u32, Source); 6] = [
+const STEPS: [(u32, Source); 7] = [
     (abi::BB_STEP_MARK, Source::Mark),
     (abi::BB_STEP_TXTIME, Source::Txtime),
     (abi::BB_STEP_SOCKET, Source::Sockopt),
     (abi::BB_STEP_OPTION, Source::IpOption),
     (abi::BB_STEP_RULE, Source::Rule),
+    // Says no more than the priority, and is no step in which all that is known is written down.
+    (abi::BB_STEPS, Source::Frame),
     (abi::BB_STEP_REST, Source::None),
 ];
 
@@ -64,6 +68,8 @@ pub(crate) struct Asking {
     /// Generation of the rules in force, which a change of an interface moves on, too.
     rule_gen: u32,
     forwarded: bool,
+    /// Its RTP stream, if it was heard at the interface.
+    stream: Option<Stream>,
 }
 
 /// What came of it.
@@ -122,9 +128,15 @@ impl Datapath {
         let forwarded = is_forwarded(p.src)?;
         let frame = described::frame(p, &self.config.agent.ip_option)
             .map_err(|e| Error::invalid(format!("no such packet can be made: {e}")))?;
+        let stream = self.stream_of(link.ifindex, p)?;
         let mut told = abi::bb_told {
             explain: 1,
             forwarded: forwarded.into(),
+            // What stands for a payload that was not described is not read.
+            video: match (stream, &p.payload) {
+                (Some(stream), Some(_)) => stream.between_frames(),
+                _ => abi::bb_video::default(),
+            },
             ..Default::default()
         };
         let above = p
@@ -157,6 +169,7 @@ impl Datapath {
             },
             rule_gen: self.rule_gen()?,
             forwarded,
+            stream,
         })
     }
 
@@ -329,6 +342,14 @@ impl Datapath {
                 decides = words::decided(&before, after);
                 before = *after;
             }
+            // The default comes first, and what the frame is for in its place.
+            let by_frame = explained.read.decides != 0;
+            if by_frame && source == Source::Frame {
+                decides.push("priority".into());
+            }
+            if by_frame && source == Source::None {
+                decides.retain(|field| field != "priority");
+            }
             let says = match source {
                 Source::Mark => words::mark_says(p.mark, by_mark, answer, now),
                 Source::Txtime => {
@@ -339,6 +360,13 @@ impl Datapath {
                 }
                 Source::IpOption => self.option_says(request, attached.as_ref(), answer, forwarded),
                 Source::Rule => rule_says.clone(),
+                Source::Frame => {
+                    let rule = winner.and_then(|w| self.book.entries.get(w));
+                    match frame::says(p, rule.map(|e| &e.rule), asked.stream.as_ref(), &explained.read) {
+                        Some(says) => says,
+                        None => continue,
+                    }
+                }
                 Source::None => self.rest_says(p, answer, !decides.is_empty())?,
             };
             sources.push(SourceAnswer {

@@ -33,6 +33,7 @@ fn measured() -> Measured {
         },
         sessions: vec![session],
         session_counts: [(("eth0".to_string(), "dst"), 10_000)].into(),
+        streams: [("h264", 3), ("unknown", 0)].into(),
         interfaces: Vec::new(),
         configured: vec!["eth0".into()],
         real: Some(RealCounters {

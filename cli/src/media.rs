@@ -1,0 +1,145 @@
+//! `bestby media`: streams of media, and what was read of their frames.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+
+use bestby_api::{MediaList, MediaStream, codec_words, path};
+use clap::Subcommand;
+
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::format::{or_dash, time};
+use crate::output::Output;
+use crate::table::Table;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// List the RTP streams of the last minute that a rule covers, and what was read of their frames
+    Ls,
+}
+
+pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<ExitCode, Failure> {
+    match verb {
+        Verb::Ls => {
+            let list: MediaList = client.get(path::MEDIA).await?;
+            output.answer(&list, render)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The codec, or how far it is known.
+fn codec(s: &MediaStream) -> String {
+    match (&s.codec, &s.learning) {
+        (Some(known), _) => codec_words(known),
+        (None, Some(l)) => format!("{}? {} of {}", codec_words(&l.codec), l.frames, l.of),
+        (None, None) => "?".into(),
+    }
+}
+
+fn end(addr: Option<IpAddr>, port: Option<u16>) -> Option<SocketAddr> {
+    Some(SocketAddr::new(addr?, port?))
+}
+
+/// The list of streams.
+pub(crate) fn render(list: &MediaList) -> String {
+    if list.streams.is_empty() {
+        return "no RTP stream that a flow rule covers was sent in the last minute\n".into();
+    }
+    let mut table = Table::new(&[
+        "RULE",
+        "FROM",
+        "TO",
+        "SSRC",
+        ">PT",
+        "CODEC",
+        ">LEVELS",
+        ">GROUP",
+        ">SINCE KEY",
+        "BROKEN",
+        "REPAIRED",
+        ">IDLE",
+    ]);
+    for s in &list.streams {
+        let p = s.pictures.as_ref();
+        table.row(vec![
+            (&s.flow).into(),
+            or_dash(end(s.src, s.sport)).into(),
+            or_dash(end(s.dst, s.dport)).into(),
+            s.ssrc.into(),
+            u64::from(s.payload_type).into(),
+            codec(s).into(),
+            or_dash(p.map(|p| p.levels)).into(),
+            or_dash(p.and_then(|p| p.group_frames)).into(),
+            or_dash(p.and_then(|p| p.since_key_frames)).into(),
+            or_dash(p.and_then(|p| p.broken_level).map(|l| format!("level {l}"))).into(),
+            or_dash(p.filter(|p| p.repaired).map(|_| "yes")).into(),
+            time(s.idle_ns).into(),
+        ]);
+    }
+    let mut text = table
+        .without_empty(&["LEVELS", "GROUP", "SINCE KEY", "BROKEN", "REPAIRED"])
+        .render();
+    if list.left_out > 0 {
+        let _ = writeln!(
+            text,
+            "({} more, which were silent for longer)",
+            list.left_out
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list() -> MediaList {
+        let of = |more: serde_json::Value| {
+            let mut json = serde_json::json!({
+                "flow": "video", "dev": "eth0", "src": "10.0.0.1", "sport": 5004, "dst": "2001:db8::7",
+                "dport": 6000, "ssrc": 7, "payload_type": 96, "idle_ns": 20_000_000,
+            });
+            for (key, value) in more.as_object().unwrap() {
+                json[key] = value.clone();
+            }
+            json
+        };
+        serde_json::from_value(serde_json::json!({"left_out": 3, "streams": [
+            of(serde_json::json!({"codec": "h264", "pictures": {"levels": 1, "group_frames": 60,
+                "since_key_frames": 12, "broken_level": 0, "repaired": true}})),
+            of(serde_json::json!({"learning": {"codec": "vp8", "frames": 12, "of": 32}})),
+            of(serde_json::json!({"codec": "opaque", "src": null, "sport": null})),
+            of(serde_json::json!({"codec": "off"})),
+            of(serde_json::json!({})),
+        ]}))
+        .unwrap()
+    }
+
+    #[test]
+    fn media_ls_prints_what_is_known_of_each_stream() {
+        let text = anstream::adapter::strip_str(&render(&list())).to_string();
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        let first =
+            "video 10.0.0.1:5004 [2001:db8::7]:6000 0x00000007 96 H.264 1 60 12 level 0 yes 20ms";
+        assert_eq!(rows[1].join(" "), first);
+        assert!(text.contains("VP8? 12 of 32"), "{text}");
+        assert!(text.contains("opaque") && text.contains("off"), "{text}");
+        assert!(
+            text.ends_with("(3 more, which were silent for longer)\n"),
+            "{text}"
+        );
+        assert!(render(&MediaList::default()).starts_with("no RTP stream"));
+    }
+
+    #[test]
+    fn list_without_pictures_has_no_columns_for_them() {
+        let mut list = list();
+        list.streams.remove(0);
+        assert!(!render(&list).contains("GROUP"));
+    }
+}

@@ -1,0 +1,227 @@
+//! What an operator sees of streams of video: `media ls`, the frame's row of `explain`, and how many there are by codec.
+
+use std::net::UdpSocket;
+
+use serde_json::{Value, json};
+
+use crate::cli_lab::{Lab, lab};
+
+/// Units of H.264 by their header.
+const KEY: u8 = 0x65;
+const REFERENCE: u8 = 0x41;
+const DISPOSABLE: u8 = 0x01;
+
+/// Sends RTP of one stream; a packet is a frame.
+struct Sender {
+    socket: UdpSocket,
+    to: String,
+    ssrc: u32,
+    number: u16,
+}
+
+impl Sender {
+    fn new(port: u16, ssrc: u32) -> Self {
+        Self {
+            socket: UdpSocket::bind("10.9.0.1:5004").unwrap(),
+            to: format!("10.9.0.2:{port}"),
+            ssrc,
+            number: 0,
+        }
+    }
+
+    fn packet(&self, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x80, 0x80 | 96];
+        packet.extend(self.number.to_be_bytes());
+        packet.extend((u32::from(self.number) * 3000).to_be_bytes());
+        packet.extend(self.ssrc.to_be_bytes());
+        packet.extend(payload);
+        packet
+    }
+
+    fn frame(&mut self, payload: &[u8]) {
+        self.number += 1;
+        let packet = self.packet(payload);
+        self.socket.send_to(&packet, &self.to).unwrap();
+    }
+
+    /// Groups of ten frames of H.264, of which each second one is disposable.
+    fn groups(&mut self, frames: u16) {
+        for n in 0..frames {
+            let header = match n % 10 {
+                0 => KEY,
+                n if n % 2 == 1 => DISPOSABLE,
+                _ => REFERENCE,
+            };
+            self.frame(&[header, 1, 2, 3]);
+        }
+    }
+}
+
+/// The only stream of the list.
+#[track_caller]
+fn stream(lab: &Lab) -> Value {
+    let list = lab.json("media ls");
+    assert_eq!(list["streams"].as_array().unwrap().len(), 1, "{list}");
+    list["streams"][0].clone()
+}
+
+/// What `explain` says of a packet with this payload: the row of its frame, and the priority.
+fn explained(lab: &Lab, sender: &Sender, payload: &[u8]) -> (Value, u64) {
+    let packet = sender.packet(payload);
+    let hex: String = packet.iter().map(|b| format!("{b:02x}")).collect();
+    let port = sender.to.rsplit_once(':').unwrap().1;
+    let asked = format!("explain v0 udp 10.9.0.1:5004 to 10.9.0.2:{port} payload {hex}");
+    let answer = lab.json(&asked);
+    let sources = answer["sources"].as_array().unwrap();
+    let frame = sources.iter().find(|s| s["source"] == "frame");
+    (
+        frame.cloned().unwrap_or_default(),
+        answer["priority"].as_u64().unwrap(),
+    )
+}
+
+#[test]
+fn stream_is_listed_and_explained_once_its_codec_is_known_and_not_before() {
+    for mode in ["tc", "auto"] {
+        lab("", |lab| {
+            lab.ok(&format!("iface attach v0 --enforce --mode {mode}"));
+            lab.ok("flow add video --proto udp --dport 6000 --lifetime 10s");
+            assert!(lab.ok("media ls").starts_with("no RTP stream"));
+            let mut sender = Sender::new(6000, 7);
+            let (frame, priority) = explained(lab, &sender, &[KEY, 1, 2, 3]);
+            let says = frame["says"].as_str().unwrap();
+            assert!(says.starts_with("no packet of its stream"), "{says}");
+            assert_eq!((&frame["decides"], priority), (&json!([]), 3));
+
+            sender.groups(13);
+            let learning = stream(lab);
+            assert_eq!(learning["codec"], json!(null));
+            let of = json!({"codec": "h264", "frames": 12, "of": 32});
+            assert_eq!(
+                (&learning["learning"], &learning["flow"]),
+                (&of, &json!("video"))
+            );
+            assert!(lab.ok("media ls").contains("H.264? 12 of 32"));
+            let (frame, _) = explained(lab, &sender, &[DISPOSABLE, 1, 2, 3]);
+            let says = frame["says"].as_str().unwrap();
+            assert!(
+                says.contains("not known yet (H.264: 12 of 32 frames)"),
+                "{says}"
+            );
+
+            sender.groups(44);
+            let known = stream(lab);
+            assert_eq!(known["codec"], "h264");
+            let pictures = json!({"levels": 1, "group_frames": 10, "since_key_frames": 3,
+                "broken_level": null, "repaired": false});
+            assert_eq!(known["pictures"], pictures, "{known}");
+            let of = [
+                &known["dev"],
+                &known["src"],
+                &known["sport"],
+                &known["dst"],
+                &known["dport"],
+            ];
+            let is = json!(["v0", "10.9.0.1", 5004, "10.9.0.2", 6000]);
+            assert_eq!(json!(of), is);
+            assert_eq!(
+                (&known["ssrc"], &known["payload_type"]),
+                (&json!("0x00000007"), &json!(96))
+            );
+            let metrics = lab.agent().request("GET", "/metrics", "").1;
+            assert!(
+                metrics.contains("bestby_media_streams{codec=\"h264\"} 1"),
+                "{metrics}"
+            );
+            assert!(
+                metrics.contains("bestby_media_streams{codec=\"unknown\"} 0"),
+                "{metrics}"
+            );
+
+            let third = if mode == "tc" { 3 } else { 5 };
+            let modes = lab.json("iface ls")[0]["mode"].clone();
+            let third = if modes == "tc" { 3 } else { third };
+            for (payload, says, priority) in [
+                (
+                    [KEY, 1, 2, 3],
+                    "payload byte 0 = 0x65: H.264 IDR -> key frame",
+                    3,
+                ),
+                (
+                    [REFERENCE, 1, 2, 3],
+                    "payload byte 0 = 0x41: H.264 slice with NRI 2 -> link of level 0: later frames need it",
+                    third,
+                ),
+                (
+                    [DISPOSABLE, 1, 2, 3],
+                    "payload byte 0 = 0x01: H.264 slice with NRI 0 -> leaf: no frame needs it",
+                    7,
+                ),
+                (
+                    [0x7c, 0x85, 2, 3],
+                    "payload byte 1 = 0x85: H.264 IDR in an FU-A -> key frame",
+                    3,
+                ),
+            ] {
+                let (frame, is) = explained(lab, &sender, &payload);
+                assert_eq!((frame["says"].as_str().unwrap(), is), (says, priority));
+                assert_eq!(frame["decides"], json!(["priority"]));
+            }
+            // The asked classifier has a table of streams of its own: nothing was learnt or forgotten.
+            assert_eq!(stream(lab)["pictures"], pictures);
+            // Where the operator gives a priority the frame decides nothing.
+            lab.ok("flow set video --priority 2");
+            let (frame, priority) = explained(lab, &sender, &[DISPOSABLE, 1, 2, 3]);
+            assert_eq!((&frame["decides"], priority), (&json!([]), 2));
+        });
+    }
+}
+
+#[test]
+fn stream_that_is_not_looked_at_and_one_of_no_codec_say_so() {
+    lab("", |lab| {
+        lab.ok("iface attach v0 --enforce --mode tc");
+        lab.ok("flow add radar --proto udp --dport 6002 --lifetime 10s --media off");
+        let mut sender = Sender::new(6002, 8);
+        sender.groups(40);
+        let off = stream(lab);
+        assert_eq!(
+            (&off["codec"], &off["learning"]),
+            (&json!("off"), &json!(null))
+        );
+        let (frame, priority) = explained(lab, &sender, &[DISPOSABLE, 1, 2, 3]);
+        assert_eq!(frame["says"], "not looked at: the rule has media off");
+        assert_eq!(priority, 3);
+        let metrics = lab.agent().request("GET", "/metrics", "").1;
+        assert!(
+            metrics.contains("bestby_media_streams{codec=\"h264\"} 0"),
+            "{metrics}"
+        );
+
+        lab.ok("flow set radar --media auto");
+        // As encryption makes it.
+        let mut noise = 7_u64;
+        for _ in 0..400 {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            sender.frame(&noise.to_be_bytes());
+        }
+        assert_eq!(stream(lab)["codec"], "opaque");
+        let (frame, _) = explained(lab, &sender, &[DISPOSABLE, 1, 2, 3]);
+        let says = frame["says"].as_str().unwrap();
+        assert!(says.starts_with("the stream is opaque"), "{says}");
+        // What no rule covers is not listed.
+        lab.ok("flow rm radar");
+        sender.ssrc = 9;
+        sender.groups(40);
+        let list = lab.json("media ls");
+        let ssrcs: Vec<&Value> = list["streams"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| &s["ssrc"])
+            .collect();
+        assert!(!ssrcs.contains(&&json!("0x00000009")), "{list}");
+    });
+}

@@ -70,9 +70,16 @@ bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
 		if (v->codec || !began)
 			continue;
 		v->tried[c] = wrong ? 0 : v->tried[c] + 1;
+		if (wrong)
+			v->key_at[c] = 0;
 		if (v->tried[c] >= BB_CODEC_SURE) {
 			v->codec = c + 1;
 			v->strikes = 0;
+			/* Streams begin with a key frame: the second one tells how long a group is. */
+			if (v->key_at[c])
+				v->position = BB_CODEC_SURE - v->key_at[c];
+			v->key &= ~BB_VIDEO_HAD_KEY;
+			v->key |= v->key_at[c] ? BB_VIDEO_HAD_KEY : 0;
 		}
 	}
 	/* The next header extension may be the one: from a frame's first packet on. */
@@ -90,7 +97,7 @@ bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
 			v->codec = 0;
 			v->group = 0;
 			for (__u32 c = 0; c < BB_CODECS; c++)
-				v->tried[c] = 0;
+				v->tried[c] = v->key_at[c] = 0;
 		} else {
 			v->strikes = BB_CODEC_STRIKE;
 		}
@@ -179,8 +186,11 @@ bb_inline __u32 bb_codec_says(struct bb_video *v, const struct bb_seen *s, struc
 	}
 	fits = c <= BB_CODEC_H265 ? bb_units_fit(v, c, says, unit, s) :
 				    bb_video_fits(v, c, says, s);
-	if (fits)
+	if (fits) {
+		if (!v->codec && BB_ROLE_OF(says) == BB_ROLE_KEY && says & BB_ROLE_SLICE)
+			v->key_at[c] = v->tried[c] + 1;
 		return says;
+	}
 	v->wrong |= 1 << (c & 7);
 	if (c == BB_CODEC_DD)
 		v->dd_next = says >> BB_SAYS_NEXT_SHIFT;

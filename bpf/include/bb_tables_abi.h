@@ -212,6 +212,7 @@ struct bb_video {
 	__u32 latest; /* RTP timestamp that is the latest: one before it is a B picture's */
 	__u8 codec; /* 1 + enum bb_codec, or BB_CODEC_OPAQUE; 0 = not known yet */
 	__u8 tried[7]; /* of each codec: frames in a row that kept to its rules */
+	__u8 key_at[7]; /* which of those was its last key frame, from 1 on; 0 = none was */
 	__u8 open[2]; /* H.264, H.265: 0x80 | type of the unit whose fragments come; 0 = none */
 	__u8 going; /* bit c: of codec c a unit goes on with the next packet */
 	__u8 wrong; /* bit c: the current frame is not of codec c */
@@ -221,12 +222,13 @@ struct bb_video {
 	__u8 role; /* of the current frame, as far as its packets told */
 	__u8 misses; /* frames that were of no codec */
 	__u8 broken; /* 1 + temporal level of the frame that was given up; 0 = none was (bb_chain.h) */
+	__u8 dd; /* Dependency Descriptor: id that is tried, or known; 0 = none yet */
 	__u16 position; /* frames since the last key frame */
 	__u16 group; /* frames from the key frame before to the last one; 0 = not known */
 	__u16 broken_at; /* the number of that frame's ADU */
+	__u16 number; /* of the current frame's ADU */
 	/* Of header extensions (bb_descriptor.h): */
 	__u16 dd_number; /* of the frame before */
-	__u8 dd; /* id that is tried, or known; 0 = none yet */
 	__u8 dd_seen; /* dd_number is */
 	__u8 dd_next; /* id that is tried if this one is not its */
 	__u8 vfm; /* id, as dd */
@@ -234,9 +236,8 @@ struct bb_video {
 	__u8 first_template;
 	__u8 templates; /* of which the levels are known */
 	__u8 template_levels; /* the highest of theirs */
-	__u16 number; /* of the current frame's ADU */
 	__u8 levels_of[16]; /* of each template the temporal level: two in a byte */
-	__u32 pad; /* to whole words, as it is a part of what `explain` is told */
+	__u8 pad[5]; /* to whole words, as it is a part of what `explain` is told */
 };
 
 #define BB_VIDEO_KEY 0x01 /* the current frame is a key frame */

@@ -806,6 +806,7 @@ pub struct bb_video {
     pub latest: __u32,
     pub codec: __u8,
     pub tried: [__u8; 7usize],
+    pub key_at: [__u8; 7usize],
     pub open: [__u8; 2usize],
     pub going: __u8,
     pub wrong: __u8,
@@ -815,11 +816,12 @@ pub struct bb_video {
     pub role: __u8,
     pub misses: __u8,
     pub broken: __u8,
+    pub dd: __u8,
     pub position: __u16,
     pub group: __u16,
     pub broken_at: __u16,
+    pub number: __u16,
     pub dd_number: __u16,
-    pub dd: __u8,
     pub dd_seen: __u8,
     pub dd_next: __u8,
     pub vfm: __u8,
@@ -827,44 +829,44 @@ pub struct bb_video {
     pub first_template: __u8,
     pub templates: __u8,
     pub template_levels: __u8,
-    pub number: __u16,
     pub levels_of: [__u8; 16usize],
-    pub pad: __u32,
+    pub pad: [__u8; 5usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 64usize];
+    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 72usize];
     ["Alignment of bb_video"][::std::mem::align_of::<bb_video>() - 4usize];
     ["Offset of field: bb_video::gen_"][::std::mem::offset_of!(bb_video, gen_) - 0usize];
     ["Offset of field: bb_video::latest"][::std::mem::offset_of!(bb_video, latest) - 4usize];
     ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 8usize];
     ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 9usize];
-    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 16usize];
-    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 18usize];
-    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 19usize];
-    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 20usize];
-    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 21usize];
-    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 22usize];
-    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 23usize];
-    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 24usize];
-    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 25usize];
-    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 26usize];
-    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 28usize];
-    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 30usize];
-    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 32usize];
-    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 34usize];
-    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 35usize];
-    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 36usize];
-    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 37usize];
-    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 38usize];
+    ["Offset of field: bb_video::key_at"][::std::mem::offset_of!(bb_video, key_at) - 16usize];
+    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 23usize];
+    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 25usize];
+    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 26usize];
+    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 27usize];
+    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 28usize];
+    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 29usize];
+    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 30usize];
+    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 31usize];
+    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 32usize];
+    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 33usize];
+    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 34usize];
+    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 36usize];
+    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 38usize];
+    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 40usize];
+    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 42usize];
+    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 44usize];
+    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 45usize];
+    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 46usize];
+    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 47usize];
     ["Offset of field: bb_video::first_template"]
-        [::std::mem::offset_of!(bb_video, first_template) - 39usize];
-    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 40usize];
+        [::std::mem::offset_of!(bb_video, first_template) - 48usize];
+    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 49usize];
     ["Offset of field: bb_video::template_levels"]
-        [::std::mem::offset_of!(bb_video, template_levels) - 41usize];
-    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 42usize];
-    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 44usize];
-    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 60usize];
+        [::std::mem::offset_of!(bb_video, template_levels) - 50usize];
+    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 51usize];
+    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 67usize];
 };
 #[repr(C)]
 #[derive(
@@ -1249,7 +1251,7 @@ pub struct bb_told {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_told"][::std::mem::size_of::<bb_told>() - 584usize];
+    ["Size of bb_told"][::std::mem::size_of::<bb_told>() - 592usize];
     ["Alignment of bb_told"][::std::mem::align_of::<bb_told>() - 8usize];
     ["Offset of field: bb_told::cgroups"][::std::mem::offset_of!(bb_told, cgroups) - 0usize];
     ["Offset of field: bb_told::explain"][::std::mem::offset_of!(bb_told, explain) - 512usize];
@@ -1335,16 +1337,16 @@ pub struct bb_read {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_read"][::std::mem::size_of::<bb_read>() - 88usize];
+    ["Size of bb_read"][::std::mem::size_of::<bb_read>() - 96usize];
     ["Alignment of bb_read"][::std::mem::align_of::<bb_read>() - 4usize];
     ["Offset of field: bb_read::video"][::std::mem::offset_of!(bb_read, video) - 0usize];
-    ["Offset of field: bb_read::bytes"][::std::mem::offset_of!(bb_read, bytes) - 64usize];
-    ["Offset of field: bb_read::n"][::std::mem::offset_of!(bb_read, n) - 76usize];
-    ["Offset of field: bb_read::extension"][::std::mem::offset_of!(bb_read, extension) - 77usize];
-    ["Offset of field: bb_read::done"][::std::mem::offset_of!(bb_read, done) - 78usize];
-    ["Offset of field: bb_read::role"][::std::mem::offset_of!(bb_read, role) - 79usize];
-    ["Offset of field: bb_read::decides"][::std::mem::offset_of!(bb_read, decides) - 80usize];
-    ["Offset of field: bb_read::pad"][::std::mem::offset_of!(bb_read, pad) - 81usize];
+    ["Offset of field: bb_read::bytes"][::std::mem::offset_of!(bb_read, bytes) - 72usize];
+    ["Offset of field: bb_read::n"][::std::mem::offset_of!(bb_read, n) - 84usize];
+    ["Offset of field: bb_read::extension"][::std::mem::offset_of!(bb_read, extension) - 85usize];
+    ["Offset of field: bb_read::done"][::std::mem::offset_of!(bb_read, done) - 86usize];
+    ["Offset of field: bb_read::role"][::std::mem::offset_of!(bb_read, role) - 87usize];
+    ["Offset of field: bb_read::decides"][::std::mem::offset_of!(bb_read, decides) - 88usize];
+    ["Offset of field: bb_read::pad"][::std::mem::offset_of!(bb_read, pad) - 89usize];
 };
 #[repr(C)]
 #[derive(
@@ -1377,7 +1379,7 @@ pub struct bb_explained {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_explained"][::std::mem::size_of::<bb_explained>() - 272usize];
+    ["Size of bb_explained"][::std::mem::size_of::<bb_explained>() - 280usize];
     ["Alignment of bb_explained"][::std::mem::align_of::<bb_explained>() - 8usize];
     ["Offset of field: bb_explained::said"][::std::mem::offset_of!(bb_explained, said) - 0usize];
     ["Offset of field: bb_explained::now"][::std::mem::offset_of!(bb_explained, now) - 144usize];

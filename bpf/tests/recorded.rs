@@ -89,14 +89,13 @@ fn read(encoder: &str) -> (Stream, Vec<Frame>) {
     (stream, read.split_off(SURE))
 }
 
-/// All of a frame's packets say the same, but for a delimiter before the picture.
+/// All of a frame's packets say the same, but for what comes before the picture: delimiters say nothing, and parameter
+/// sets are as important as a key frame.
 fn role(frame: &Frame) -> Role {
-    let mut roles = frame.roles.clone();
-    roles.dedup();
-    match roles[..] {
-        [role] | [None, role] => role,
-        _ => panic!("{roles:?}"),
-    }
+    let role = *frame.roles.last().expect("a packet");
+    let mut before = frame.roles.iter().skip_while(|said| **said != role);
+    assert!(before.all(|said| *said == role || (role == Key && *said == None)));
+    role
 }
 
 /// Key frames, and links between them; frames that are shown out of order are what others of their kind need, or none.

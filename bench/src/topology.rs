@@ -338,6 +338,7 @@ impl Path {
                 adu: i,
                 last: true,
                 wire_bytes: 1026,
+                recorded: None,
             })
             .collect();
         let probes = Schedule {

@@ -310,6 +310,13 @@ fn nothing_is_said_of_encrypted_payload() {
     }
 }
 
+/// The lab's models that know sizes only begin their payloads like this (`NOTHING` in `bench/src/traffic/wire.rs`).
+#[test]
+fn nothing_is_said_of_what_no_codec_begins_with() {
+    let stream = Stream::of(200, |n| vec![vec![0x1f; 12]; 1 + n % 3]);
+    assert_eq!(stream.video.codec, OPAQUE);
+}
+
 proptest! {
     /// Whatever comes, the functions stay within their bytes, and a stream is of a codec only if frames said so.
     #[test]

@@ -37,6 +37,7 @@ pub(super) fn packet(class: Class, adu: u32, at_ms: u64, lifetime_ms: u64, bytes
         adu,
         last: true,
         wire_bytes: bytes,
+        recorded: None,
     }
 }
 

@@ -126,15 +126,12 @@ impl Queue {
 
     /// What an operator types before the media begin.
     fn commands(self) -> Vec<String> {
-        let rule = |class, port, lifetime, priority| {
-            format!(
-                "flow add {class} --proto udp --dport {port} --lifetime {lifetime}ms \
-                 --priority {priority}"
-            )
-        };
+        // Of video no priority: bestby reads what each frame is for.
         let rules = [
-            rule("audio", 5004, AUDIO_LIFETIME, 0),
-            rule("video", 5005, VIDEO_LIFETIME, 4),
+            format!(
+                "flow add audio --proto udp --dport 5004 --lifetime {AUDIO_LIFETIME}ms --priority 0"
+            ),
+            format!("flow add video --proto udp --dport 5005 --lifetime {VIDEO_LIFETIME}ms"),
         ];
         let Some(mode) = self.mode() else {
             return Vec::new();

@@ -170,6 +170,7 @@ mod tests {
             adu: n,
             last: true,
             wire_bytes: 1000,
+            recorded: None,
         };
         let schedule = Schedule {
             packets: (0..4).map(packet).collect(),

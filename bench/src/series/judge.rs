@@ -139,6 +139,7 @@ mod tests {
             adu,
             last: false,
             wire_bytes: 100,
+            recorded: None,
         };
         let schedule = Schedule {
             packets: [(0, 0), (9, 1), (10, 2), (11, 1), (12, 2)]

@@ -86,6 +86,7 @@ pub(super) fn schedule(mut adus: Vec<Adu>, seconds: u64) -> Schedule {
                     adu: number,
                     last: place == count,
                     wire_bytes,
+                    recorded: None,
                 }),
         );
     }

@@ -75,6 +75,8 @@ pub struct Packet {
     pub last: bool,
     /// Bytes on an Ethernet, MAC header included, frame check sequence not.
     pub wire_bytes: u32,
+    /// What it says in RTP; `None` where the model knows sizes only.
+    pub recorded: Option<wire::Recorded>,
 }
 
 #[cfg(test)]
@@ -90,6 +92,7 @@ impl Packet {
             adu,
             last: true,
             wire_bytes: 125,
+            recorded: None,
         }
     }
 }

@@ -26,6 +26,7 @@ use super::{
     Class, MIN_WIRE, Packet, Schedule,
     build::{Traffic, check_lifetime, within},
     pcap::capture::{self, Rtp},
+    wire::Recorded,
 };
 use crate::sys::{MILLI, SECOND};
 
@@ -214,6 +215,7 @@ impl Traffic for Parameters {
                 adu: *adu,
                 last: false,
                 wire_bytes: packet.wire_bytes.max(MIN_WIRE),
+                recorded: Some(Recorded::of(packet.timestamp, payload(packet))),
             });
         }
         for (packet, recorded) in packets.iter_mut().zip(&recorded) {

@@ -130,3 +130,33 @@ fn judge_of_media_shows_what_the_frames_that_are_left_make() {
     assert_eq!((picture.decoded, picture.intact), (0, 0), "{picture:?}");
     assert!(picture.ssim > 0.0 && picture.ssim < picture.ssim_undisturbed * 0.5);
 }
+
+#[test]
+fn media_packets_begin_as_recorded_and_their_timestamps_go_back() {
+    let (_directory, parameters) = small();
+    let schedule = parameters.schedule(4, 3).expect("a recording");
+    let recorded = |p: &Packet| p.recorded.expect("all of them are recorded");
+    let video = schedule.packets.iter().filter(|p| p.class == Class::Video);
+    let mut layers = std::collections::BTreeMap::new();
+    let mut times = Vec::new();
+    for p in video {
+        let layer = Layer::of(&recorded(p).head).expect("H.264");
+        assert_eq!(layer == Layer::Disposable, p.priority == 7);
+        *layers.entry(p.priority).or_insert(0) += 1;
+        if p.last {
+            times.push(recorded(p).timestamp);
+        }
+    }
+    assert!(
+        layers.contains_key(&3) && layers.contains_key(&7),
+        "{layers:?}"
+    );
+    // A disposable picture is shown before the one that was sent before it, 100 ms each.
+    let steps = times.windows(2).map(|t| t[1].wrapping_sub(t[0]) as i32);
+    let back = steps.clone().filter(|&step| step == -9_000).count();
+    assert!((15..=20).contains(&back), "{times:?}");
+    assert!(steps.clone().all(|step| step % 9_000 == 0), "{times:?}");
+    let audio = schedule.packets.iter().filter(|p| p.class == Class::Audio);
+    let times: Vec<u32> = audio.map(|p| recorded(p).timestamp).collect();
+    assert!(times.windows(2).all(|t| t[1].wrapping_sub(t[0]) == 960));
+}

@@ -49,7 +49,7 @@ pub fn packets(
 }
 
 /// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// ns since the start of the run.
     pub created: u64,

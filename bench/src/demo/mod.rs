@@ -415,10 +415,9 @@ impl Demo {
         let mut shown = Vec::new();
         for run in &mut report.runs {
             let seen = records::seen(&Columns::read(&self.of(run.queue, "parquet"))?)?;
-            let on_time: Vec<bool> = seen.iter().map(|packet| packet.on_time).collect();
-            let picture = media::judge(&parameters, self.seconds, SEED, &on_time, 0.0)?;
+            let picture = media::judge(&parameters, self.seconds, SEED, &seen, 0.0)?;
             run.measures.picture = Some(picture);
-            let stream = media::stream(&parameters, self.seconds, SEED, &on_time)?;
+            let stream = media::stream(&parameters, self.seconds, SEED, &seen)?;
             let file = self.of(run.queue, "ivf");
             fs::write(&file, stream).with_context(|| format!("writing {}", file.display()))?;
             if picture.decoded > 0 {

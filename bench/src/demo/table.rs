@@ -26,12 +26,18 @@ pub(super) fn text(report: &Report) -> String {
     row("  exactly as they were encoded", |m| {
         share([picture(m).pictures, picture(m).intact])
     });
+    row("longest freeze", |m| {
+        format!("{:.0} ms", picture(m).longest_freeze_ms)
+    });
     row("likeness to the source (SSIM)", |m| {
         format!(
             "{:.2} of {:.2}",
             picture(m).ssim,
             picture(m).ssim_undisturbed
         )
+    });
+    row("wasted kB of video, of what was sent", |m| {
+        share([picture(m).sent_bytes, picture(m).wasted_bytes].map(|bytes| bytes / 1000))
     });
     row("stale packets sent", |m| share([m.sent, m.stale_arrivals]));
     row("packets never sent", |m| share([m.sent, m.dropped]));
@@ -44,6 +50,7 @@ pub(super) fn text(report: &Report) -> String {
          Measured on {}.\n\
          On time: within {AUDIO_LIFETIME} ms (audio) or {VIDEO_LIFETIME} ms (video frame) of \
          sending. Stale packets arrived after that, and took the place of fresh ones.\n\
+         Wasted: of frames that nobody can decode, late ones or such as need a frame that is not there.\n\
          Packets marked: the application says what other frames lose with a packet.\n",
         table.render(),
         report.offered / 1e6,

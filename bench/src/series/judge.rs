@@ -43,9 +43,8 @@ impl Judge {
                  run's files to make it again",
                 parameters.directory.display()
             );
-            let on_time: Vec<bool> = seen.iter().map(|packet| packet.on_time).collect();
             let (seconds, discard) = (scenario.seconds, scenario.discard_first);
-            let picture = media::judge(&parameters, seconds, run.seed, &on_time, discard);
+            let picture = media::judge(&parameters, seconds, run.seed, &seen, discard);
             run.measures.picture = Some(picture.context("decoding what arrived")?);
         }
         let Some(link) = link(point, run) else {

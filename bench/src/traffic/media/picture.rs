@@ -4,14 +4,17 @@
 //! asks for nothing else (32 bytes of header, 12 before each frame). The decoded stream
 //! is laid beside the source: a picture that is missing is the last one before it, as a
 //! player shows it; before the first one there is nothing, and the likeness is 0.
+//!
+//! What nobody can decode is told from the same pictures: a frame is wasted unless its picture is
+//! exactly what an undisturbed player shows, whatever was missing, itself or what it refers to.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, ops::Range};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Class, Parameters, Recording, class, h264, payload, record};
-use crate::{decoder, traffic::pcap::capture::Rtp};
+use crate::{decoder, records::Seen, traffic::pcap::capture::Rtp};
 
 /// A run's pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,6 +26,12 @@ pub struct Picture {
     /// Those that are, pixel for pixel, what an undisturbed player shows: no frame they
     /// refer to is missing.
     pub intact: u64,
+    /// Longest time without a new intact picture, beyond one picture's own time, ms.
+    pub longest_freeze_ms: f64,
+    /// Bytes on the wire of the video that was sent, which is what arrived, late or not.
+    pub sent_bytes: u64,
+    /// Those of them that are of frames without an intact picture.
+    pub wasted_bytes: u64,
     /// Mean structural similarity (SSIM, Wang et al. 2004) of the luma to the source,
     /// 0..=1; where a picture is missing, of the one that is shown instead.
     pub ssim: f64,
@@ -47,54 +56,70 @@ impl Shown {
     }
 }
 
-/// Judges a run: `on_time[n]` says whether packet n of the schedule arrived by its
-/// deadline. Pictures shown in the first `discard_first` s are not judged.
+/// Judges a run: `seen[n]` is what became of packet n of the schedule. Pictures shown in the
+/// first `discard_first` s are not judged.
 pub fn judge(
     parameters: &Parameters,
     seconds: u64,
     seed: u64,
-    on_time: &[bool],
+    seen: &[Seen],
     discard_first: f64,
 ) -> Result<Picture> {
     let recording = Recording::of(parameters, seconds, seed)?;
     let recorded = recording.packets.len();
     ensure!(
-        recorded == on_time.len(),
+        recorded == seen.len(),
         "the run had {} packets, the recording has {recorded}: another version of the lab made it",
-        on_time.len()
+        seen.len()
     );
     let reference = recording.reference()?;
-    let got = recording.show(on_time)?;
-    let count = recording.pictures();
-    let first = (discard_first * f64::from(parameters.fps)).ceil() as u64;
-    let decoded = got.md5.range(first..count);
-    let intact = decoded
-        .clone()
-        .filter(|(at, md5)| reference.md5.get(at) == Some(*md5));
-    Ok(Picture {
-        pictures: count.saturating_sub(first),
-        intact: intact.count() as u64,
-        decoded: decoded.count() as u64,
+    let got = recording.show(seen)?;
+    let judged = recording.judged(discard_first);
+    let (first, count) = (judged.start, judged.end);
+    let intact = |number: &u64| {
+        let md5 = reference.md5.get(number);
+        md5.is_some() && md5 == got.md5.get(number)
+    };
+    let mut picture = Picture {
+        pictures: judged.clone().count() as u64,
+        decoded: got.md5.range(first..count.max(first)).count() as u64,
+        intact: judged.clone().filter(intact).count() as u64,
         ssim: got.mean(first, count),
         ssim_undisturbed: reference.mean(first, count),
-    })
+        ..Picture::default()
+    };
+    // Frames that are shown after the end are neither.
+    let shown = |number: &u64| judged.contains(number) && reference.md5.contains_key(number);
+    let pictures: Vec<u64> = judged.clone().filter(shown).collect();
+    let frozen = pictures.split(intact).map(<[u64]>::len).max();
+    picture.longest_freeze_ms = frozen.unwrap_or(0) as f64 * 1e3 / f64::from(parameters.fps);
+    for (number, packets) in recording.video(seen) {
+        let arrived = packets.iter().filter(|(_, seen)| seen.arrived);
+        let bytes: u64 = arrived.map(|(_, seen)| u64::from(seen.wire_bytes)).sum();
+        if shown(&number) {
+            picture.sent_bytes += bytes;
+            picture.wasted_bytes += if intact(&number) { 0 } else { bytes };
+        }
+    }
+    Ok(picture)
 }
 
 /// The frames that were complete on time, as a file that ffmpeg reads.
-pub fn stream(
-    parameters: &Parameters,
-    seconds: u64,
-    seed: u64,
-    on_time: &[bool],
-) -> Result<Vec<u8>> {
+pub fn stream(parameters: &Parameters, seconds: u64, seed: u64, seen: &[Seen]) -> Result<Vec<u8>> {
     let recording = Recording::of(parameters, seconds, seed)?;
-    Ok(ivf(parameters, &recording.frames(on_time)))
+    Ok(ivf(parameters, &recording.frames(seen)))
 }
 
 impl Recording<'_> {
     /// Pictures of the source.
     fn pictures(&self) -> u64 {
         self.seconds * u64::from(self.parameters.fps)
+    }
+
+    /// Numbers of the pictures that are judged.
+    fn judged(&self, discard_first: f64) -> Range<u64> {
+        let first = (discard_first * f64::from(self.parameters.fps)).ceil() as u64;
+        first..self.pictures()
     }
 
     /// What an undisturbed player shows; kept beside the recording.
@@ -108,7 +133,12 @@ impl Recording<'_> {
             };
             return serde_json::from_str(&text).with_context(damaged);
         }
-        let shown = self.show(&vec![true; self.packets.len()])?;
+        let on_time = Seen {
+            arrived: true,
+            on_time: true,
+            ..Seen::default()
+        };
+        let shown = self.show(&vec![on_time; self.packets.len()])?;
         let (decoded, frames) = (shown.md5.len() as u64, self.pictures());
         // The last frames in decoding order may be shown after the end.
         ensure!(
@@ -122,8 +152,8 @@ impl Recording<'_> {
     }
 
     /// Decodes the frames of which every packet is on time.
-    fn show(&self, on_time: &[bool]) -> Result<Shown> {
-        let frames = self.frames(on_time);
+    fn show(&self, seen: &[Seen]) -> Result<Shown> {
+        let frames = self.frames(seen);
         if frames.is_empty() {
             return Ok(Shown::default());
         }
@@ -139,20 +169,30 @@ impl Recording<'_> {
     }
 
     /// Number of the picture and H.264 byte stream of each whole frame, in decoding order.
-    fn frames(&self, on_time: &[bool]) -> Vec<(u64, Vec<u8>)> {
-        let packets = self.packets.iter().zip(on_time);
-        let video: Vec<(&Rtp, &bool)> = packets
+    fn frames(&self, seen: &[Seen]) -> Vec<(u64, Vec<u8>)> {
+        let frames = self.video(seen).into_iter();
+        frames
+            .filter(|(_, packets)| packets.iter().all(|(_, seen)| seen.on_time))
+            .filter_map(|(number, packets)| {
+                let bytes = h264::byte_stream(packets.iter().map(|(packet, _)| payload(packet)))?;
+                Some((number, bytes))
+            })
+            .collect()
+    }
+
+    /// Number of the picture and packets of each frame, in decoding order.
+    fn video<'s>(&'s self, seen: &'s [Seen]) -> Vec<(u64, Vec<(&'s Rtp, &'s Seen)>)> {
+        let packets = self.packets.iter().zip(seen);
+        let video: Vec<(&Rtp, &Seen)> = packets
             .filter(|(packet, _)| class(packet) == Class::Video)
             .collect();
         let begin = video.first().map_or(0, |(packet, _)| packet.timestamp);
         // A frame's packets follow each other.
         video
             .chunk_by(|(one, _), (other, _)| one.timestamp == other.timestamp)
-            .filter(|frame| frame.iter().all(|(_, on_time)| **on_time))
-            .filter_map(|frame| {
-                let bytes = h264::byte_stream(frame.iter().map(|(packet, _)| payload(packet)))?;
+            .map(|frame| {
                 let number = record::shown(self.parameters, frame[0].0.timestamp, begin);
-                Some((number, bytes))
+                (number, frame.to_vec())
             })
             .collect()
     }

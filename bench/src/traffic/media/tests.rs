@@ -1,6 +1,7 @@
 //! With a real ffmpeg, small and short.
 
 use super::*;
+use crate::records::Seen;
 use crate::traffic::tests::{adus, rate_kbit};
 
 fn small() -> (tempfile::TempDir, Parameters) {
@@ -80,11 +81,19 @@ fn media_seeds_that_follow_each_other_give_frames_of_other_sizes() {
 fn judge_of_media_shows_what_the_frames_that_are_left_make() {
     let (_directory, parameters) = small();
     let schedule = parameters.schedule(4, 3).expect("a recording");
+    let came = |p: &Packet, arrived, on_time| Seen {
+        created: p.at,
+        wire_bytes: p.wire_bytes,
+        arrived,
+        on_time,
+    };
     let of = |discard_first: f64, kept: fn(&Packet) -> bool| {
-        let kept: Vec<bool> = schedule.packets.iter().map(kept).collect();
-        judge(&parameters, 4, 3, &kept, discard_first).expect("a picture")
+        let packets = schedule.packets.iter();
+        let seen: Vec<Seen> = packets.map(|p| came(p, kept(p), kept(p))).collect();
+        judge(&parameters, 4, 3, &seen, discard_first).expect("a picture")
     };
     let perfect = of(1.0, |_| true);
+    assert_eq!((perfect.wasted_bytes, perfect.longest_freeze_ms), (0, 0.0));
     let all = (perfect.pictures, perfect.decoded, perfect.intact);
     assert_eq!(all, (30, 30, 30));
     assert_eq!(perfect.ssim, perfect.ssim_undisturbed);
@@ -103,7 +112,39 @@ fn judge_of_media_shows_what_the_frames_that_are_left_make() {
 
     let nothing = of(1.0, |_| false);
     assert_eq!((nothing.decoded, nothing.intact, nothing.ssim), (0, 0, 0.0));
-    assert!(judge(&parameters, 4, 3, &[true], 0.0).is_err());
+    // What never left wastes nothing. What arrives late is wasted, all of it.
+    let (wasted, frozen) = (nothing.wasted_bytes, nothing.longest_freeze_ms);
+    assert_eq!((nothing.sent_bytes, wasted, frozen), (0, 0, 3_000.0));
+    let seen: Vec<Seen> = schedule
+        .packets
+        .iter()
+        .map(|p| came(p, true, false))
+        .collect();
+    let late = judge(&parameters, 4, 3, &seen, 1.0).expect("a picture");
+    assert_eq!(late.sent_bytes, perfect.sent_bytes);
+    assert_eq!(late.wasted_bytes, late.sent_bytes);
+    assert!(judge(&parameters, 4, 3, &seen[1..], 0.0).is_err());
+
+    // Without one packet of the second key frame its group is wasted, all that was sent of it. (And
+    // ffmpeg may lose the last picture before it, where pictures begin to count anew.)
+    let behind = |p: &&Packet| p.class == Class::Video && p.at >= 2 * SECOND;
+    let second = schedule.packets.iter().position(|p| behind(&p));
+    let seen = schedule.packets.iter().enumerate();
+    let seen = seen.map(|(n, p)| came(p, Some(n) != second, Some(n) != second));
+    let seen: Vec<Seen> = seen.collect();
+    let picture = judge(&parameters, 4, 3, &seen, 0.0).expect("a picture");
+    assert!((19..=20).contains(&picture.intact), "{picture:?}");
+    assert_eq!(
+        picture.longest_freeze_ms,
+        (40 - picture.intact) as f64 * 100.0
+    );
+    let behind = schedule.packets.iter().filter(behind).skip(1);
+    let least: u64 = behind.map(|p| u64::from(p.wire_bytes)).sum();
+    assert!(picture.wasted_bytes >= least, "{picture:?}");
+    assert!(
+        picture.wasted_bytes < picture.sent_bytes * 2 / 3,
+        "{picture:?}"
+    );
 
     // Frames without any that they build on may give no picture, and that is no error.
     let picture = of(0.0, |p| p.priority == 7);

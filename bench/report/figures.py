@@ -85,6 +85,8 @@ FIGURES = {
         Figure("false drops %", 2, percent(FALSE_DROPS, col("adus.offered")), "ADUs dropped, in part or whole, although there was room for them beside all that arrived on time, of all that were offered", "adus"),
         Figure("decoded %", 1, percent(col("picture.decoded"), col("picture.pictures")), "pictures for which the decoder returned one, of all of the source"),
         Figure("intact %", 1, percent(col("picture.intact"), col("picture.pictures")), "pictures that are, pixel for pixel, what an undisturbed player shows"),
+        Figure("intact bound %", 1, percent(col("picture.intact_bound"), col("picture.pictures")), "the most pictures that could have been intact on this link, video after audio: no schedule has more frames on time of which all that they refer to are, too"),
+        Figure("intact of bound %", 1, percent(col("picture.intact"), col("picture.intact_bound")), "intact pictures in percent of that bound"),
         Figure("wasted %", 1, percent(col("picture.wasted_bytes"), col("picture.sent_bytes")), "bytes of video that was sent for frames without an intact picture, of all bytes of video that were sent: late ones, or frames of which a packet or a reference is missing"),
         Figure("longest freeze ms", 0, col("picture.longest_freeze_ms"), "longest time without a new intact picture, beyond one picture's own"),
         Figure("SSIM", 4, col("picture.ssim"), "structural similarity of what is shown to the source, mean of all pictures; a missing one is the last before it"),

@@ -18,6 +18,24 @@ pub(super) struct Before {
 }
 
 impl Before {
+    /// All of them that are on time together.
+    pub(super) fn forced(&self) -> &[Jobs] {
+        &self.forced
+    }
+
+    /// Those of `adus` that can be on time alone, and have a place beside what is.
+    pub(super) fn possible(
+        &self,
+        adus: Jobs,
+        schedule: &Schedule,
+        class: Class,
+        link: &Link,
+    ) -> Jobs {
+        self.single.iter().fold(adus.possible(), |adus, packets| {
+            adus.placeable(packets, schedule, class, link)
+        })
+    }
+
     /// The bound of the next class. `uninterrupted`: video's packets are sent whole, where it can
     /// be known what that costs.
     pub(super) fn class(
@@ -36,10 +54,7 @@ impl Before {
         let uninterrupted = uninterrupted && class == Class::Video && priorities.len() == 1;
         for adus in priorities {
             bound.adus_offered += adus.0.len() as u64;
-            let mut adus = adus.possible();
-            for packets in &self.single {
-                adus = adus.placeable(packets, schedule, class, link);
-            }
+            let adus = self.possible(adus, schedule, class, link);
             let (mut rejected, mut exact) = dp::rejected(&self.forced, &self.open, &adus);
             exact = exact && !self.blurred || adus.0.is_empty();
             if uninterrupted

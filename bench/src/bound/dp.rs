@@ -16,6 +16,9 @@
 //! all there is to know. That is exact, and quadratic (Kise, Ibaraki and Mine 1978 showed the case
 //! without forced jobs).
 
+//!
+//! [`most`] has one thing more in its state, for jobs that need others.
+
 use super::jobs::{Job, Jobs};
 
 /// Sums at most: two forced classes, each counted or not.
@@ -79,6 +82,82 @@ pub(super) fn rejected(forced: &[Jobs], rivals: &[(Jobs, usize)], jobs: &Jobs) -
         return (rejected(forced, &[], &jobs).0, false);
     };
     (least, limit.complete && in_order && in_order_together)
+}
+
+/// Jobs that are needed by later ones at one time: with more [`most`] does not begin.
+pub(super) const OPEN: usize = 6;
+
+/// What one job needs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Need {
+    /// Places of the jobs without which it is of no use, all of them before it.
+    pub(super) of: Vec<usize>,
+    /// Whether it counts.
+    pub(super) counts: bool,
+    /// Whether it may be chosen at all.
+    pub(super) possible: bool,
+}
+
+/// The most of `jobs`, in their order, that count, if with each all are chosen that it needs, and whether
+/// that is exact. The `forced` jobs are all on time. `None` if more than [`OPEN`] are needed at one time.
+pub(super) fn most(forced: &[Jobs], jobs: &Jobs, needs: &[Need]) -> Option<(usize, bool)> {
+    let (jobs, in_order) = jobs.agreeable();
+    let limit = Limit::new(forced, &jobs);
+    // Which job needs this one last.
+    let mut until = vec![0; needs.len()];
+    for (at, need) in needs.iter().enumerate() {
+        for &of in &need.of {
+            until[of] = at;
+        }
+    }
+    // Jobs behind which one comes that needs them. By which of those are chosen (a bit each), and how
+    // many are that count: the least clocks.
+    let mut open: Vec<usize> = Vec::new();
+    let mut states = vec![vec![vec![[LONG_AGO; CLOCKS]]]];
+    for (at, need) in needs.iter().enumerate() {
+        let before = std::mem::take(&mut open);
+        let bit = |job: usize| before.iter().position(|&open| open == job);
+        open.extend(before.iter().copied().filter(|&job| until[job] > at));
+        if until[at] > at {
+            open.push(at);
+        }
+        if open.len() > OPEN {
+            return None;
+        }
+        let asked = need.of.iter().filter_map(|&of| bit(of));
+        let asked = asked.fold(0, |mask, bit| mask | 1usize << bit);
+        let after = |mask: usize, chosen: bool| {
+            let bits = open.iter().map(|&job| match bit(job) {
+                Some(bit) => mask >> bit & 1,
+                None => usize::from(chosen),
+            });
+            bits.rev().fold(0, |mask, bit| mask << 1 | bit)
+        };
+        let mut next = vec![Vec::new(); 1 << open.len()];
+        for (mask, counts) in states.into_iter().enumerate() {
+            let may = need.possible && mask & asked == asked;
+            for (count, labels) in counts.into_iter().enumerate() {
+                for clocks in labels {
+                    if may && let Some(taken) = limit.take(at, &clocks, jobs.0[at].work) {
+                        let count = count + usize::from(need.counts);
+                        put(&mut next[after(mask, true)], count, taken);
+                    }
+                    put(&mut next[after(mask, false)], count, clocks);
+                }
+            }
+        }
+        states = next;
+    }
+    let counts = states.iter().map(|counts| counts.len().saturating_sub(1));
+    Some((counts.max()?, limit.complete && in_order))
+}
+
+/// Adds `clocks` to those with so many, unless others are as good.
+fn put(counts: &mut Vec<Vec<Clocks>>, count: usize, clocks: Clocks) {
+    if counts.len() <= count {
+        counts.resize(count + 1, Vec::new());
+    }
+    keep(&mut counts[count], clocks, beats);
 }
 
 /// Tries small budgets of rejections first: the program grows with the budget.
@@ -168,20 +247,25 @@ impl Limit {
         }
     }
 
+    /// The clocks behind job `at`, which takes so long; `None` where that is too late.
+    fn take(&self, at: usize, clocks: &Clocks, work: i64) -> Option<Clocks> {
+        let mut new = [LONG_AGO; CLOCKS];
+        for clock in 0..self.clocks {
+            let (start, end) = (self.start[at][clock], self.end[at][clock]);
+            new[clock] = take(clocks[clock], start, work, end);
+        }
+        (!new.contains(&NEVER)).then_some(new)
+    }
+
     /// The least number of rejected jobs if it is at most `budget`.
     fn many_clocks(&self, jobs: &Jobs, budget: usize) -> Option<usize> {
-        let beats = |a: &Clocks, b: &Clocks| a.iter().zip(b).all(|(a, b)| a <= b);
         let mut labels: Vec<Vec<Clocks>> = vec![Vec::new(); budget + 1];
         labels[0].push([LONG_AGO; CLOCKS]);
-        for ((job, start), end) in jobs.0.iter().zip(&self.start).zip(&self.end) {
+        for (at, job) in jobs.0.iter().enumerate() {
             for rejected in (0..=budget).rev() {
                 let mut kept: Vec<Clocks> = Vec::new();
                 for old in std::mem::take(&mut labels[rejected]) {
-                    let mut new = [LONG_AGO; CLOCKS];
-                    for clock in 0..self.clocks {
-                        new[clock] = take(old[clock], start[clock], job.work, end[clock]);
-                    }
-                    if !new.contains(&NEVER) {
+                    if let Some(new) = self.take(at, &old, job.work) {
                         keep(&mut kept, new, beats);
                     }
                 }
@@ -207,6 +291,10 @@ fn never_longer(forced: &Jobs, jobs: &Jobs) -> bool {
         }
         latest <= job.due
     })
+}
+
+fn beats(a: &Clocks, b: &Clocks) -> bool {
+    a.iter().zip(b).all(|(a, b)| a <= b)
 }
 
 fn take(clock: i64, start: i64, work: i64, end: i64) -> i64 {

@@ -9,7 +9,8 @@
 //! anywhere (a relaxation: packets may not), so a set of jobs can be on time exactly
 //! if in every window the work released and due inside it fits (the demand criterion
 //! of EDF scheduling). What is a bound here holds for every real queue. How many frames
-//! packets that are sent whole leave room for is known where few wait at one time: [`whole`].
+//! packets that are sent whole leave room for is known where few wait at one time: [`whole`]. How many
+//! can be decoded, where frames refer to others: [`intact`].
 //!
 //! **Departure.** A shaper hands a packet over when its *first* bit would leave, and
 //! keeps the link busy afterwards; the path then delays it by the owd. So the last
@@ -21,6 +22,7 @@
 mod classes;
 mod dp;
 mod drops;
+pub mod intact;
 mod jobs;
 pub mod stall;
 #[cfg(test)]

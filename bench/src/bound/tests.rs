@@ -86,7 +86,7 @@ fn all_jobs(schedule: &Schedule, link: &Link) -> Vec<Vec<Job>> {
 
 /// The demand criterion as it stands in textbooks: may `job` be added to `others`, which can be on
 /// time?
-fn has_room(others: &[Job], job: &Job) -> bool {
+pub(super) fn has_room(others: &[Job], job: &Job) -> bool {
     let all = || others.iter().chain([job]);
     job.possible()
         && all().filter(|a| a.release <= job.release).all(|a| {

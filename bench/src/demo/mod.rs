@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bestby::{Agent, program},
+    bound::{Link, intact},
     columns::Columns,
     decoder,
     measure::{Measures, judge},
@@ -412,10 +413,14 @@ impl Demo {
     fn finish(&self, mut report: Report) -> Result<()> {
         note!("decoding what came in time ...");
         let parameters = self.parameters();
+        let schedule = Model::Media(parameters.clone()).schedule(self.seconds, SEED)?;
+        let frames = parameters.references(self.seconds, SEED, 0.0)?;
+        let most = intact::on(&schedule, Link::of_path(RATE, DELAY), &frames);
         let mut shown = Vec::new();
         for run in &mut report.runs {
             let seen = records::seen(&Columns::read(&self.of(run.queue, "parquet"))?)?;
-            let picture = media::judge(&parameters, self.seconds, SEED, &seen, 0.0)?;
+            let mut picture = media::judge(&parameters, self.seconds, SEED, &seen, 0.0)?;
+            picture.intact_bound = most;
             run.measures.picture = Some(picture);
             let stream = media::stream(&parameters, self.seconds, SEED, &seen)?;
             let file = self.of(run.queue, "ivf");

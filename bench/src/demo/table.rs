@@ -26,6 +26,10 @@ pub(super) fn text(report: &Report) -> String {
     row("  exactly as they were encoded", |m| {
         share([picture(m).pictures, picture(m).intact])
     });
+    row("  at most, by who knows the future", |m| {
+        let most = picture(m).intact_bound;
+        most.map_or_else(String::new, |most| share([picture(m).pictures, most]))
+    });
     row("longest freeze", |m| {
         format!("{:.0} ms", picture(m).longest_freeze_ms)
     });

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::run::{Job, Run};
 use crate::{
     bound::{
-        self, Bound, Fate, Link,
+        self, Bound, Fate, Link, intact,
         stall::{self, Stall},
     },
     columns::Columns,
@@ -22,6 +22,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     known: BTreeMap<String, Bound>,
+    /// The same of the pictures of real media.
+    intact: BTreeMap<String, Option<u64>>,
 }
 
 impl Judge {
@@ -45,7 +47,23 @@ impl Judge {
             );
             let (seconds, discard) = (scenario.seconds, scenario.discard_first);
             let picture = media::judge(&parameters, seconds, run.seed, &seen, discard);
-            run.measures.picture = Some(picture.context("decoding what arrived")?);
+            let mut picture = picture.context("decoding what arrived")?;
+            if let Some(link) = link(point, run).filter(|_| point.stall.is_none()) {
+                let lifetime = &point.lifetime;
+                let key = format!(
+                    "{parameters:?} {lifetime:?} {seconds} {discard} {} {link:?}",
+                    run.seed
+                );
+                picture.intact_bound = match self.intact.get(&key) {
+                    Some(&known) => known,
+                    None => {
+                        let frames = parameters.references(seconds, run.seed, discard)?;
+                        let most = intact::on(&schedule, link, &frames);
+                        *self.intact.entry(key).or_insert(most)
+                    }
+                };
+            }
+            run.measures.picture = Some(picture);
         }
         let Some(link) = link(point, run) else {
             return Ok(());

@@ -4,7 +4,7 @@
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 
 /// What other frames lose with this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layer {
     /// A picture that can be decoded alone, or parameter sets: all frames until the next
     /// one need it.

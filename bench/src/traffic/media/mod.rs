@@ -28,7 +28,10 @@ use super::{
     pcap::capture::{self, Rtp},
     wire::Recorded,
 };
-use crate::sys::{MILLI, SECOND};
+use crate::{
+    bound::intact,
+    sys::{MILLI, SECOND},
+};
 
 /// RTP payload types of the recording.
 const VIDEO_TYPE: u8 = 96;
@@ -115,6 +118,54 @@ impl Parameters {
             Some(Layer::Disposable) => 7,
             None => Class::Video.priority(),
         }
+    }
+}
+
+impl Parameters {
+    /// To which frames each one refers, in decoding order, by their numbers in the schedule. x264 as it
+    /// is set here (`record::encode`): a reference frame needs the one before it, a disposable one both that
+    /// it stands between, and no frame needs one from before a key frame. Pictures shown in the first
+    /// `discard_first` s do not count, nor any that are shown after the end.
+    pub fn references(
+        &self,
+        seconds: u64,
+        seed: u64,
+        discard_first: f64,
+    ) -> Result<Vec<intact::Frame>> {
+        let schedule = self.schedule(seconds, seed)?;
+        let recording = Recording::of(self, seconds, seed)?;
+        let judged = recording.judged(discard_first);
+        let packets: Vec<(&Rtp, &Packet)> = recording
+            .packets
+            .iter()
+            .zip(&schedule.packets)
+            .filter(|(_, packet)| packet.class == Class::Video)
+            .collect();
+        // The newest reference frame first.
+        let mut anchors: Vec<u32> = Vec::new();
+        let frames = packets.chunk_by(|(one, _), (other, _)| one.timestamp == other.timestamp);
+        let frames = frames.map(|frame| {
+            let adu = frame[0].1.adu;
+            let layers = frame.iter().filter_map(|(rtp, _)| Layer::of(payload(rtp)));
+            let needs = match layers.min() {
+                Some(Layer::Key) => {
+                    anchors = vec![adu];
+                    Vec::new()
+                }
+                Some(Layer::Disposable) => anchors.clone(),
+                Some(Layer::Reference) | None => {
+                    let needs: Vec<u32> = anchors.iter().copied().take(1).collect();
+                    anchors = [adu].into_iter().chain(needs.iter().copied()).collect();
+                    needs
+                }
+            };
+            intact::Frame {
+                adu,
+                needs,
+                counts: judged.contains(&recording.shown(frame[0].0)),
+            }
+        });
+        Ok(frames.collect())
     }
 }
 

@@ -26,6 +26,9 @@ pub struct Picture {
     /// Those that are, pixel for pixel, what an undisturbed player shows: no frame they
     /// refer to is missing.
     pub intact: u64,
+    /// No queue could have had more of them intact on this link, even one that knows the future
+    /// ([`bound::intact`](crate::bound::intact)); absent where nobody knows the link.
+    pub intact_bound: Option<u64>,
     /// Longest time without a new intact picture, beyond one picture's own time, ms.
     pub longest_freeze_ms: f64,
     /// Bytes on the wire of the video that was sent, which is what arrived, late or not.
@@ -117,9 +120,16 @@ impl Recording<'_> {
     }
 
     /// Numbers of the pictures that are judged.
-    fn judged(&self, discard_first: f64) -> Range<u64> {
+    pub(super) fn judged(&self, discard_first: f64) -> Range<u64> {
         let first = (discard_first * f64::from(self.parameters.fps)).ceil() as u64;
         first..self.pictures()
+    }
+
+    /// Number of the picture that a packet of video is part of, in the order in which they are shown.
+    pub(super) fn shown(&self, packet: &Rtp) -> u64 {
+        let mut video = self.packets.iter().filter(|p| class(p) == Class::Video);
+        let begin = video.next().map_or(0, |first| first.timestamp);
+        record::shown(self.parameters, packet.timestamp, begin)
     }
 
     /// What an undisturbed player shows; kept beside the recording.
@@ -186,14 +196,10 @@ impl Recording<'_> {
         let video: Vec<(&Rtp, &Seen)> = packets
             .filter(|(packet, _)| class(packet) == Class::Video)
             .collect();
-        let begin = video.first().map_or(0, |(packet, _)| packet.timestamp);
         // A frame's packets follow each other.
         video
             .chunk_by(|(one, _), (other, _)| one.timestamp == other.timestamp)
-            .map(|frame| {
-                let number = record::shown(self.parameters, frame[0].0.timestamp, begin);
-                (number, frame.to_vec())
-            })
+            .map(|frame| (self.shown(frame[0].0), frame.to_vec()))
             .collect()
     }
 }

@@ -201,3 +201,54 @@ fn media_packets_begin_as_recorded_and_their_timestamps_go_back() {
     let times: Vec<u32> = audio.map(|p| recorded(p).timestamp).collect();
     assert!(times.windows(2).all(|t| t[1].wrapping_sub(t[0]) == 960));
 }
+
+/// What the structure says can be decoded is what a decoder makes of it.
+#[test]
+fn media_references_are_those_that_a_decoder_needs() {
+    let (_directory, parameters) = small();
+    let schedule = parameters.schedule(4, 3).expect("a recording");
+    let frames = parameters.references(4, 3, 0.0).expect("references");
+    assert_eq!(frames.len(), 40);
+    assert!(frames.iter().all(|frame| frame.counts));
+    assert_eq!(frames.iter().filter(|f| f.needs.is_empty()).count(), 2);
+    assert!(frames.iter().any(|frame| frame.needs.len() == 2));
+    let link = |rate| crate::bound::Link::of_path(rate, 40 * MILLI);
+    let most = |rate| intact::on(&schedule, link(rate), &frames);
+    assert_eq!(most(10_000_000), Some(40));
+    assert!(most(180_000) < Some(40) && most(180_000) > Some(2));
+    let late = parameters.references(4, 3, 2.5).expect("references");
+    assert_eq!(late.iter().filter(|frame| frame.counts).count(), 15);
+
+    // Without the frames at these places in decoding order.
+    for lost in [
+        &[][..],
+        &[2],
+        &[7],
+        &[3, 5, 24],
+        &[19],
+        &[38],
+        &[21, 30],
+        &[25, 26, 27],
+    ] {
+        let is_lost = |adu: u32| lost.iter().any(|&at: &usize| frames[at].adu == adu);
+        let seen = schedule.packets.iter().map(|p| Seen {
+            created: p.at,
+            wire_bytes: p.wire_bytes,
+            arrived: !is_lost(p.adu),
+            on_time: !is_lost(p.adu),
+        });
+        let seen: Vec<Seen> = seen.collect();
+        let picture = judge(&parameters, 4, 3, &seen, 0.0).expect("a picture");
+        let mut whole = std::collections::BTreeSet::new();
+        for frame in &frames {
+            if !is_lost(frame.adu) && frame.needs.iter().all(|of| whole.contains(of)) {
+                whole.insert(frame.adu);
+            }
+        }
+        assert_eq!(
+            picture.intact,
+            whole.len() as u64,
+            "without {lost:?}: {picture:?}"
+        );
+    }
+}

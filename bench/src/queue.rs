@@ -7,7 +7,7 @@
 
 use std::{fmt, net::Ipv4Addr, rc::Rc, str::FromStr};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     program::Program,
     simulator,
     sys::{MILLI, SECOND},
-    traffic::sender::Marking,
+    topology,
+    traffic::{Class, Schedule, sender::Marking},
 };
 
 /// ns of the link that a shaper may make up for after an idle time: BB_PACE_CREDIT_NS.
@@ -74,12 +75,17 @@ pub enum Queue {
     },
     /// bestby in mode tc.
     BestbyTc,
+    /// bestby as an operator has it, with a rule for each class; the sender marks nothing.
+    Rules {
+        /// In mode tc; else in mode qdisc.
+        tc: bool,
+    },
     /// One of [`simulator::RULES`], without a kernel.
     Simulated(String),
 }
 
 /// The queues of which the name says all.
-const NAMED: [(&str, Queue); 20] = [
+const NAMED: [(&str, Queue); 22] = [
     ("fq_codel", Queue::FqCodel),
     ("fq", Queue::Fq),
     ("cake besteffort", Queue::CakeBesteffort),
@@ -89,6 +95,8 @@ const NAMED: [(&str, Queue); 20] = [
     ("srt", Queue::Srt { paced: false }),
     ("srt paced", Queue::Srt { paced: true }),
     ("bestby tc", Queue::BestbyTc),
+    ("bestby qdisc rules", Queue::Rules { tc: false }),
+    ("bestby tc rules", Queue::Rules { tc: true }),
     ("tcp plain", Queue::Program(Program::Plain)),
     ("tcp queue", Queue::Program(Program::Dropping)),
     ("tcp lowat", Queue::Program(Program::Lowat)),
@@ -129,7 +137,10 @@ impl Queue {
 
     /// Whether it is bestby, in either mode.
     fn is_bestby(&self) -> bool {
-        matches!(self, Self::Bestby { .. } | Self::BestbyTc)
+        matches!(
+            self,
+            Self::Bestby { .. } | Self::BestbyTc | Self::Rules { .. }
+        )
     }
 
     /// Whether it is told the path's one-way delay, and so can be told a wrong one.
@@ -145,7 +156,7 @@ impl Queue {
     /// How the sender marks for this queue on a path of one-way delay `owd` ns.
     pub fn marking(&self, owd: u64) -> Marking {
         Marking {
-            mark: self.is_bestby(),
+            mark: self.is_bestby() && !matches!(self, Self::Rules { .. }),
             dscp: *self == Self::CakeDiffserv4,
             priority: *self == Self::Prio,
             txtime_owd: (*self == Self::EtfDeadline).then_some(owd),
@@ -264,6 +275,8 @@ pub struct Installed<'a> {
     ns: &'a Netns,
     device: String,
     agent: Option<Rc<bestby::Agent>>,
+    /// Names of the flow rules that go with it.
+    rules: Vec<&'static str>,
 }
 
 impl<'a> Installed<'a> {
@@ -289,7 +302,10 @@ impl<'a> Installed<'a> {
                 let mode = format!("qdisc --method {method}{limit}");
                 return Self::bestby(ns, device, &mode, told, agent);
             }
-            Queue::BestbyTc => return Self::bestby(ns, device, "tc", told, agent),
+            Queue::BestbyTc | Queue::Rules { tc: true } => {
+                return Self::bestby(ns, device, "tc", told, agent);
+            }
+            Queue::Rules { tc: false } => return Self::bestby(ns, device, "qdisc", told, agent),
             Queue::CakeBesteffort => "cake besteffort".into(),
             Queue::CakeDiffserv4 => "cake diffserv4".into(),
             Queue::Pfifo(limit) => format!("pfifo limit {limit}"),
@@ -303,6 +319,7 @@ impl<'a> Installed<'a> {
             ns,
             device: device.into(),
             agent: None,
+            rules: Vec::new(),
         };
         let root = format!("qdisc replace dev {device} root handle 1:");
         let rate = match told.rate {
@@ -356,6 +373,7 @@ impl<'a> Installed<'a> {
             ns,
             device: device.into(),
             agent: Some(Rc::clone(agent)),
+            rules: Vec::new(),
         };
         let owd = told.owd.div_ceil(1000);
         let rate = told
@@ -369,6 +387,29 @@ impl<'a> Installed<'a> {
         Ok(installed)
     }
 
+    /// A rule for each class of `schedule` until this is dropped, as an operator adds it: port and lifetime,
+    /// and a priority where bestby cannot read one.
+    pub fn add_rules(&mut self, schedule: &Schedule) -> Result<()> {
+        for class in Class::ALL {
+            let mut packets = schedule.packets.iter().filter(|p| p.class == class);
+            let Some(first) = packets.next() else {
+                continue;
+            };
+            let (name, port) = (class.name(), topology::port_of(class));
+            let priority = match class {
+                Class::Video => String::new(),
+                _ => format!(" --priority {}", class.priority()),
+            };
+            let lifetime = first.lifetime.div_ceil(1000);
+            let agent = self.agent().context("rules are bestby's")?;
+            agent.bestby(&format!(
+                "flow add {name} --proto udp --dport {port} --lifetime {lifetime}us{priority}"
+            ))?;
+            self.rules.push(name);
+        }
+        Ok(())
+    }
+
     /// bestby's own agent, when this is a queue of bestby.
     pub fn agent(&self) -> Option<&bestby::Agent> {
         self.agent.as_deref()
@@ -379,8 +420,11 @@ impl Drop for Installed<'_> {
     fn drop(&mut self) {
         match self.agent.take() {
             Some(agent) => {
-                if let Err(error) = agent.bestby(&format!("iface detach {}", self.device)) {
-                    note!("detaching bestby: {error:#}");
+                let rules = self.rules.iter().map(|name| format!("flow rm {name}"));
+                for words in rules.chain([format!("iface detach {}", self.device)]) {
+                    if let Err(error) = agent.bestby(&words) {
+                        note!("detaching bestby: {error:#}");
+                    }
                 }
             }
             // Fails where installing had failed before the qdisc was there.

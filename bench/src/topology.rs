@@ -52,6 +52,11 @@ pub const DEVICE: &str = "s0";
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 const PORT: u16 = 5004;
 
+/// UDP port of the receiver to which packets of `class` go.
+pub fn port_of(class: Class) -> u16 {
+    PORT + class as u16
+}
+
 /// The router's device towards the receiver, which carries its FIFO.
 pub const ROUTER_DEVICE: &str = "x1";
 /// What its bucket holds, bytes; just above TCP's packet of 1514.

@@ -335,10 +335,14 @@ impl File {
         let why = "[stall]: the link that can stall is the sender's (bottleneck = \"sender\") and \
                    loses nothing: leave `loss` out";
         refuse(self.router() || self.line() || lossy, stall.at, why)?;
-        let mut queues = self.queues.get_ref().iter();
-        let srt = queues.any(|queue| matches!(queue, Queue::Srt { .. }));
+        let (queues, at) = (self.queues.get_ref(), self.queues.span().start);
+        let srt = |queue: &Queue| matches!(queue, Queue::Srt { .. });
         let why = "`queues`: SRT needs the way back, which a link that can stall has not";
-        refuse(srt, self.queues.span().start, why)?;
+        refuse(queues.iter().any(srt), at, why)?;
+        let rules = |queue: &Queue| matches!(queue, Queue::Rules { .. });
+        let why =
+            "`queues`: in front of a link that can stall bestby is told by marks, not by rules";
+        refuse(queues.iter().any(rules), at, why)?;
         let ends = stall.values.iter().map(|stall| stall.at.0 + stall.length.0);
         let latest = ends.fold(0.0, f64::max);
         let why = format!("[stall]: it must end (now {latest} ms) before the traffic does");

@@ -197,6 +197,7 @@ const WRONG: &str = r#"
 9 | "gop" | "cbr";class = 3 | `class` = 3
 9 | "gop" | "gop";[stall];at = 10000;length = 10000 | before the traffic
 3 | pfifo 32"] | srt"];stall = { at = 1, length = 1 } | the way back
+3 | pfifo 32"] | bestby tc rules"];stall = { at = 1, length = 1 } | by marks
 2 | title | congestion = "bbr";title | control = "program" only
 3 | pfifo 32 | tcp ring | need control
 5 | "t" | "t";control = "program" | bottleneck

@@ -228,8 +228,11 @@ fn uncontrolled(
         false => vec![topology::RECEIVER],
     };
     let told = Told::of(point, rate, path.owd, &receivers);
-    let installed = Installed::sharing(queue, path.sender(), topology::DEVICE, &told, agent)
+    let mut installed = Installed::sharing(queue, path.sender(), topology::DEVICE, &told, agent)
         .with_context(|| format!("installing {queue} at {rate} bit/s"))?;
+    if matches!(queue, Queue::Rules { .. }) {
+        installed.add_rules(schedule)?;
+    }
     let marking = queue.marking(told.owd);
     let (sent, arrivals, srt) = if let Queue::Srt { paced } = queue {
         let settings = srt::Settings::new(schedule, told.rate.unwrap_or(rate), told.owd, *paced)?;

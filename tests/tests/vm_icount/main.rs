@@ -8,6 +8,7 @@ mod bundle;
 mod chain;
 mod codel;
 mod cost;
+mod decoded;
 mod early;
 mod etf;
 mod hostile;

@@ -127,7 +127,8 @@ pub(crate) struct Fields {
     /// Payload type of retransmissions and of what they repeat (RFC 4588), at most 4; the rule matches them, too
     #[arg(long, value_name = "PT[:PT]", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Retransmissions>)]
     rtx: Vec<Setting<Retransmissions>>,
-    /// Whether RTP packets are looked into for what their frames are for (H.264, H.265, VP8 in clear) [default: auto]
+    /// Whether RTP packets are looked into for what their frames are for: payload in clear, and header extensions
+    /// [default: auto]
     #[arg(long, value_name = "auto|off", help_heading = "Pictures", value_parser = value::<Media>)]
     media: Option<Media>,
     /// Frames that need one which was given up are not sent: auto, if a key frame is in sight and no repairs of the

@@ -225,3 +225,86 @@ fn stream_that_is_not_looked_at_and_one_of_no_codec_say_so() {
         assert!(!ssrcs.contains(&&json!("0x00000009")), "{list}");
     });
 }
+
+/// RTP with a Dependency Descriptor of a frame in one packet, and a payload as encryption makes it. `template` 0 and 1 are
+/// of level 0, 2 of level 1.
+fn described(number: u16, template: u8, key: bool) -> Vec<u8> {
+    let mut descriptor = vec![0xC0 | template];
+    descriptor.extend(number.to_be_bytes());
+    if key {
+        descriptor.extend([0x80, 0, 0b0001_1100, 0, 0, 0]);
+    }
+    let mut element = vec![0xC0 | (descriptor.len() as u8 - 1)];
+    element.extend(descriptor);
+    element.resize(element.len().next_multiple_of(4), 0);
+    let mut packet = vec![0x90, 0x80 | 96];
+    packet.extend(number.to_be_bytes());
+    packet.extend((u32::from(number) * 3000).to_be_bytes());
+    packet.extend([0, 0, 0, 7, 0xBE, 0xDE, 0, (element.len() / 4) as u8]);
+    packet.extend(element);
+    packet.extend(
+        u64::from(number)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .to_be_bytes(),
+    );
+    packet
+}
+
+#[test]
+fn encrypted_stream_is_known_by_its_descriptor_and_explained_by_it() {
+    lab("", |lab| {
+        lab.ok("iface attach v0 --enforce --mode tc");
+        lab.ok("flow add video --proto udp --dport 6000 --lifetime 10s");
+        let socket = UdpSocket::bind("10.9.0.1:5004").unwrap();
+        for n in 1..80 {
+            let template = if n % 2 == 0 { 1 } else { 2 };
+            let packet = described(n, template, n % 10 == 1);
+            socket.send_to(&packet, "10.9.0.2:6000").unwrap();
+        }
+        let known = stream(lab);
+        assert_eq!(known["codec"], "dependency-descriptor", "{known}");
+        assert_eq!(known["pictures"]["levels"], 2, "{known}");
+        assert!(lab.ok("media ls").contains("Dependency Descriptor"));
+        for (template, key, says, priority) in [
+            (
+                0,
+                true,
+                "header extension begins c0 00 50 80 00 1c 00: Dependency Descriptor -> key frame",
+                3,
+            ),
+            (
+                1,
+                false,
+                "header extension begins c1 00 50: Dependency Descriptor -> link of level 0: later frames need it",
+                3,
+            ),
+            (
+                2,
+                false,
+                "header extension begins c2 00 50: Dependency Descriptor -> leaf: no frame needs it",
+                7,
+            ),
+        ] {
+            let packet = described(80, template, key);
+            let hex: String = packet.iter().map(|b| format!("{b:02x}")).collect();
+            let asked = format!("explain v0 udp 10.9.0.1:5004 to 10.9.0.2:6000 payload {hex}");
+            let answer = lab.json(&asked);
+            let sources = answer["sources"].as_array().unwrap();
+            let frame = sources.iter().find(|s| s["source"] == "frame").unwrap();
+            assert_eq!(
+                (&frame["says"], &answer["priority"]),
+                (&json!(says), &json!(priority))
+            );
+        }
+        // One that is no descriptor's says nothing.
+        let bare = "9060005000000000000000070000000001020304";
+        let answer = lab.json(&format!(
+            "explain v0 udp 10.9.0.1:5004 to 10.9.0.2:6000 payload {bare}"
+        ));
+        let sources = answer["sources"].as_array().unwrap();
+        let frame = sources.iter().find(|s| s["source"] == "frame").unwrap();
+        let says =
+            "no Dependency Descriptor among its header extensions: nothing is said of its frame";
+        assert_eq!(frame["says"], says);
+    });
+}

@@ -87,7 +87,10 @@ fn bytes_say(read: &abi::bb_read) -> String {
         _ => "header extension",
     };
     if payload.is_empty() {
-        return format!("no {what} of {name} in it: {role}");
+        return match read.extension {
+            0 => format!("no payload behind RTP's header: {role}"),
+            _ => format!("no {name} among its header extensions: {role}"),
+        };
     }
     match unit(codec, payload) {
         Some((at, unit)) => {
@@ -210,7 +213,7 @@ mod tests {
             ),
             // What is too short for that is shown as it is.
             (h264, &[0x7c], "payload begins 7c: H.264 -> key"),
-            (h265, &[], "no payload of H.265"),
+            (h265, &[], "no payload behind RTP's header"),
         ] {
             let said = bytes_say(&read(codec, abi::BB_ROLE_KEY, payload));
             assert!(said.starts_with(begins), "{said}");

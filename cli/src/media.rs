@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use bestby_api::{MediaList, MediaStream, codec_words, path};
+use bestby_api::{MediaList, MediaStream, Pictures, codec_words, path};
 use clap::Subcommand;
 
 use crate::client::Client;
@@ -42,6 +42,13 @@ fn end(addr: Option<IpAddr>, port: Option<u16>) -> Option<SocketAddr> {
     Some(SocketAddr::new(addr?, port?))
 }
 
+/// Which frames are not sent, and for how many frames of the stream.
+fn broken(p: &Pictures) -> Option<String> {
+    let level = p.broken_level?;
+    let frames = p.broken_frames.unwrap_or_default();
+    Some(format!("level {level}, {frames} frames"))
+}
+
 /// The list of streams.
 pub(crate) fn render(list: &MediaList) -> String {
     if list.streams.is_empty() {
@@ -73,7 +80,7 @@ pub(crate) fn render(list: &MediaList) -> String {
             or_dash(p.map(|p| p.levels)).into(),
             or_dash(p.and_then(|p| p.group_frames)).into(),
             or_dash(p.and_then(|p| p.since_key_frames)).into(),
-            or_dash(p.and_then(|p| p.broken_level).map(|l| format!("level {l}"))).into(),
+            or_dash(p.and_then(broken)).into(),
             or_dash(p.filter(|p| p.repaired).map(|_| "yes")).into(),
             time(s.idle_ns).into(),
         ]);
@@ -108,7 +115,7 @@ mod tests {
         };
         serde_json::from_value(serde_json::json!({"left_out": 3, "streams": [
             of(serde_json::json!({"codec": "h264", "pictures": {"levels": 1, "group_frames": 60,
-                "since_key_frames": 12, "broken_level": 0, "repaired": true}})),
+                "since_key_frames": 12, "broken_level": 0, "broken_frames": 9, "repaired": true}})),
             of(serde_json::json!({"learning": {"codec": "vp8", "frames": 12, "of": 32}})),
             of(serde_json::json!({"codec": "opaque", "src": null, "sport": null})),
             of(serde_json::json!({"codec": "off"})),
@@ -124,8 +131,7 @@ mod tests {
             .lines()
             .map(|l| l.split_whitespace().collect())
             .collect();
-        let first =
-            "video 10.0.0.1:5004 [2001:db8::7]:6000 0x00000007 96 H.264 1 60 12 level 0 yes 20ms";
+        let first = "video 10.0.0.1:5004 [2001:db8::7]:6000 0x00000007 96 H.264 1 60 12 level 0, 9 frames yes 20ms";
         assert_eq!(rows[1].join(" "), first);
         assert!(text.contains("VP8? 12 of 32"), "{text}");
         assert!(text.contains("opaque") && text.contains("off"), "{text}");

@@ -31,6 +31,9 @@ pub struct Pictures {
     /// Temporal level of a frame that was given up, so that those that need it are not sent; null: none was.
     #[serde(default)]
     pub broken_level: Option<u8>,
+    /// Frames since that one, those that were not sent among them; null as above.
+    #[serde(default)]
+    pub broken_frames: Option<u16>,
     /// Whether repairs of its packets were seen, so that `--chain auto` breaks no chain.
     pub repaired: bool,
 }

@@ -74,7 +74,7 @@ pub(crate) fn flows_of(shared: &Shared, streams: &[Stream]) -> Result<HashMap<u6
     }
     let flows = shared.flows.collect(|_, flow| {
         let is_one = flow.way.tag != 0 && wanted.contains(&flow.hash);
-        is_one.then(|| (flow.hash, *flow))
+        is_one.then_some((flow.hash, *flow))
     })?;
     Ok(flows.into_iter().collect())
 }
@@ -106,16 +106,20 @@ pub(crate) fn learning(video: &abi::bb_video) -> Option<Learning> {
 }
 
 /// What is known of the frames of a stream whose codec is known.
-fn pictures(video: &abi::bb_video) -> Option<Pictures> {
+fn pictures(s: &Stream) -> Option<Pictures> {
+    let video = &s.video;
     if video.codec == 0 || u32::from(video.codec) == abi::BB_CODEC_OPAQUE {
         return None;
     }
     let key = u32::from(video.key);
+    // Of the stream's current ADU: bb_head_number.
+    let number = (s.stream.head >> 32) as u16;
     Some(Pictures {
         levels: video.levels + 1,
         group_frames: Some(video.group).filter(|n| *n > 0),
         since_key_frames: (key & abi::BB_VIDEO_HAD_KEY != 0).then_some(video.position),
         broken_level: video.broken.checked_sub(1),
+        broken_frames: (video.broken > 0).then(|| number.wrapping_sub(video.broken_at)),
         repaired: key & abi::BB_VIDEO_HEALED != 0,
     })
 }
@@ -145,7 +149,7 @@ fn listed(
         payload_type: (s.stream.key.rtp & 0x7f) as u8,
         codec: codec.map(Into::into),
         learning: learning(&s.video).filter(|_| !off),
-        pictures: pictures(&s.video).filter(|_| !off),
+        pictures: pictures(s).filter(|_| !off),
         idle_ns: s.idle_ns,
     }
 }
@@ -284,6 +288,7 @@ mod tests {
                     rtp: abi::BB_RTP | 96,
                     ..Default::default()
                 },
+                head: 3 << 32 | 77,
                 ..Default::default()
             },
             video,
@@ -301,6 +306,7 @@ mod tests {
             position: 12,
             key: (abi::BB_VIDEO_HAD_KEY | abi::BB_VIDEO_HEALED) as u8,
             broken: 2,
+            broken_at: 0xffff,
             ..Default::default()
         };
         let flow = abi::bb_flow {
@@ -333,7 +339,8 @@ mod tests {
             ),
             (3, Some(60), Some(12))
         );
-        assert_eq!((pictures.broken_level, pictures.repaired), (Some(1), true));
+        let broken = (pictures.broken_level, pictures.broken_frames);
+        assert_eq!((broken, pictures.repaired), ((Some(1), Some(4)), true));
         // Of a rule that forbids it nothing is said, whatever was read before.
         let off = FlowRule {
             media: Some(Media::Off),

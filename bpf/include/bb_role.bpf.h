@@ -3,7 +3,7 @@
  * Role of a frame, read from the packet (bb_role.h has the rules): finds the payload, keeps what is
  * known of the stream, and says what follows from it.
  *
- * 1. Only RTP that a rule covers is read, and of a stream only the frame that it is at: repairs
+ * 1. Only RTP that a rule or a mark vouches for is read, and of a stream only the frame that it is at: repairs
  *    and what comes out of order say nothing new. Of a super-packet only the first could be
  *    read, so none is.
  * 2. Of a stream whose codec is known, the key frames are what the queue spares, whatever
@@ -207,7 +207,7 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 	struct bb_video *video;
 	__u32 gen;
 
-	if (!w->packet.rtp || !w->rule || w->stream == BB_STREAM_NONE ||
+	if (!w->packet.rtp || !w->media || w->stream == BB_STREAM_NONE ||
 	    w->rule_flags & BB_RULE_BLIND || w->meta.flags & BB_M_REPAIR || skb->gso_size)
 		return;
 	s = bb_stream_at(w->stream);
@@ -220,7 +220,10 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 		if (bb_told.explain)
 			bb_told_video(video);
 		video->gen = gen;
+		video->ssrc = w->packet.ssrc;
 	}
+	if (video->ssrc != w->packet.ssrc)
+		return;
 	if (video->codec != BB_CODEC_OPAQUE)
 		bb_read_video(skb, w, w->adu_which, mode);
 }

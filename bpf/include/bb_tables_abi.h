@@ -210,6 +210,7 @@ enum bb_role {
 struct bb_video {
 	__u32 gen;
 	__u32 latest; /* RTP timestamp that is the latest: one before it is a B picture's */
+	__u32 ssrc; /* of what is read: several may share a stream that marks or deadlines name */
 	__u8 codec; /* 1 + enum bb_codec, or BB_CODEC_OPAQUE; 0 = not known yet */
 	__u8 tried[7]; /* of each codec: frames in a row that kept to its rules */
 	__u8 key_at[7]; /* which of those was its last key frame, from 1 on; 0 = none was */
@@ -237,7 +238,7 @@ struct bb_video {
 	__u8 templates; /* of which the levels are known */
 	__u8 template_levels; /* the highest of theirs */
 	__u8 levels_of[16]; /* of each template the temporal level: two in a byte */
-	__u8 pad[5]; /* to whole words, as it is a part of what `explain` is told */
+	__u8 pad; /* to whole words, as it is a part of what `explain` is told */
 };
 
 #define BB_VIDEO_KEY 0x01 /* the current frame is a key frame */

@@ -804,6 +804,7 @@ pub type bb_role = ::std::os::raw::c_uint;
 pub struct bb_video {
     pub gen_: __u32,
     pub latest: __u32,
+    pub ssrc: __u32,
     pub codec: __u8,
     pub tried: [__u8; 7usize],
     pub key_at: [__u8; 7usize],
@@ -830,7 +831,7 @@ pub struct bb_video {
     pub templates: __u8,
     pub template_levels: __u8,
     pub levels_of: [__u8; 16usize],
-    pub pad: [__u8; 5usize],
+    pub pad: __u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -838,35 +839,36 @@ const _: () = {
     ["Alignment of bb_video"][::std::mem::align_of::<bb_video>() - 4usize];
     ["Offset of field: bb_video::gen_"][::std::mem::offset_of!(bb_video, gen_) - 0usize];
     ["Offset of field: bb_video::latest"][::std::mem::offset_of!(bb_video, latest) - 4usize];
-    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 8usize];
-    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 9usize];
-    ["Offset of field: bb_video::key_at"][::std::mem::offset_of!(bb_video, key_at) - 16usize];
-    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 23usize];
-    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 25usize];
-    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 26usize];
-    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 27usize];
-    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 28usize];
-    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 29usize];
-    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 30usize];
-    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 31usize];
-    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 32usize];
-    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 33usize];
-    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 34usize];
-    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 36usize];
-    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 38usize];
-    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 40usize];
-    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 42usize];
-    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 44usize];
-    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 45usize];
-    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 46usize];
-    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 47usize];
+    ["Offset of field: bb_video::ssrc"][::std::mem::offset_of!(bb_video, ssrc) - 8usize];
+    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 12usize];
+    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 13usize];
+    ["Offset of field: bb_video::key_at"][::std::mem::offset_of!(bb_video, key_at) - 20usize];
+    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 27usize];
+    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 29usize];
+    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 30usize];
+    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 31usize];
+    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 32usize];
+    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 33usize];
+    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 34usize];
+    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 35usize];
+    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 36usize];
+    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 37usize];
+    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 38usize];
+    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 40usize];
+    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 42usize];
+    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 44usize];
+    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 46usize];
+    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 48usize];
+    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 49usize];
+    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 50usize];
+    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 51usize];
     ["Offset of field: bb_video::first_template"]
-        [::std::mem::offset_of!(bb_video, first_template) - 48usize];
-    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 49usize];
+        [::std::mem::offset_of!(bb_video, first_template) - 52usize];
+    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 53usize];
     ["Offset of field: bb_video::template_levels"]
-        [::std::mem::offset_of!(bb_video, template_levels) - 50usize];
-    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 51usize];
-    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 67usize];
+        [::std::mem::offset_of!(bb_video, template_levels) - 54usize];
+    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 55usize];
+    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 71usize];
 };
 #[repr(C)]
 #[derive(

@@ -4,7 +4,7 @@
 use bestby_bpf::abi::*;
 use bestby_tests::{
     bpf::{LO, Lab, Outcome, Rule, iface},
-    classify::PORT,
+    classify::{PORT, relative},
     clock::SECOND,
     frame::{rtp_with, udp4},
 };
@@ -28,6 +28,8 @@ struct Sender<'a> {
     extended: bool,
     /// That extension is this element, under an id that nobody told: two bytes of its form and what follows.
     element: Vec<u8>,
+    /// 0: none.
+    mark: u32,
 }
 
 impl<'a> Sender<'a> {
@@ -40,6 +42,7 @@ impl<'a> Sender<'a> {
             key: 0,
             extended: false,
             element: vec![0x10, 0xFF, 0, 0],
+            mark: 0,
         }
     }
 
@@ -56,7 +59,13 @@ impl<'a> Sender<'a> {
         }
         packet.extend(payload.iter().map(|byte| byte ^ self.key));
         packet.resize(packet.len().max(200), 0x5a);
-        self.lab.run(&udp4(PORT, &packet))
+        let mut mark = self.mark;
+        if mark >> BB_MARK_ADU_SHIFT & 7 != 0 {
+            // Whoever numbers ADUs counts them.
+            mark &= !(7 << BB_MARK_ADU_SHIFT);
+            mark |= (self.time / 3000 % 7 + 1) << BB_MARK_ADU_SHIFT;
+        }
+        self.lab.run_marked(&udp4(PORT, &packet), mark)
     }
 
     /// The first fragment of a unit with this header, and the last one: the second packet.
@@ -328,4 +337,32 @@ fn what_comes_before_the_picture_goes_for_itself() {
         assert_eq!([&picture, &beside].map(chained), [role; 2]);
         assert_eq!(picture.priority(), beside.priority());
     }
+}
+
+#[test]
+fn packets_that_are_marked_tell_their_role_without_a_rule() {
+    let lab = Lab::new();
+    let mut sender = Sender::new(&lab);
+    sender.groups();
+    assert_eq!(chained(&sender.frame(REFERENCE)), 0);
+    // 100 s of use, priority 2; then with a number of the ADU, too, which names the stream.
+    for (ssrc, adu) in [(8, 0), (9, 1 << BB_MARK_ADU_SHIFT)] {
+        sender.ssrc = ssrc;
+        sender.mark = relative(LIFETIME) | 2 << BB_MARK_PRIORITY_SHIFT | adu;
+        sender.groups();
+        let (key, link) = (sender.frame(KEY), sender.frame(REFERENCE));
+        assert_eq!(
+            [key.priority(), link.priority()],
+            [2; 2],
+            "what is said stays said"
+        );
+        assert_eq!([chained(&key), chained(&link)], [1, 2], "{ssrc}");
+    }
+    // Another stream with such marks is not taken for the next frames of that one.
+    sender.ssrc = 10;
+    for header in [KEY, REFERENCE] {
+        assert_eq!(chained(&sender.frame(header)), 0);
+    }
+    sender.ssrc = 9;
+    assert_eq!(chained(&sender.frame(REFERENCE)), 2);
 }

@@ -57,6 +57,9 @@ bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
 	int began = v->position || v->key;
 	__u32 right = 0;
 
+	/* Video has a marker at each frame's end, audio has not: 0xfc before Opus is VP9, too. */
+	if (began && !(v->key & BB_VIDEO_MARKED))
+		v->wrong = ~0;
 	/* A unit whose end never came. */
 	v->wrong |=
 		v->going | (v->open[0] != 0) << BB_CODEC_H264 | (v->open[1] != 0) << BB_CODEC_H265;
@@ -106,7 +109,7 @@ bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
 	}
 	v->wrong = 0;
 	v->role = BB_ROLE_NONE;
-	v->key &= ~(BB_VIDEO_KEY | BB_VIDEO_BACK);
+	v->key &= ~(BB_VIDEO_KEY | BB_VIDEO_BACK | BB_VIDEO_MARKED);
 	if (began && bb_time_is_back(time, v->latest))
 		v->key |= BB_VIDEO_BACK;
 	else
@@ -160,6 +163,9 @@ bb_inline __u32 bb_codec_says(struct bb_video *v, const struct bb_seen *s, struc
 	__u32 says = BB_SAYS_WRONG, n = s->n;
 	__u8 unit = 0;
 	int fits;
+
+	if (s->last)
+		v->key |= BB_VIDEO_MARKED;
 
 	switch (c) {
 	case BB_CODEC_H264:

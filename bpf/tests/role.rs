@@ -294,6 +294,23 @@ fn two_wrong_frames_end_it_and_one_does_not() {
     assert_eq!(stream.frame(&h264(0x41, 2)), [Link; 2]);
 }
 
+/// Opus in stereo begins with 0xfc, as VP9 with layers may; G.711 of silence with 0x7f or 0xd5, and so on.
+#[test]
+fn nothing_is_said_of_audio() {
+    let mut seed = 11;
+    for first in 0..=255u8 {
+        let mut audio = Stream::default();
+        for n in 0..200u32 {
+            audio.time += 960;
+            let mut packet = noise::<12>(&mut seed);
+            packet[0] = first;
+            // The marker begins a talkspurt.
+            assert_eq!(audio.packet(&packet, true, n % 50 == 0), None);
+        }
+        assert_eq!(audio.video.codec, OPAQUE, "{first:#x}");
+    }
+}
+
 #[test]
 fn nothing_is_said_of_encrypted_payload() {
     let mut seed = 7;

@@ -3,7 +3,7 @@
  * Role of a frame, read from the packet (bb_role.h has the rules): finds the payload, keeps what is
  * known of the stream, and says what follows from it.
  *
- * 1. Only RTP that a rule or a mark vouches for is read, and of a stream only the frame that it is at: repairs
+ * 1. Only RTP that a rule or, in mode qdisc, a mark vouches for is read, and of a stream only the frame that it is at: repairs
  *    and what comes out of order say nothing new. Of a super-packet only the first could be
  *    read, so none is.
  * 2. Of a stream whose codec is known, the key frames are what the queue spares, whatever
@@ -207,8 +207,10 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 	struct bb_video *video;
 	__u32 gen;
 
-	if (!w->packet.rtp || !w->media || w->stream == BB_STREAM_NONE ||
-	    w->rule_flags & BB_RULE_BLIND || w->meta.flags & BB_M_REPAIR || skb->gso_size)
+	/* In mode tc a mark alone does not do: some packets of such streams were seconds late there. */
+	if (!w->packet.rtp || !(mode == BB_MODE_TC ? w->rule : w->media) ||
+	    w->stream == BB_STREAM_NONE || w->rule_flags & BB_RULE_BLIND ||
+	    w->meta.flags & BB_M_REPAIR || skb->gso_size)
 		return;
 	s = bb_stream_at(w->stream);
 	video = bb_video_at(w->stream);

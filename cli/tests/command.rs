@@ -150,7 +150,7 @@ fn report_of_an_agent_that_hangs_waits_once() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(
         text.matches("FAILED: no answer within 5 s").count(),
-        7,
+        8,
         "{text}"
     );
 }

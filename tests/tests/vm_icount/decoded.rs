@@ -37,10 +37,10 @@ fn make_media(path: &Path) {
     succeed(make.arg(path));
 }
 
-/// Sums of the pictures in a file that ffmpeg has written.
+/// Sums of the pictures in a file that ffmpeg has written; a player that never had a key frame writes none.
 fn sums(path: &Path) -> HashSet<String> {
     fs::read_to_string(path)
-        .unwrap()
+        .unwrap_or_default()
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| Some(line.rsplit(',').next()?.trim().to_owned()))
@@ -100,11 +100,7 @@ fn config(media: &str) -> String {
 }
 
 /// Exact pictures of so many over a link of this rate, where bestby reads them and where it may not.
-fn read_and_blind(
-    mode: &'static str,
-    rate: &'static str,
-    probe: Result<(), String>,
-) -> Option<[usize; 2]> {
+fn read_and_blind(mode: &str, rate: &str, probe: Result<(), String>) -> Option<[usize; 2]> {
     let mut pictures = None;
     linked_lab(probe, |lab, peer| {
         // The lab's own has no room for it.
@@ -133,18 +129,10 @@ fn read_and_blind(
     pictures
 }
 
-/// Of 300. In mode qdisc B pictures that no other needs go first: half of the pictures, evenly. In mode tc it is more the
-/// end of a group.
+/// Of 300: B pictures that no other needs go first, half of the pictures, evenly.
 #[test]
 fn pictures_of_ffmpeg_are_decoded_in_mode_qdisc() {
     if let Some([read, blind]) = read_and_blind("qdisc", "700kbit", require::bpf_qdisc()) {
         assert!(read >= 110 && read >= 2 * blind, "{read}, {blind}");
-    }
-}
-
-#[test]
-fn pictures_of_ffmpeg_are_decoded_in_mode_tc() {
-    if let Some([read, blind]) = read_and_blind("tc", "700kbit", require::root()) {
-        assert!(read >= 130 && read * 5 >= blind * 6, "{read}, {blind}");
     }
 }

@@ -52,11 +52,14 @@ bb_inline int bb_time_is_back(__u32 time, __u32 latest)
 }
 
 /* A frame begins: what of the one before? */
-bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
+bb_apart int bb_video_frame(struct bb_video *v, __u32 time)
 {
-	int began = v->position || v->key;
-	__u32 right = 0;
+	__u32 right;
+	int began;
 
+	if (!v)
+		return 0;
+	began = v->position || v->key;
 	/* Video has a marker at each frame's end, audio has not: 0xfc before Opus is VP9, too. */
 	if (began && !(v->key & BB_VIDEO_MARKED))
 		v->wrong = ~0;
@@ -66,12 +69,12 @@ bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
 	v->open[0] = 0;
 	v->open[1] = 0;
 	v->going = 0;
-	for (__u32 c = 0; c < BB_CODECS; c++) {
+	right = ~(__u32)v->wrong & ((1 << BB_CODECS) - 1);
+	for (__u32 c = 0; began && c < BB_CODECS; c++) {
 		int wrong = v->wrong >> c & 1;
 
-		right |= !wrong << c;
-		if (v->codec || !began)
-			continue;
+		if (v->codec)
+			break;
 		v->tried[c] = wrong ? 0 : v->tried[c] + 1;
 		if (wrong)
 			v->key_at[c] = 0;
@@ -116,6 +119,7 @@ bb_inline void bb_video_frame(struct bb_video *v, __u32 time)
 		v->latest = time;
 	if (v->position < 0xFFFF)
 		v->position++;
+	return 0;
 }
 
 /* A packet of the frame, read as of codec c: did it keep to the rules? Its unit goes on, or ends. */

@@ -31,6 +31,8 @@
 mod budget;
 mod edit;
 mod nearest;
+#[cfg(test)]
+mod packaged;
 mod read;
 #[cfg(test)]
 mod tests;

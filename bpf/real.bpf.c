@@ -225,21 +225,33 @@ static __always_inline void bb_put_address(__u8 *to, const struct sock *sk, int 
 	}
 }
 
-/* Read by the agent: a record for each connection that has something to say, of all namespaces. */
-SEC("iter/bpf_sk_storage_map")
-int bb_real_list(struct bpf_iter__bpf_sk_storage_map *ctx)
+/*
+ * Read by the agent: a record for each connection that has something to say, of all namespaces,
+ * for each process that holds it. Over the sockets' storage itself there is an iterator as well,
+ * which kernels that are locked down may refuse: what it is given can be written.
+ */
+SEC("iter/task_file")
+int bb_real_list(struct bpf_iter__task_file *ctx)
 {
-	struct bb_real_conn *conn = ctx->value;
 	struct bb_real_record record = {};
-	struct sock *sk = ctx->sk;
+	struct file *file = ctx->file;
+	struct bb_real_conn *conn;
+	struct socket *socket;
 	struct tcp_sock *tp;
+	struct sock *sk;
 	__u16 family;
 
-	if (!sk || !conn)
+	socket = file ? bpf_sock_from_file(file) : 0;
+	sk = socket ? socket->sk : 0;
+	if (!sk)
 		return 0;
 	family = sk->__sk_common.skc_family;
 	if (family != BB_AF_INET && family != BB_AF_INET6)
 		return 0;
+	conn = bpf_sk_storage_get(&bb_real_conns, sk, 0, 0);
+	if (!conn)
+		return 0;
+	record.cookie = bpf_get_socket_cookie(sk);
 	bb_put_address(record.local, sk, 1);
 	bb_put_address(record.remote, sk, 0);
 	record.local_port = sk->__sk_common.skc_num;

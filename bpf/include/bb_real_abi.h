@@ -116,6 +116,7 @@ struct bb_real_record {
 	__u32 srtt_us;
 	__u32 min_rtt_us; /* the kernel's: of five minutes */
 	__u32 pad;
+	__u64 cookie; /* of the socket: several processes may hold it */
 	struct bb_real_conn conn;
 };
 

@@ -129,17 +129,23 @@ struct ack_sample {
 };
 
 struct seq_file;
-struct bpf_map;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
 };
 
-struct bpf_iter__bpf_sk_storage_map {
+struct task_struct;
+struct file;
+
+struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
-	struct bpf_map *map;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+struct socket {
 	struct sock *sk;
-	void *value;
 };
 
 struct dst_ops {

@@ -1626,11 +1626,12 @@ pub struct bb_real_record {
     pub srtt_us: __u32,
     pub min_rtt_us: __u32,
     pub pad: __u32,
+    pub cookie: __u64,
     pub conn: bb_real_conn,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_real_record"][::std::mem::size_of::<bb_real_record>() - 152usize];
+    ["Size of bb_real_record"][::std::mem::size_of::<bb_real_record>() - 160usize];
     ["Alignment of bb_real_record"][::std::mem::align_of::<bb_real_record>() - 8usize];
     ["Offset of field: bb_real_record::local"]
         [::std::mem::offset_of!(bb_real_record, local) - 0usize];
@@ -1648,8 +1649,10 @@ const _: () = {
     ["Offset of field: bb_real_record::min_rtt_us"]
         [::std::mem::offset_of!(bb_real_record, min_rtt_us) - 48usize];
     ["Offset of field: bb_real_record::pad"][::std::mem::offset_of!(bb_real_record, pad) - 52usize];
+    ["Offset of field: bb_real_record::cookie"]
+        [::std::mem::offset_of!(bb_real_record, cookie) - 56usize];
     ["Offset of field: bb_real_record::conn"]
-        [::std::mem::offset_of!(bb_real_record, conn) - 56usize];
+        [::std::mem::offset_of!(bb_real_record, conn) - 64usize];
 };
 pub const BB_TREAT_DEFAULT: bb_treatment = 0;
 pub const BB_TREAT_FORWARD: bb_treatment = 1;

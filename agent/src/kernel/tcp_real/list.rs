@@ -1,5 +1,6 @@
-//! Connections of TCP-Real, as the kernel's iterator over their storage gives them.
+//! Connections of TCP-Real, as the kernel's iterator over the sockets of all processes gives them.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -22,26 +23,37 @@ pub(crate) fn connections(pin: &Path) -> Result<(Vec<RealConnection>, u64)> {
     let size = size_of::<abi::bb_real_record>();
     let reading = || format!("reading {}", pin.display());
     let vanished = |e: Error| e.hint("if its pins vanished: bestby tcp-real on");
-    let mut list = File::open(pin).tried(reading).map_err(vanished)?;
-    let mut bytes = Vec::new();
-    list.by_ref()
-        .take((MOST * size) as u64)
-        .read_to_end(&mut bytes)
-        .tried(reading)?;
-    let rest = std::io::copy(&mut list, &mut std::io::sink()).tried(reading)?;
-    if bytes.len() % size != 0 {
-        return Err(Error::failed(format!(
-            "{} is of another layout",
-            pin.display()
-        )));
+    let file = File::open(pin).tried(reading).map_err(vanished)?;
+    let mut list = std::io::BufReader::new(file);
+    let (mut bytes, mut seen) = (Vec::with_capacity(size), HashSet::new());
+    let (mut all, mut more) = (Vec::new(), 0);
+    loop {
+        bytes.clear();
+        list.by_ref()
+            .take(size as u64)
+            .read_to_end(&mut bytes)
+            .tried(reading)?;
+        if bytes.is_empty() {
+            break;
+        }
+        let Ok(record) = abi::bb_real_record::read_from_bytes(&bytes) else {
+            return Err(Error::failed(format!(
+                "{} is of another layout",
+                pin.display()
+            )));
+        };
+        // Once, however many processes hold the socket.
+        if !seen.insert(record.cookie) {
+            continue;
+        }
+        if all.len() < MOST {
+            all.push(connection(&record));
+        } else {
+            more += 1;
+        }
     }
-    let records = bytes.chunks_exact(size);
-    let mut all: Vec<RealConnection> = records
-        .filter_map(|r| abi::bb_real_record::read_from_bytes(r).ok())
-        .map(|record| connection(&record))
-        .collect();
     all.sort_by_key(|c| (c.local, c.remote));
-    Ok((all, rest / size as u64))
+    Ok((all, more))
 }
 
 fn address(bytes: [u8; 16], port: u16) -> SocketAddr {

@@ -64,7 +64,7 @@ pub(super) fn congestion_control(dir: &Path, config: &abi::bb_real_config) -> Re
     let list = loaded
         .progs
         .bb_real_list
-        .attach_iter(loaded.maps.bb_real_conns.as_fd())
+        .attach()
         .tried(|| "making the list of connections".into())?;
     sys::pin(list.as_fd(), &dir.join("list")).tried(|| "pinning the list of connections".into())?;
 

@@ -3,6 +3,7 @@
 //! The peer's namespace sends over 20 Mbit/s, the agent's receives: there each packet is measured at ingress.
 
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
 use bestby_netns::wait::Wait;
@@ -254,11 +255,18 @@ fn killed_agent_leaves_it_on_and_the_next_one_adopts_or_upgrades_it() {
 fn pins_that_vanished_are_made_again_by_on() {
     with_agent(|lab, _, agent| {
         switch_on(&agent);
-        // As if somebody had unmounted bpffs: with the pins, links and name are gone.
+        // As if somebody had unmounted bpffs: with the pins go links and name, as soon as the kernel gets round to it.
+        let slow = Link::open(lab.bpffs.join("real/ops")).unwrap();
         fs::remove_dir_all(lab.bpffs.join("real")).unwrap();
         let (status, body) = agent.request("GET", API, "");
         assert!(status >= 400 && body.contains("tcp-real on"), "{body}");
-        switch_on(&agent);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(300));
+                drop(slow);
+            });
+            switch_on(&agent);
+        });
         assert_eq!(agent.ok("GET", API, None)["on"]["mode"], "guarded");
         let registered = ops(lab);
         // What is whole is not loaded anew.

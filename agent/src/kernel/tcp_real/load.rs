@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use aya::programs::Program;
 use bestby_bpf::{abi, real};
@@ -16,6 +17,10 @@ use crate::kernel::sys;
 
 /// Maps that both objects share.
 const MAPS: [&str; 3] = ["bb_real_config", "bb_real_counts", "bb_real_conns"];
+
+/// How long a congestion control without a pin has to leave, before it is somebody else's.
+const LEAVES_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Loads the congestion control, registers it or puts it in the place of an earlier one of this directory, and pins it
 /// and the list of connections.
@@ -69,20 +74,31 @@ pub(super) fn congestion_control(dir: &Path, config: &abi::bb_real_config) -> Re
     sys::pin(list.as_fd(), &dir.join("list")).tried(|| "pinning the list of connections".into())?;
 
     let pin = dir.join("ops");
-    match loaded.maps.bestby_real.attach_struct_ops() {
-        Ok(link) => sys::pin(link.as_fd(), &pin).tried(|| format!("pinning {}", pin.display())),
-        Err(e) if e.kind() == libbpf_rs::ErrorKind::AlreadyExists => {
-            let Ok(earlier) = sys::open_pin(&pin) else {
-                return Err(Error::conflict(
-                    "a congestion control bestby_real is registered already",
-                )
-                .hint("another bestbyd of this host has it: bestby tcp-real off there"));
-            };
-            // Our own earlier one. The attempt has filled the new map, which takes its place.
-            sys::link_update(earlier.as_fd(), loaded.maps.bestby_real.as_fd())
-                .tried(|| "replacing the congestion control".into())
+    let mut waited = Duration::ZERO;
+    loop {
+        let refused = match loaded.maps.bestby_real.attach_struct_ops() {
+            Ok(link) => {
+                return sys::pin(link.as_fd(), &pin).tried(|| format!("pinning {}", pin.display()));
+            }
+            Err(e) => e,
+        };
+        if refused.kind() != libbpf_rs::ErrorKind::AlreadyExists {
+            return Err(refused).tried(|| "registering the congestion control".into());
         }
-        Err(e) => Err(e).tried(|| "registering the congestion control".into()),
+        if let Ok(earlier) = sys::open_pin(&pin) {
+            // Our own earlier one. The attempt has filled the new map, which takes its place.
+            return sys::link_update(earlier.as_fd(), loaded.maps.bestby_real.as_fd())
+                .tried(|| "replacing the congestion control".into());
+        }
+        // Our own earlier one may be on its way out: a link whose last pin was removed goes after a grace period of RCU.
+        if waited >= LEAVES_WITHIN {
+            return Err(
+                Error::conflict("a congestion control bestby_real is registered already")
+                    .hint("another bestbyd of this host has it: bestby tcp-real off there"),
+            );
+        }
+        std::thread::sleep(LOOK_AGAIN);
+        waited += LOOK_AGAIN;
     }
 }
 

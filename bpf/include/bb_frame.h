@@ -249,7 +249,7 @@ bb_inline int bb_frame_begin(struct bb_stream *s, const struct bb_piece *p, __u3
 	*(volatile __u16 *)&adu->number = bb_head_number(next);
 	*(volatile __u64 *)&adu->first_ns = p->now;
 	adu->bytes = 0;
-	adu->dead = 0;
+	adu->flags = 0;
 	adu->promised = 0;
 	/* Last, see bb_frame_place: only volatile stores keep their order. */
 	*(volatile __u32 *)&adu->source = p->source;

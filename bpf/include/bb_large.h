@@ -14,7 +14,8 @@
  *    the mean: so the mean is that of the others, and follows a stream whose ADUs are larger
  *    from now on within a few of them. A stream's first ADU is taken for a large one, and not
  *    for the mean. Of large ones those count that are three quarters of the last at least: a
- *    scene may make others large for once.
+ *    scene may make others large for once. Where packets say which frames are key frames
+ *    (bb_role.h), those are the large ones, and no others.
  * 2. The next one is expected one interval after the last. Where two intervals in a row
  *    are not alike, or only one was seen, or it is overdue, it may come at any moment.
  * 3. Verdicts change nothing of it: an ADU that was refused was seen as well.
@@ -72,7 +73,8 @@ bb_inline void bb_large_seen(struct bb_stream *s, __u64 first_ns, __u32 bytes, _
 bb_inline void bb_large_learn(struct bb_stream *s, const struct bb_stream_adu *last, __u32 bytes)
 {
 	__u32 mean = s->avg_bytes;
-	int large = bb_is_large(bytes, mean);
+	int known = last->flags & (BB_ADU_KEY | BB_ADU_OTHER);
+	int large = known ? last->flags & BB_ADU_KEY : bb_is_large(bytes, mean);
 
 	if (!mean) {
 		/* Decoders begin with a key frame, so senders do. */
@@ -86,7 +88,8 @@ bb_inline void bb_large_learn(struct bb_stream *s, const struct bb_stream_adu *l
 	else
 		s->avg_bytes = (3 * (__u64)mean + (large ? 2 * (__u64)mean : bytes)) / 4;
 	s->flags &= ~BB_STREAM_ONE;
-	if (large && (bytes >= s->large_bytes / 4 * 3 || bb_large_forgotten(s, last->first_ns)))
+	if (large && (known || bytes >= s->large_bytes / 4 * 3 ||
+		      bb_large_forgotten(s, last->first_ns)))
 		bb_large_seen(s, last->first_ns, bytes, last->leaf);
 }
 
@@ -112,12 +115,14 @@ bb_inline enum bb_large_when bb_large_next(const struct bb_stream *s, __u64 now,
 	return s->large_bytes / 5 * 2 > s->avg_bytes ? BB_LARGE_SOME_TIME : BB_LARGE_NEVER;
 }
 
-/* May an ADU that begins now be the one that is expected? */
-bb_inline int bb_large_due(const struct bb_stream *s, __u64 now)
+/* May this ADU, which begins, be the one that is expected? */
+bb_inline int bb_large_due(const struct bb_stream *s, const struct bb_stream_adu *adu)
 {
 	__u32 every = bb_large_every(s), tolerance = BB_LARGE_EARLY_NS / 1000000;
-	__s32 late = bb_ms(now) - s->large_ms - every;
+	__s32 late = bb_ms(adu->first_ns) - s->large_ms - every;
 
+	if (adu->flags & (BB_ADU_KEY | BB_ADU_OTHER))
+		return adu->flags & BB_ADU_KEY;
 	return s->large_ms && every && !(s->flags & BB_STREAM_ODD) && late >= -(__s32)tolerance &&
 	       late <= (__s32)(tolerance + every / 32);
 }

@@ -94,12 +94,14 @@ __noinline __u32 bb_ask_codec(struct bb_work *w, struct bb_video *video, __u32 c
 
 /*
  * The packet is of ADU `adu`, of a stream whose frames tell their roles, and comes before what tells it: a
- * delimiter or parameter sets in packets of their own. Whatever becomes of the frame, it goes for itself.
+ * delimiter or parameter sets in packets of their own. Whatever becomes of the frame, it goes for itself,
+ * as a key frame does that may follow: it is small, and without parameter sets a decoder does not begin.
  */
 static __always_inline void bb_go_before(struct bb_work *w, struct bb_stream_adu *adu, __u32 bytes)
 {
 	adu->bytes -= bytes;
 	w->meta.adu = 0;
+	w->meta.flags |= BB_M_LARGE;
 	w->stream = BB_STREAM_NONE;
 }
 
@@ -193,6 +195,7 @@ __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 whi
 			bb_go_before(w, &s->adu[which & 1], skb->len);
 		return 0;
 	}
+	s->adu[which & 1].flags |= role == BB_ROLE_KEY ? BB_ADU_KEY : BB_ADU_OTHER;
 	if (role == BB_ROLE_KEY)
 		w->meta.flags |= BB_M_LARGE;
 	if (w->meta.treatment == BB_TREAT_DISCARD && bb_chain_ends(video, w->rule_flags))

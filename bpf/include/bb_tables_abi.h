@@ -137,10 +137,14 @@ struct bb_stream_adu {
 	__u32 source; /* RTP timestamp, the mark's adu bits, fragment id or explicit deadline */
 	__u32 bytes; /* so far */
 	__u16 number; /* as in bb_stream.head: one with another number is about to begin */
-	__u8 dead; /* mode tc: a packet of it was refused */
+	__u8 flags; /* BB_ADU_* */
 	__u8 leaf; /* mode tc: HTB leaf of its last packet */
 	__u32 promised; /* mode tc: ns that the model keeps for what is still to come of it */
 };
+
+#define BB_ADU_DEAD 0x01 /* mode tc: a packet of it was refused */
+#define BB_ADU_KEY 0x02 /* its packets say that it is a key frame ... */
+#define BB_ADU_OTHER 0x04 /* ... or that it is none; neither: they say nothing */
 
 #define BB_STREAM_COUNTS 0x01 /* its sequence numbers count up: an old one is a resend */
 #define BB_STREAM_ALONE 0x02 /* the current timestamp is no frame's */

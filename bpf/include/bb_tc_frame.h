@@ -37,8 +37,9 @@ bb_inline void bb_tc_foresee(struct bb_tc_request *r, const struct bb_stream *s,
 		return;
 	}
 	when = bb_large_next(s, r->now, &r->large_at_ns);
+	r->large_said = !!(adu->flags & (BB_ADU_KEY | BB_ADU_OTHER));
 	/* One that cannot come whole is not waited for. */
-	if (when == BB_LARGE_NEVER || large_ns >= has)
+	if ((when == BB_LARGE_NEVER && !r->large_said) || large_ns >= has)
 		return;
 	r->large_ns = large_ns;
 	r->large_leaf = bb_large_leaf(s);
@@ -58,7 +59,7 @@ bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 	__u64 large_ns = bb_tx_time(s->large_bytes, r->rate), expected;
 	__u64 has = r->latest > adu->first_ns ? r->latest - adu->first_ns : 0;
 	__u64 since = last_ns ? adu->first_ns - last_ns : 0;
-	int due = bb_large_due(s, adu->first_ns);
+	int due = bb_large_due(s, adu);
 
 	r->begins = !before;
 	r->promised_ns = adu->promised;
@@ -67,6 +68,8 @@ bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 	r->size_ns = before_ns + r->packet_ns;
 	if (!before)
 		bb_tc_foresee(r, s, adu, since, has);
+	if (adu->flags & BB_ADU_KEY)
+		r->large = 1;
 	r->parts = before || mean > BB_TC_WHOLE_BYTES;
 	if (mean <= BB_TC_WHOLE_BYTES)
 		return;

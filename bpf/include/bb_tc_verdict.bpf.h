@@ -158,10 +158,10 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (media)
 		w->leaf = bb_tc_media_leaf(w, flow, adu, forward);
 	if (w->role && adu && bb_tc_is_chained(w, adu)) {
-		adu->dead = 1; /* later fragments of the datagram say nothing of the frame */
+		adu->flags |= BB_ADU_DEAD; /* later fragments of the datagram say nothing of the frame */
 		return BB_DROP_CHAIN;
 	}
-	if (!forward && adu && adu->dead && !repair)
+	if (!forward && adu && adu->flags & BB_ADU_DEAD && !repair)
 		return BB_DROP_ADU;
 	if (!forward && w->stale && !(repair && iface->rate)) {
 		reason = BB_DROP_STALE;
@@ -189,6 +189,8 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		r->late_leaf = bb_tc_late_leaf(w, adu);
 		if (adu)
 			bb_tc_judge_frame(skb, w, adu, r);
+		else if (w->meta.flags & BB_M_LARGE)
+			r->large = 1;
 		r->tcp = forward && w->packet.key.proto == BB_PROTO_TCP;
 	} else {
 		r->signalling = w->control && !w->network &&
@@ -214,7 +216,7 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 out:
 	/* A retransmission that is refused takes no frame along. */
 	if (reason != BB_TC_ADMIT && adu && !repair) {
-		adu->dead = 1;
+		adu->flags |= BB_ADU_DEAD;
 		if (w->role)
 			bb_tc_break_chain(w, adu);
 	}

@@ -11,6 +11,9 @@ pub const BB_SESSION_NONE: u32 = 0;
 pub const BB_SESSION_SHARED: u32 = 1;
 pub const BB_MAX_STREAMS: u32 = 65536;
 pub const BB_STREAM_WAYS: u32 = 4;
+pub const BB_ADU_DEAD: u32 = 1;
+pub const BB_ADU_KEY: u32 = 2;
+pub const BB_ADU_OTHER: u32 = 4;
 pub const BB_STREAM_COUNTS: u32 = 1;
 pub const BB_STREAM_ALONE: u32 = 2;
 pub const BB_STREAM_NO_FRAMES: u32 = 4;
@@ -690,7 +693,7 @@ pub struct bb_stream_adu {
     pub source: __u32,
     pub bytes: __u32,
     pub number: __u16,
-    pub dead: __u8,
+    pub flags: __u8,
     pub leaf: __u8,
     pub promised: __u32,
 }
@@ -706,7 +709,8 @@ const _: () = {
         [::std::mem::offset_of!(bb_stream_adu, bytes) - 12usize];
     ["Offset of field: bb_stream_adu::number"]
         [::std::mem::offset_of!(bb_stream_adu, number) - 16usize];
-    ["Offset of field: bb_stream_adu::dead"][::std::mem::offset_of!(bb_stream_adu, dead) - 18usize];
+    ["Offset of field: bb_stream_adu::flags"]
+        [::std::mem::offset_of!(bb_stream_adu, flags) - 18usize];
     ["Offset of field: bb_stream_adu::leaf"][::std::mem::offset_of!(bb_stream_adu, leaf) - 19usize];
     ["Offset of field: bb_stream_adu::promised"]
         [::std::mem::offset_of!(bb_stream_adu, promised) - 20usize];

@@ -52,6 +52,7 @@ fn conference(streams: usize, spread: u64) -> Vec<Packet> {
                 lifetime: 200 * MS,
                 bytes: if stream == 0 { 214 } else { 1000 },
                 last: false,
+                says: 0,
             };
             frame(&mut packets, of, count, spread);
             number += 1;
@@ -145,6 +146,7 @@ fn frame_of_most_of_its_time_is_not_made_late_by_audio() {
             lifetime: 200 * MS,
             bytes: 1100,
             last: false,
+            says: 0,
         };
         frame(&mut packets, of, 4, 0);
     }
@@ -158,6 +160,7 @@ fn frame_of_most_of_its_time_is_not_made_late_by_audio() {
             lifetime: 200 * MS,
             bytes: 214,
             last: false,
+            says: 0,
         };
         frame(&mut packets, of, 1, 0);
     }
@@ -182,6 +185,7 @@ fn sfdps(seed: u64, lifetime: u64, spread: u64) -> Vec<Packet> {
             lifetime,
             bytes: 214,
             last: false,
+            says: 0,
         };
         frame(&mut packets, of, 1, 0);
         if n % 5 > 0 {

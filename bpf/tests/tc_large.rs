@@ -3,6 +3,7 @@
 
 mod tc;
 
+use bestby_bpf::abi::{BB_ADU_KEY, BB_ADU_OTHER};
 use tc::{
     link::{self, Asks, Class, Packet, frame},
     *,
@@ -45,6 +46,7 @@ fn video(
             lifetime,
             bytes: BYTES,
             last: false,
+            says: 0,
         };
         frame(packets, of, count, count * pace);
         at += count * pace;
@@ -62,6 +64,7 @@ fn audio(packets: &mut Vec<Packet>, lifetime: u64) {
             lifetime,
             bytes: 202,
             last: false,
+            says: 0,
         };
         frame(packets, of, 1, 0);
     }
@@ -205,5 +208,53 @@ fn what_matters_most_goes_first_and_is_not_refused() {
         if kbit == 900 {
             assert!(of(DISPOSABLE) > 240, "{cell}");
         }
+    }
+}
+
+/// A scene begins: nobody knows when. The frames between are alike, or one in five is twice as large.
+#[test]
+fn key_frame_that_nobody_expects_is_known_by_what_it_says() {
+    const KEYS: [u64; 9] = [0, 70, 105, 190, 215, 320, 350, 441, 560];
+    for (kbit, uneven) in [(900, false), (700, false), (900, true), (700, true)] {
+        let [said, silent] = [true, false].map(|says| {
+            let mut packets = Vec::new();
+            for n in 0..SECONDS * 30 {
+                let key = KEYS.contains(&n);
+                let count = match n {
+                    _ if key => 20,
+                    n if uneven && n % 5 == 0 => 7,
+                    n => 3 + u64::from(n % 3 == 0),
+                };
+                let role = if key { BB_ADU_KEY } else { BB_ADU_OTHER };
+                let of = Packet {
+                    at: START + n * SECOND / 30,
+                    stream: 1,
+                    frame: n as usize,
+                    class: if key { KEY } else { OTHER },
+                    priority: 4,
+                    lifetime: 400 * MS,
+                    bytes: BYTES,
+                    last: false,
+                    // A codec is known after 32 frames.
+                    says: if says && n >= 32 { role as u8 } else { 0 },
+                };
+                frame(&mut packets, of, count, 0);
+            }
+            run(packets, kbit, Asks::Frames)
+        });
+        let of = |(classes, wasted): &(Vec<Class>, f64)| {
+            format!(
+                "{} key frames, {} others, {wasted:.1} % for nothing",
+                classes[KEY].whole, classes[OTHER].whole
+            )
+        };
+        let cell = format!(
+            "{kbit} kbit/s, uneven {uneven}: {}; silent {}",
+            of(&said),
+            of(&silent)
+        );
+        println!("{cell}");
+        assert_eq!(said.0[KEY].whole, KEYS.len(), "{cell}");
+        assert!(said.1 < 1.0, "{cell}");
     }
 }

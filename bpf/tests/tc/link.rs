@@ -16,6 +16,8 @@ pub(crate) struct Packet {
     pub(crate) bytes: u64,
     /// The last packet of a frame, and says so.
     pub(crate) last: bool,
+    /// What it says of its frame: `BB_ADU_KEY`, `BB_ADU_OTHER`, or 0.
+    pub(crate) says: u8,
 }
 
 /// A priority for which a lifetime counts as itself.
@@ -102,7 +104,8 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, asks: Asks) -> Vec<Op
         let before = s.adu[at].bytes;
         s.adu[at].bytes += p.bytes as u32;
         s.adu[at].leaf = leaf;
-        if s.adu[at].dead != 0 {
+        s.adu[at].flags |= p.says;
+        if s.adu[at].flags & BB_ADU_DEAD as u8 != 0 {
             continue;
         }
         let mut r = model.packet(leaf, p.priority, p.bytes, 1);
@@ -122,7 +125,7 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, asks: Asks) -> Vec<Op
         let (verdict, at_leaf) = model.ask(r);
         let admitted = verdict == ADMIT;
         s.adu[at].promised = if admitted { r.more_ns as u32 } else { 0 };
-        s.adu[at].dead = u8::from(!admitted);
+        s.adu[at].flags |= if admitted { 0 } else { BB_ADU_DEAD as u8 };
         if admitted {
             tree.leaves[usize::from(at_leaf)].push_back(index);
         }

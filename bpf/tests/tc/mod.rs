@@ -41,6 +41,7 @@ pub(crate) struct Request {
     pub(crate) large_leaf: u8,
     pub(crate) large: u8,
     pub(crate) large_sure: u8,
+    pub(crate) large_said: u8,
     pub(crate) late_leaf: u8,
     pub(crate) tight: u8,
     pub(crate) yields: u8,

@@ -75,6 +75,8 @@ bb_inline void bb_large_learn(struct bb_stream *s, const struct bb_stream_adu *l
 	__u32 mean = s->avg_bytes;
 	int known = last->flags & (BB_ADU_KEY | BB_ADU_OTHER);
 	int large = known ? last->flags & BB_ADU_KEY : bb_is_large(bytes, mean);
+	/* A key frame may be no larger than others: of some streams all are key frames. */
+	__u64 counts = large && bb_is_large(bytes, mean) ? 2 * (__u64)mean : bytes;
 
 	if (!mean) {
 		/* Decoders begin with a key frame, so senders do. */
@@ -86,7 +88,7 @@ bb_inline void bb_large_learn(struct bb_stream *s, const struct bb_stream_adu *l
 	if (s->flags & BB_STREAM_ONE)
 		s->avg_bytes = bytes;
 	else
-		s->avg_bytes = (3 * (__u64)mean + (large ? 2 * (__u64)mean : bytes)) / 4;
+		s->avg_bytes = (3 * (__u64)mean + counts) / 4;
 	s->flags &= ~BB_STREAM_ONE;
 	if (large && (known || bytes >= s->large_bytes / 4 * 3 ||
 		      bb_large_forgotten(s, last->first_ns)))

@@ -258,3 +258,31 @@ fn key_frame_that_nobody_expects_is_known_by_what_it_says() {
         assert!(said.1 < 1.0, "{cell}");
     }
 }
+
+/// Cameras and editors send nothing but key frames: all are alike, and each says that it is one.
+#[test]
+fn stream_of_key_frames_alone_uses_the_link() {
+    let mut packets = Vec::new();
+    for n in 0..SECONDS * 30 {
+        let of = Packet {
+            at: START + n * SECOND / 30,
+            stream: 1,
+            frame: n as usize,
+            class: KEY,
+            priority: 4,
+            lifetime: 400 * MS,
+            bytes: BYTES,
+            last: false,
+            says: BB_ADU_KEY as u8,
+        };
+        frame(&mut packets, of, 4 + n % 2, 0);
+    }
+    let (classes, wasted) = run(packets, 800, Asks::Frames);
+    let fits = 800 * 125 * SECONDS * 2 / 9 / BYTES;
+    assert!(
+        classes[KEY].whole as u64 * 100 >= fits * 95,
+        "{} of {fits}",
+        classes[KEY].whole
+    );
+    assert!(wasted < 1.0, "{wasted}");
+}

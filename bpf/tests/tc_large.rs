@@ -286,3 +286,44 @@ fn stream_of_key_frames_alone_uses_the_link() {
     );
     assert!(wasted < 1.0, "{wasted}");
 }
+
+/// What says of all of its frames that they are key frames takes nothing from what matters more.
+#[test]
+fn key_frames_that_matter_less_take_no_room_of_those_that_matter_more() {
+    let mut packets = Vec::new();
+    for n in 0..SECONDS * 30 {
+        let key = n % EVERY == 0;
+        let of = Packet {
+            at: START + n * SECOND / 30,
+            stream: 1,
+            frame: n as usize,
+            class: if key { KEY } else { OTHER },
+            priority: 1,
+            lifetime: 400 * MS,
+            bytes: BYTES,
+            last: false,
+            says: if key { BB_ADU_KEY } else { BB_ADU_OTHER } as u8,
+        };
+        frame(&mut packets, of, if key { 20 } else { 3 }, 0);
+        let intra = Packet {
+            at: of.at + 7 * MS,
+            stream: 2,
+            frame: 1_000_000 + n as usize,
+            class: DISPOSABLE,
+            priority: 4,
+            says: BB_ADU_KEY as u8,
+            ..of
+        };
+        frame(&mut packets, intra, 5, 0);
+    }
+    let (classes, wasted) = run(packets, 1100, Asks::Frames);
+    let of = |class: usize| (classes[class].whole, classes[class].frames);
+    println!(
+        "{:?} {:?} {:?}, {wasted:.1} % for nothing",
+        of(KEY),
+        of(OTHER),
+        of(DISPOSABLE)
+    );
+    // The first one of stream 1 is before anybody knows that it comes.
+    assert!(of(KEY) == (10, 10) && of(OTHER).0 >= 589);
+}

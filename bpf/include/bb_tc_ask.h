@@ -10,7 +10,7 @@
 
 /*
  * Does what would be sent by `finish` leave room for the large ADUs that are expected,
- * of the same and of greater importance? What finds its leaf empty does.
+ * of the same and of greater importance? What the link would be idle without does.
  */
 bb_inline int bb_tc_leaves_room(const struct bb_tc_model *model, const struct bb_tc_request *r,
 				__u64 finish, __u64 slack, __u64 stretch)
@@ -19,29 +19,27 @@ bb_inline int bb_tc_leaves_room(const struct bb_tc_model *model, const struct bb
 
 	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
 		const struct bb_tc_priority *m = &model->priority[i];
-		__u64 wait = m->large_at_ns > r->now ? m->large_at_ns - r->now : 0;
-		__u64 room, some;
+		__u64 wait = m->large_at_ns > r->now ? m->large_at_ns - r->now : 0, room;
 
 		if (i > priority)
 			break;
 		if (!m->large_ns || r->now > m->large_until_ns)
 			continue;
-		room = m->large_ns * stretch >> 10;
 		if (m->large_leaf < leaf) {
 			/* It overtakes. */
-			if ((finish > wait || m->large_said) &&
-			    finish + room + BB_TC_MARGIN_NS > slack)
+			if (finish > wait &&
+			    finish + (m->large_ns * stretch >> 10) + BB_TC_MARGIN_NS > slack)
 				return 0;
 			continue;
 		}
-		some = bb_min(room, m->large_slack_ns / 4 * 3) + BB_TC_MARGIN_NS;
-		if ((m->large_said || !m->large_sure) && model->ahead[leaf] &&
-		    finish + some > m->large_slack_ns + (m->large_said ? 0 : wait))
-			return 0;
 		/* For its own stream, what follows it counts for more than what leads up to it. */
-		if (m->large_stream == r->stream)
+		room = m->large_ns * stretch >> 10;
+		if (!m->large_sure)
+			room = bb_min(room, m->large_slack_ns / 4 * 3);
+		else if (m->large_stream == r->stream)
 			room = bb_max(room, m->large_slack_ns - m->large_slack_ns / 8);
-		if (m->large_sure && finish + room + BB_TC_MARGIN_NS > m->large_slack_ns + wait)
+		if (finish + room + BB_TC_MARGIN_NS > wait + m->large_slack_ns &&
+		    (m->large_sure || model->ahead[leaf] > r->gap_ns))
 			return 0;
 	}
 	return 1;

@@ -37,9 +37,13 @@ bb_inline void bb_tc_foresee(struct bb_tc_request *r, const struct bb_stream *s,
 		return;
 	}
 	when = bb_large_next(s, r->now, &r->large_at_ns);
-	r->large_said = !!(adu->flags & (BB_ADU_KEY | BB_ADU_OTHER));
+	/* Where packets say which it is, one that nobody expects is known as it comes. */
+	if (adu->flags & (BB_ADU_KEY | BB_ADU_OTHER) && when != BB_LARGE_AT) {
+		when = BB_LARGE_SOME_TIME;
+		r->large_at_ns = r->now;
+	}
 	/* One that cannot come whole is not waited for. */
-	if ((when == BB_LARGE_NEVER && !r->large_said) || large_ns >= has)
+	if (when == BB_LARGE_NEVER || large_ns >= has)
 		return;
 	r->large_ns = large_ns;
 	r->large_leaf = bb_large_leaf(s);
@@ -65,6 +69,7 @@ bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 	r->promised_ns = adu->promised;
 	r->large = since >= BB_TC_RARE_NS && since < BB_TC_RARE_MAX_NS;
 	r->has_ns = has;
+	r->gap_ns = bb_min(since, has / 4);
 	r->size_ns = before_ns + r->packet_ns;
 	if (!before)
 		bb_tc_foresee(r, s, adu, since, has);

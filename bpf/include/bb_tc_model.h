@@ -47,9 +47,8 @@
  *    the large one still fits behind it, or, where that goes to a more urgent leaf, that it
  *    fits before it or survives it. The stream's own ADUs have to leave nearly before the
  *    large one comes: what refers to it counts for more than what ends with it, and as much
- *    of the link is used. Where nobody knows when, one that finds its leaf empty goes.
- *    Where packets say what is a key frame, one that nobody expects is known as it comes, so
- *    room for it is kept at any time, as where nobody knows when.
+ *    of the link is used. Where nobody knows when, one goes that finds no more in its leaf than
+ *    leaves before the next ADU of its stream comes: else the link would be idle.
  *    The ADU that comes when the large one is expected is asked for 13/16 of that one's
  *    size, and has all of it promised; what turns out large is promised as it grows. What
  *    cannot come whole even over an empty link has no room kept.
@@ -111,8 +110,7 @@ struct bb_tc_priority {
 	__u32 leaf;
 	__u8 large_leaf;
 	__u8 large_sure; /* large_at_ns is exact */
-	__u8 large_said; /* one that comes at any other time is known by its first packet */
-	__u8 pad[5];
+	__u8 pad[6];
 };
 
 struct bb_tc_model {
@@ -155,6 +153,7 @@ struct bb_tc_request {
 	__u64 large_ns; /* of the next large ADU of its stream; 0 = none is expected */
 	__u64 large_at_ns; /* when that is expected */
 	__u64 large_slack_ns; /* how long that can wait */
+	__u64 gap_ns; /* from the ADU before it in its stream */
 	__u64 size_ns; /* of all of its ADU, as far as known */
 	__u64 has_ns; /* how long the ADU could wait when it began; 0 = it has none */
 	__u64 cap_ns; /* what the leaf holds at most */
@@ -174,7 +173,6 @@ struct bb_tc_request {
 	__u8 large_leaf; /* where that goes */
 	__u8 large; /* it is large, or may be the large one that is expected */
 	__u8 large_sure; /* large_at_ns is exact */
-	__u8 large_said; /* packets of its stream say what is large: such a one may come at any time */
 	__u8 late_leaf; /* its leaf by the lifetime alone; 0 = it goes nowhere else */
 	__u8 tight; /* scratch: it fits only if what is more important waits */
 	__u8 yields; /* scratch: it waits for such an ADU */
@@ -380,7 +378,6 @@ bb_inline void bb_tc_expect(struct bb_tc_priority *p, const struct bb_tc_request
 	p->large_stream = r->stream;
 	p->large_leaf = r->large_leaf;
 	p->large_sure = r->large_sure;
-	p->large_said = r->large_said;
 }
 
 /* Another owner, or another rate: what is queued is not known; nothing is. */

@@ -158,7 +158,8 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	if (media)
 		w->leaf = bb_tc_media_leaf(w, flow, adu, forward);
 	if (w->role && adu && bb_tc_is_chained(w, adu)) {
-		adu->flags |= BB_ADU_DEAD; /* later fragments of the datagram say nothing of the frame */
+		/* Later fragments of the datagram say nothing of the frame. */
+		adu->flags |= BB_ADU_DEAD;
 		return BB_DROP_CHAIN;
 	}
 	if (!forward && adu && adu->flags & BB_ADU_DEAD && !repair)

@@ -182,7 +182,8 @@ bb_inline __u32 bb_vp8_says(const __u8 *b, __u32 n, __u32 levels)
 /*
  * `first`: of its picture. B and E are of a spatial layer's frame; the picture ends with RTP's
  * marker. Whether it is a key frame the descriptor says (P); but ffmpeg's never sets that, and writes
- * nothing else either. Then the frame's own header does.
+ * nothing else either. Then the frame's own header does, unless a description of the layers comes before
+ * it (V): GStreamer writes one in front of each key frame, and no picture ids by default.
  */
 bb_inline __u32 bb_vp9_says(const __u8 *b, __u32 n, __u32 levels, int first)
 {
@@ -204,6 +205,9 @@ bb_inline __u32 bb_vp9_says(const __u8 *b, __u32 n, __u32 levels, int first)
 		/* Upper layers of a key frame's picture come with it. */
 		if (b[at & 3] & 0x0E)
 			key = 0;
+	} else if (!(b[0] & 0x80) && b[0] & 0x02) {
+		if (!first || b[1] & 0x07)
+			return BB_SAYS_WRONG;
 	} else if (!(b[0] & 0x80)) {
 		/* Bits 10, the profile's, whether a frame is shown again, whether it is no key frame. */
 		if (first && b[1] >> 6 != 2)

@@ -165,6 +165,25 @@ fn vp9_says_its_levels_and_a_picture_may_have_several_frames() {
     assert_eq!(stream.frame(&picture(1, false)), [Link; 4]);
 }
 
+/// As GStreamer's rtpvp9pay writes it by default: no picture id, and a description of the layers in front of
+/// each key frame.
+#[test]
+fn vp9_key_frame_behind_a_description_of_its_layers_is_known() {
+    let frame = |key: bool| {
+        if key {
+            let first = [0x0A, 0x18, 2, 0x80, 1, 0x68, 1, 4, 1, 0x82, 0x49, 0x83];
+            vec![first.to_vec(), vec![0, 9, 9], vec![4, 9, 9]]
+        } else {
+            vec![vec![0x48, 0x86, 0, 0x40, 0x92], vec![0x44, 9, 9]]
+        }
+    };
+    let mut stream = Stream::of(2 * 60 + 1, |n| frame(n.is_multiple_of(60)));
+    assert_eq!(stream.video.codec, VP9);
+    assert_eq!(stream.video.group, 60);
+    assert_eq!(stream.frame(&frame(false)), [Link; 2]);
+    assert_eq!(stream.frame(&frame(true)), [Key; 3]);
+}
+
 /// A frame of AV1: one OBU in so many packets, with or without its extension.
 fn av1(key: bool, level: Option<u8>, packets: usize) -> Vec<Vec<u8>> {
     (0..packets)

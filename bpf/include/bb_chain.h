@@ -10,8 +10,10 @@
  * along until the next key frame. A link of a higher temporal level takes those of its level and above
  * along, until a frame of a lower one. What nothing needs takes nothing along.
  *
- * It holds where frames tell their roles (bb_role.h), and where an end is in sight: a stream whose
- * key frames come again and again, as often as BB_CHAIN_GROUP frames at least. Where repairs of the
+ * It holds where frames tell their roles (bb_role.h), and where an end is in sight: the stream's key
+ * frames come at regular intervals, of BB_CHAIN_GROUP frames at most, and the next one is not overdue. An
+ * encoder of a call makes key frames on demand only. Its receiver demands one when it misses a packet, and it
+ * misses none while nothing is sent: such a picture stood still for 38 s. Where repairs of the
  * stream's packets were seen, the lost frame may still be healed: then nothing is taken along, unless
  * the rule says so. A rule may also forbid all of it.
  */
@@ -38,7 +40,8 @@ bb_inline int bb_chain_ends(const struct bb_video *v, __u32 rule_flags)
 {
 	if (rule_flags & BB_RULE_CHAIN_OFF)
 		return 0;
-	return v->group && v->group <= BB_CHAIN_GROUP && v->position <= 2 * BB_CHAIN_GROUP &&
+	return v->key & BB_VIDEO_STEADY && v->group <= BB_CHAIN_GROUP &&
+	       2 * (__u32)v->position <= 3 * (__u32)v->group &&
 	       (!(v->key & BB_VIDEO_HEALED) || rule_flags & BB_RULE_CHAIN_SKIP);
 }
 

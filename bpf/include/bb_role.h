@@ -209,17 +209,33 @@ bb_inline __u32 bb_codec_says(struct bb_video *v, const struct bb_seen *s, struc
 	return says;
 }
 
+/*
+ * Are two groups about as long as each other, so that the key frames seem to come by the clock, and not on
+ * demand? A quarter less is not: a chain ends half a group after its key frame was due (bb_chain.h), and groups
+ * that grow because of that must not agree.
+ */
+bb_inline int bb_groups_agree(__u32 before, __u32 group)
+{
+	__u32 shorter = before < group ? before : group, longer = before < group ? group : before;
+
+	return shorter && 4 * shorter >= 3 * longer;
+}
+
 /* What a packet of a stream whose codec is known says: the role of its frame. */
 bb_inline enum bb_role bb_video_role(struct bb_video *v, __u32 says)
 {
-	__u32 role = BB_ROLE_OF(says);
+	__u32 role = BB_ROLE_OF(says), group;
 
 	if (says & BB_SAYS_WRONG)
 		return BB_ROLE_NONE;
 	if (BB_SAYS_LEVEL(says) > v->levels)
 		v->levels = BB_SAYS_LEVEL(says);
 	if (role == BB_ROLE_KEY && says & BB_ROLE_SLICE && !(v->key & BB_VIDEO_KEY)) {
-		v->group = v->key & BB_VIDEO_HAD_KEY ? v->position : 0;
+		group = v->key & BB_VIDEO_HAD_KEY ? v->position : 0;
+		v->key &= ~BB_VIDEO_STEADY;
+		if (bb_groups_agree(v->group, group))
+			v->key |= BB_VIDEO_STEADY;
+		v->group = group;
 		v->position = 0;
 		v->key |= BB_VIDEO_KEY | BB_VIDEO_HAD_KEY;
 	}

@@ -98,6 +98,7 @@ fn stream_without_an_end_in_sight_goes_on() {
     let regular = bb_video {
         group: 60,
         position: 30,
+        key: BB_VIDEO_STEADY as u8,
         ..Default::default()
     };
     assert_eq!(bbn_chain_ends(&regular, 0), 1);
@@ -109,17 +110,21 @@ fn stream_without_an_end_in_sight_goes_on() {
         group: 601,
         ..regular
     };
-    let stopped = bb_video {
-        position: 1201,
+    let overdue = bb_video {
+        position: 91,
         ..regular
     };
-    let healed = bb_video { key: 4, ..regular };
-    for video in [endless, long, stopped, healed] {
+    let on_demand = bb_video { key: 0, ..regular };
+    let healed = bb_video {
+        key: (BB_VIDEO_STEADY | BB_VIDEO_HEALED) as u8,
+        ..regular
+    };
+    for video in [endless, long, overdue, on_demand, healed] {
         assert_eq!(bbn_chain_ends(&video, 0), 0, "{video:?}");
     }
     // A rule may say that repairs come too late. It cannot bring an end in sight.
     assert_eq!(bbn_chain_ends(&healed, BB_RULE_CHAIN_SKIP), 1);
-    for video in [endless, long, stopped] {
+    for video in [endless, long, overdue, on_demand] {
         assert_eq!(bbn_chain_ends(&video, BB_RULE_CHAIN_SKIP), 0, "{video:?}");
     }
     for video in [regular, healed] {

@@ -3,6 +3,7 @@
 
 mod video;
 
+use bestby_bpf::abi::BB_VIDEO_STEADY;
 use proptest::prelude::*;
 use video::{Role::*, *};
 
@@ -239,6 +240,31 @@ fn picture_that_is_shown_before_one_sent_before_is_a_link_for_those_around_it() 
     assert_eq!(stream.frame_at(time - 900_000, &h264(0x41, 1)), [Link]);
     stream.frame_at(u32::MAX - 1000, &h264(0x41, 1));
     assert_eq!(stream.frame_at(2000, &h264(0x41, 1)), [Link]);
+}
+
+/// A call's encoder makes a key frame when the receiver asks for one, which it does when it misses a packet.
+#[test]
+fn key_frames_on_demand_are_no_regular_ones() {
+    let steady = |groups: &[usize]| {
+        let mut stream = Stream::of(SURE + 1, |n| h264(if n == 0 { 0x65 } else { 0x41 }, 2));
+        for length in groups {
+            stream.frame(&h264(0x65, 2));
+            for _ in 1..*length {
+                stream.frame(&h264(0x41, 1));
+            }
+        }
+        stream.frame(&h264(0x65, 2));
+        u32::from(stream.video.key) & BB_VIDEO_STEADY != 0
+    };
+    assert!(steady(&[60, 60]));
+    // Now and then a scene changes, and one is late.
+    assert!(steady(&[60, 60, 25, 60, 60]));
+    assert!(steady(&[60, 66]));
+    assert!(!steady(&[60, 60, 25]));
+    assert!(!steady(&[170, 12]));
+    // As groups grow where a chain lasts until its end is overdue, and only then the receiver asks.
+    assert!(!steady(&[12, 19]));
+    assert!(!steady(&[12, 19, 29]));
 }
 
 #[test]

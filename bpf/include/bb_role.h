@@ -13,8 +13,10 @@
  * 1. Every codec is tried on each packet. Its packets follow rules: fragments of a unit follow each
  *    other from first to last, the last one of a frame has RTP's marker, some bits are zero. A
  *    header extension that says the same is tried as a codec.
- * 2. A stream is of the codec of which 32 frames in a row broke no rule. Two that do, within 64,
- *    end that. Encrypted payload keeps to the rules for a packet in five at most.
+ * 2. A stream is of the codec of which 32 frames in a row broke no rule. Two with a packet that cannot
+ *    be of it, within 64, end that. Fragments that are missing or out of order do not: a relay gets packets
+ *    over a path that loses some, and one with several threads sends a few in another order. Encrypted
+ *    payload keeps to the rules for a packet in five at most.
  * 3. A stream of which 64 frames broke the rules of all is opaque: it is not looked at again.
  * 4. Until a codec is known, nothing is said of any frame.
  * 5. A frame whose timestamp is before the latest one is a B picture: others that refer to it are
@@ -60,12 +62,14 @@ bb_apart int bb_video_frame(struct bb_video *v, __u32 time)
 	if (!v)
 		return 0;
 	began = v->position || v->key;
-	/* Video has a marker at each frame's end, audio has not: 0xfc before Opus is VP9, too. */
-	if (began && !(v->key & BB_VIDEO_MARKED))
-		v->wrong = ~0;
-	/* A unit whose end never came. */
-	v->wrong |=
-		v->going | (v->open[0] != 0) << BB_CODEC_H264 | (v->open[1] != 0) << BB_CODEC_H265;
+	if (!v->codec) {
+		/* Video has a marker at each frame's end, audio has not: 0xfc before Opus is VP9, too. */
+		if (began && !(v->key & BB_VIDEO_MARKED))
+			v->wrong = ~0;
+		/* A unit whose end never came. */
+		v->wrong |= v->going | (v->open[0] != 0) << BB_CODEC_H264 |
+			    (v->open[1] != 0) << BB_CODEC_H265;
+	}
 	v->open[0] = 0;
 	v->open[1] = 0;
 	v->going = 0;
@@ -201,7 +205,8 @@ bb_inline __u32 bb_codec_says(struct bb_video *v, const struct bb_seen *s, struc
 			v->key_at[c] = v->tried[c] + 1;
 		return says;
 	}
-	v->wrong |= 1 << (c & 7);
+	/* Of no codec yet, or it cannot be of this one. Without a branch, which the verifier would follow. */
+	v->wrong |= (((__u32)v->codec - 1) >> 31 | (says / BB_SAYS_WRONG & 1)) << (c & 7);
 	if (c == BB_CODEC_DD)
 		v->dd_next = says >> BB_SAYS_NEXT_SHIFT;
 	else if (c == BB_CODEC_VFM)

@@ -318,25 +318,42 @@ fn priorities_of_a_rule_are_by_role_alone() {
 #[test]
 fn two_wrong_frames_end_it_and_one_does_not() {
     let mut stream = Stream::of(60, ippp);
-    let torn = [h264(0x41, 3)[0].clone(), h264(0x41, 3)[2].clone()];
-    let no_end = h264(0x41, 3)[..2].to_vec();
-    stream.frame(&torn);
+    // The first bit of a unit's header is 0.
+    let wrong = vec![vec![0xC1, 0x9a, 0x12, 0x34]];
+    stream.frame(&wrong);
     assert_eq!(stream.frame(&h264(0x41, 2)), [Link; 2]);
-    for n in 1..30 {
+    for n in 1..65 {
         stream.frame(&h264(0x41, 1 + n % 3));
     }
-    assert_eq!(stream.video.codec, H264);
-    // torn is right as far as fragments tell; what has no end is not.
-    stream.frame(&no_end);
+    stream.frame(&wrong);
     stream.frame(&h264(0x41, 2));
     assert_eq!(stream.video.codec, H264);
-    stream.frame(&no_end);
+    stream.frame(&wrong);
     assert_eq!(stream.frame(&h264(0x41, 2)), [None; 2]);
     assert_eq!(stream.video.codec, 0);
     for _ in 0..SURE {
         stream.frame(&h264(0x41, 2));
     }
     assert_eq!(stream.frame(&h264(0x41, 2)), [Link; 2]);
+}
+
+/// As behind a relay with several threads (rtpengine has one for each CPU), or a path that loses packets.
+#[test]
+fn packets_missing_or_out_of_order_do_not_end_it() {
+    let mut stream = Stream::of(60, ippp);
+    for n in 0..20 {
+        let whole = h264(if n % 5 == 0 { 0x65 } else { 0x41 }, 4);
+        let want = if n % 5 == 0 { Key } else { Link };
+        let [first, second, third, last] = [0, 1, 2, 3].map(|i: usize| whole[i].clone());
+        stream.frame(&[first.clone(), third.clone(), second.clone(), last.clone()]);
+        // Without an end, without a marker.
+        stream.time += 3000;
+        assert_eq!(stream.packet(&first, true, false), want);
+        assert_eq!(stream.packet(&third, false, false), want);
+        // Without a beginning.
+        assert_eq!(stream.frame(&[second, third, last]), [want; 3]);
+    }
+    assert_eq!(stream.video.codec, H264);
 }
 
 /// Opus in stereo begins with 0xfc, as VP9 with layers may; G.711 of silence with 0x7f or 0xd5, and so on.

@@ -3,7 +3,8 @@
 //! - `maps`, `qdisc` and `real` get libbpf skeletons (libbpf loads struct_ops objects
 //!   and creates the pinned maps),
 //! - the hook programs become plain objects, embedded for Aya,
-//! - `bb_core.h`, `bb_frame.h`, `bb_real.h`, `bb_role.h`, `bb_srt.h` and the whole queue are compiled natively too, for the property tests.
+//! - `bb_core.h`, `bb_frame.h`, `bb_real.h`, `bb_role.h`, `bb_srt.h`, `bb_ts.h` and the whole queue are compiled
+//!   natively too, for the property tests.
 //!
 //! `BESTBY_CLANG` names another clang than `clang-19`.
 
@@ -52,7 +53,7 @@ fn main() -> Result<()> {
         }
     }
 
-    let native = ["core", "frame", "real", "role", "srt"]
+    let native = ["core", "frame", "real", "role", "srt", "ts"]
         .map(|name| dir.join(format!("src/{name}_native.c")));
     for source in &native {
         println!("cargo:rerun-if-changed={}", source.display());

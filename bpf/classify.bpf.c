@@ -48,6 +48,7 @@
 #include "bb_stream.bpf.h"
 #include "bb_tc_verdict.bpf.h"
 #include "bb_truncate.bpf.h"
+#include "bb_ts.bpf.h"
 #include "bb_work.bpf.h"
 
 /* The most that is made linear to reach a packet's headers. */
@@ -463,8 +464,15 @@ parsed:
 	} else if (w->srt && !(w->meta.flags & BB_M_EXPLICIT)) {
 		bb_place_srt(w, flow);
 	} else {
+		int ts = bb_may_be_ts(skb, w, iface->mode);
+
 		bb_find_adu(skb, w, flow);
-		bb_read_role(skb, w, iface->mode);
+		if (ts)
+			ts = bb_place_ts(skb, w, flow, iface->mode);
+		if (!ts)
+			bb_read_role(skb, w, iface->mode);
+		else if (ts == BB_TS_IS_PICTURE)
+			bb_find_adu(skb, w, flow);
 	}
 	if (w->packet.flags & BB_P_FRAG_FIRST)
 		bb_remember_fragment(&w->packet, &w->meta);

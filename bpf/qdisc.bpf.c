@@ -123,7 +123,8 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 	p->flags = flags & BBQ_F_CB;
 	p->rtp = second >> 56;
 	p->role = bb_cb_role_of((__u8)(first >> 48));
-	if (p->flags & BBQ_F_LARGE && bbq_is_owed(p->adu))
+	/* What is beside the pictures of MPEG-TS goes before key frames, of which it is as important. */
+	if (p->flags & BBQ_F_LARGE && (p->adu ? bbq_is_owed(p->adu) : p->rtp == BB_STREAM_TS))
 		p->flags |= BBQ_F_OWED;
 }
 

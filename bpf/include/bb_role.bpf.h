@@ -151,6 +151,17 @@ static __always_inline void bb_explain_read(const struct bb_work *w, const struc
 	explained->read.decides = !!w->unsaid;
 }
 
+/* Nothing is known yet of the stream whose way has this generation. */
+static __always_inline void bb_video_begin(const struct bb_work *w, struct bb_video *video,
+					   __u32 gen)
+{
+	__builtin_memset(video, 0, sizeof(*video));
+	if (bb_told.explain)
+		bb_told_video(video);
+	video->gen = gen;
+	video->ssrc = w->packet.ssrc;
+}
+
 /* Of ADU `which` of its stream. */
 __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 which, __u32 mode)
 {
@@ -220,13 +231,8 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 	if (!s || !video || w->adu_which != bb_head_which(s->head))
 		return;
 	gen = bb_owner_gen(bb_way_owner(&s->way));
-	if (video->gen != gen) {
-		__builtin_memset(video, 0, sizeof(*video));
-		if (bb_told.explain)
-			bb_told_video(video);
-		video->gen = gen;
-		video->ssrc = w->packet.ssrc;
-	}
+	if (video->gen != gen)
+		bb_video_begin(w, video, gen);
 	if (video->ssrc != w->packet.ssrc)
 		return;
 	if (video->codec != BB_CODEC_OPAQUE)

@@ -292,6 +292,12 @@ static __always_inline int bb_read_older(struct bb_work *w, struct bb_stream *s,
 	return 0;
 }
 
+/* MPEG-TS: 0 without RTP. RIST's repairs have the lowest bit. */
+static __always_inline __u32 bb_ts_ssrc(const struct bb_work *w)
+{
+	return w->packet.flags & BB_P_RTP ? w->packet.ssrc & ~1U : 0;
+}
+
 /* What names the packet's ADU: its stream and its source. 0: nothing does. */
 static __always_inline int bb_name_adu(const struct bb_work *w, struct bb_stream_key *key,
 				       struct bb_piece *p)
@@ -300,7 +306,11 @@ static __always_inline int bb_name_adu(const struct bb_work *w, struct bb_stream
 
 	key->flow = w->flow_hash;
 	key->rtp = 0;
-	if (meta->adu_bits) {
+	if (w->ts) {
+		key->ssrc = bb_ts_ssrc(w);
+		key->rtp = BB_STREAM_TS;
+		p->source = w->ts;
+	} else if (meta->adu_bits) {
 		key->ssrc = BB_STREAM_MARK;
 		p->source = meta->adu_bits;
 		if (meta->deadline)
@@ -394,7 +404,8 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 				return 0;
 			}
 		}
-		frames = p.rtp && w->rule && !(s->flags & (BB_STREAM_ALONE | BB_STREAM_NO_FRAMES));
+		frames = (p.rtp || w->ts) && w->rule &&
+			 !(s->flags & (BB_STREAM_ALONE | BB_STREAM_NO_FRAMES));
 		if (!bb_frame_begin(s, &p, &which))
 			goto alone;
 		if (frames)
@@ -415,7 +426,10 @@ __noinline int bb_find_adu(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 		goto alone;
 	w->adu_which = which & 1;
 	w->meta.adu = id;
-	if (bb_frame_is_large(s, adu->bytes))
+	/* Of MPEG-TS it is known (bb_ts.bpf.h). */
+	if (w->ts)
+		adu->flags |= w->meta.flags & BB_M_LARGE ? BB_ADU_KEY : BB_ADU_OTHER;
+	else if (bb_frame_is_large(s, adu->bytes))
 		w->meta.flags |= BB_M_LARGE;
 	if (w->meta.lifetime)
 		w->meta.deadline = adu->first_ns + w->meta.lifetime;

@@ -123,13 +123,19 @@ struct bb_flow {
 
 /* ---- streams: what follows each other in a flow (bb_frame.h, bb_stream.bpf.h) ---- */
 
+/*
+ * bb_stream_key.rtp, and bb_cb.rtp of what is not RTP: MPEG-TS. Its receivers put nothing in order, so
+ * packets leave as they came.
+ */
+#define BB_STREAM_TS 2
+
 #define BB_MAX_STREAMS 65536 /* power of two, at most 65536 */
 #define BB_STREAM_WAYS 4
 
 struct bb_stream_key {
 	__u64 flow; /* hash of the flow's key, all 64 bits */
 	__u32 ssrc; /* host order; SRT: socket id; where there is none, one of the classifier's constants */
-	__u32 rtp; /* BB_RTP | payload type; BB_STREAM_SRT; 0 = neither */
+	__u32 rtp; /* BB_RTP | payload type; BB_STREAM_SRT; BB_STREAM_TS; 0 = none of these */
 };
 
 struct bb_stream_adu {
@@ -189,6 +195,10 @@ enum bb_codec {
 	BB_CODEC_DD,
 	BB_CODEC_VFM,
 	BB_CODECS,
+	/* In MPEG-TS (bb_ts.h): of its one programme the video. */
+	BB_CODEC_TS_H264,
+	BB_CODEC_TS_H265,
+	BB_CODEC_TS_MPEG2,
 	/* bb_video.codec is one more than these, or: */
 	BB_CODEC_OPAQUE = 255,
 };

@@ -71,6 +71,9 @@ static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_
 
 	if (w->meta.deadline)
 		lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
+	/* Receivers of MPEG-TS put nothing in order: where its pictures are worth less they wait like the others. */
+	if (w->packet.rtp == BB_STREAM_TS && priority > BB_PRIORITY_DEFAULT)
+		priority = BB_PRIORITY_DEFAULT;
 	/* Streams of one 5-tuple have lifetimes of their own, and packets of one stream priorities. */
 	if (stream) {
 		/* clang must not compute addresses before the check. */
@@ -178,6 +181,9 @@ __noinline int bb_tc_judge(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	r->ifindex = iface->ifindex;
 	r->packet_ns = r->need_ns = r->whole_ns = bb_tx_time(bytes, r->rate);
 	r->priority = w->class_ & 7;
+	/* Pictures leave room for what is beside them. */
+	if (w->ts_beside && w->unsaid)
+		r->priority = BB_PRIORITY_DEFAULT - 1;
 	r->never = forward;
 	r->plain_share = iface->plain_share < 90 ? iface->plain_share : 90;
 	if (w->stale && repair) {

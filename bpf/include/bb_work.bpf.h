@@ -62,6 +62,7 @@ struct bb_work {
 	__u64 first_ns; /* SRT: when what it carries was first due; 0 = it is not SRT */
 	__u32 srt_time; /* of its header, as srt_id */
 	__u32 srt_id;
+	__u32 ts; /* MPEG-TS: the picture that it is of (bb_ts.bpf.h); 0 = of none, or it is not known */
 	__u16 rule;
 	__u8 class_; /* as in struct bb_cb */
 	__u8 control;
@@ -79,6 +80,7 @@ struct bb_work {
 	__u8 srt; /* enum bb_srt_data */
 	__u8 role; /* enum bb_role, where what depends on it goes with it (bb_chain.h) */
 	__u8 unsaid; /* nobody said how important it is: its role may (bb_role.bpf.h) */
+	__u8 ts_beside; /* MPEG-TS: audio, tables, or else that no picture may take along */
 	__u8 asked; /* treatment before this host makes something of it: what the next hop is told */
 };
 

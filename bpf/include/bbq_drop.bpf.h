@@ -335,7 +335,8 @@ static __noinline int bbq_note_large(__u32 adu, __u32 lost)
 	__u32 index = adu >> 16;
 	struct bb_stream *s = bpf_map_lookup_elem(&bb_streams, &index);
 
-	if (s && s->lost != lost)
+	/* What is beside the pictures of MPEG-TS is spared, and of no ADU. */
+	if (s && adu && s->lost != lost)
 		s->lost = lost;
 	return 0;
 }

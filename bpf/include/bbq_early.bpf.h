@@ -105,7 +105,7 @@ __noinline int bbq_go_first(__u32 inst, __u32 session)
 		return 0;
 	key = p->key;
 	next = p->next;
-	p->key = bbq_key_first(p->priority, p->deadline);
+	p->key = bbq_key_first(bbq_rank(p), p->deadline);
 	before = bbq_find_first(inst, session, idx, 0);
 	if (before == BBQ_LOST) {
 		p->key = key;

@@ -68,8 +68,8 @@ bb_inline void bbq_doom_alone(struct bbq_instance *in, struct bb_iface *iface,
 {
 	__u64 rate = bbq_rate(iface, ses);
 
-	p->key = bbq_key(iface->method, p->priority, p->deadline, ses->owd_ns, rate, now);
-	p->list = bbq_list_of(iface->method, p->priority, p->deadline, rate);
+	p->key = bbq_key(iface->method, bbq_rank(p), p->deadline, ses->owd_ns, rate, now);
+	p->list = bbq_list_of(iface->method, bbq_rank(p), p->deadline, rate);
 	p->chain = BBQ_NONE;
 	bbq_doom(in, p, idx, BB_DROP_ADU);
 }
@@ -258,8 +258,8 @@ __noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 		adu = 0;
 	} else {
 		rate = bbq_rate(iface, ses);
-		p->key = bbq_key(method, p->priority, p->deadline, ses->owd_ns, rate, since);
-		list = bbq_list_of(method, p->priority, p->deadline, rate);
+		p->key = bbq_key(method, bbq_rank(p), p->deadline, ses->owd_ns, rate, since);
+		list = bbq_list_of(method, bbq_rank(p), p->deadline, rate);
 		adu = method == BB_FIFO ? 0 : p->adu;
 		if (p->adu && p->adu == q->begun)
 			p->flags |= BBQ_F_BEGUN;
@@ -269,7 +269,7 @@ __noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 	first = bbq_insert(inst, in, q, p, idx, list, adu);
 	bbq_walk_grown(q, p, idx, first);
 	before = first == idx && !q->unordered ? bbq_packet_at(p->prev) : 0;
-	if (before && before->priority > p->priority)
+	if (before && bbq_rank(before) > bbq_rank(p))
 		q->unordered = 1;
 	if (q->qlen > BBQ_VICTIMS && !list)
 		bbq_least(q, first);

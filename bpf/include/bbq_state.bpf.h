@@ -113,6 +113,16 @@ struct bbq_packet {
 #define BBQ_F_SPARED (BBQ_F_LARGE | BBQ_F_OWED) /* an ADU has them if any of its packets does */
 #define BBQ_F_CB (BBQ_F_LARGE | BBQ_F_SOCK | BBQ_F_REPAIR | BBQ_F_TCP | BBQ_F_PAIRED)
 
+/*
+ * By which priority a packet has its place. MPEG-TS is not in order at its receivers unless it leaves as it
+ * came, whatever its pictures are worth: all of it has one.
+ */
+bb_inline __u32 bbq_rank(const struct bbq_packet *p)
+{
+	return p->rtp == BB_STREAM_TS && p->priority > BB_PRIORITY_DEFAULT ? BB_PRIORITY_DEFAULT :
+									     p->priority;
+}
+
 /* ---- who takes turns with whom (bbq_turns.bpf.h) ---- */
 enum bbq_turn {
 	BBQ_IDLE = 0,

@@ -67,7 +67,7 @@ bb_inline __u64 bbq_end(const struct bbq_plan *plan, struct bbq_packet *p, __u64
 bb_inline int bbq_before(const struct bbq_plan *plan, struct bbq_packet *b, struct bbq_packet *p,
 			 __u64 owd)
 {
-	return b->priority < p->priority && b->deadline && p->deadline &&
+	return bbq_rank(b) < bbq_rank(p) && b->deadline && p->deadline &&
 	       bbq_end(plan, b, owd) < bbq_end(plan, p, owd);
 }
 
@@ -152,7 +152,7 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	b = bbq_packet_at(p->next);
 	if (b && bbq_before(plan, b, p, owd))
 		return BBQ_STEP_OVERTAKE;
-	if (p->priority < walk->passed && walk->passed < BB_PRIORITIES && p->key >= BBQ_KEY_DUE) {
+	if (bbq_rank(p) < walk->passed && walk->passed < BB_PRIORITIES && p->key >= BBQ_KEY_DUE) {
 		if (bbq_goes_early(plan, q, p))
 			return BBQ_STEP_FIRST;
 		walk->stuck = 1;
@@ -204,8 +204,8 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 next:
 	if (!p->next)
 		return BBQ_STEP_END;
-	if (p->key >= BBQ_KEY_DUE && p->priority < walk->passed)
-		walk->passed = p->priority;
+	if (p->key >= BBQ_KEY_DUE && bbq_rank(p) < walk->passed)
+		walk->passed = bbq_rank(p);
 	walk->bytes = bytes;
 	walk->worst = worst;
 	walk->victim = victim;

@@ -52,7 +52,8 @@ fn broken(p: &Pictures) -> Option<String> {
 /// The list of streams.
 pub(crate) fn render(list: &MediaList) -> String {
     if list.streams.is_empty() {
-        return "no RTP stream that a flow rule covers was sent in the last minute\n".into();
+        return "no stream of RTP or MPEG-TS that a flow rule covers was sent in the last minute\n"
+            .into();
     }
     let mut table = Table::new(&[
         "RULE",
@@ -70,12 +71,13 @@ pub(crate) fn render(list: &MediaList) -> String {
     ]);
     for s in &list.streams {
         let p = s.pictures.as_ref();
+        let in_rtp = s.payload_type != 33 || s.ssrc.get() != 0;
         table.row(vec![
             (&s.flow).into(),
             or_dash(end(s.src, s.sport)).into(),
             or_dash(end(s.dst, s.dport)).into(),
-            s.ssrc.into(),
-            u64::from(s.payload_type).into(),
+            or_dash(in_rtp.then_some(s.ssrc)).into(),
+            or_dash(in_rtp.then_some(s.payload_type)).into(),
             codec(s).into(),
             or_dash(p.map(|p| p.levels)).into(),
             or_dash(p.and_then(|p| p.group_frames)).into(),
@@ -139,7 +141,7 @@ mod tests {
             text.ends_with("(3 more, which were silent for longer)\n"),
             "{text}"
         );
-        assert!(render(&MediaList::default()).starts_with("no RTP stream"));
+        assert!(render(&MediaList::default()).starts_with("no stream of RTP"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct Pictures {
     pub repaired: bool,
 }
 
-/// One RTP stream that a flow rule covers.
+/// One stream of RTP, or of MPEG-TS, that a flow rule covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MediaStream {
     /// Its flow rule.
@@ -58,11 +58,12 @@ pub struct MediaStream {
     /// Destination port.
     #[serde(default)]
     pub dport: Option<u16>,
-    /// RTP's synchronization source.
+    /// RTP's synchronization source; 0: MPEG-TS without RTP.
     pub ssrc: Ssrc,
-    /// RTP payload type.
+    /// RTP payload type; of MPEG-TS without RTP 33.
     pub payload_type: u8,
-    /// `h264`, `h265`, `vp8`, `vp9`, `av1`; `dependency-descriptor`, `frame-marking`: header extensions that say the same
+    /// `h264`, `h265`, `vp8`, `vp9`, `av1`; `ts-h264`, `ts-h265`, `ts-mpeg2`: in MPEG-TS;
+    /// `dependency-descriptor`, `frame-marking`: header extensions that say the same
     /// of what is encrypted; `opaque`: of no codec that bestby reads, or encrypted; `off`: its rule says that it is not
     /// looked at; null: not known yet.
     #[serde(default)]
@@ -84,7 +85,15 @@ pub fn codec_words(name: &str) -> String {
         "h265" => "H.265".into(),
         "dependency-descriptor" => "Dependency Descriptor".into(),
         "frame-marking" => "Video Frame Marking".into(),
+        "ts" => "MPEG-TS".into(),
+        "ts-mpeg2" => "MPEG-TS with MPEG-2".into(),
         "opaque" | "off" => name.into(),
+        other if other.starts_with("ts-") => {
+            format!(
+                "MPEG-TS with {}",
+                codec_words(other.trim_start_matches("ts-"))
+            )
+        }
         other => other.to_uppercase(),
     }
 }

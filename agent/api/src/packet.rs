@@ -51,8 +51,8 @@ pub struct PacketDescription {
 }
 
 impl PacketDescription {
-    /// Bytes of a payload that are kept: no more are looked at.
-    pub const PAYLOAD: usize = 128;
+    /// Bytes of a payload that are kept, seven packets of MPEG-TS in RTP: no more are looked at.
+    pub const PAYLOAD: usize = 12 + 7 * 188;
 }
 
 /// LPD's option as a person says it, `300ms/truncate`, or as its eight bytes of IPv4 are printed, `9e08001000000012c`.
@@ -328,9 +328,9 @@ mod tests {
         );
         assert_eq!(read.to_string().parse::<PacketDescription>().unwrap(), read);
         // More than is looked at.
-        let long = format!("udp ::2 payload 47{}", "00".repeat(1315));
+        let long = format!("udp ::2 payload 47{}", "00".repeat(1399));
         let read: PacketDescription = long.parse().unwrap();
-        assert_eq!((read.rtp, read.len), (None, 48 + 1316));
+        assert_eq!((read.rtp, read.len), (None, 48 + 1400));
         assert_eq!(
             read.payload.as_ref().map(Vec::len),
             Some(PacketDescription::PAYLOAD)

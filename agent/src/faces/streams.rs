@@ -1,4 +1,5 @@
-//! `bestby media ls`: RTP streams that rules cover, and what the classifier read of their frames (`bb_role.h`).
+//! `bestby media ls`: streams of RTP and MPEG-TS that rules cover, and what the classifier read of their frames
+//! (`bb_role.h`, `bb_ts.h`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,6 +14,8 @@ use crate::kernel::address::address;
 use crate::kernel::maps::Shared;
 use crate::kernel::sys::monotonic_ns;
 
+/// What RTP's payload type would be (RFC 3551).
+const TS_PAYLOAD_TYPE: u8 = 33;
 /// A stream that was silent for so long is over.
 const SILENT_NS: u64 = 60_000_000_000;
 /// Streams that are listed: a person reads fewer, and an answer has a few hundred kilobytes.
@@ -27,9 +30,26 @@ pub(crate) struct Stream {
     pub video: abi::bb_video,
     /// Since its last packet, ns.
     pub idle_ns: u64,
+    /// Its packets are of MPEG-TS (`bb_ts.h`). Without RTP its key has no SSRC, and no payload type.
+    pub ts: bool,
 }
 
-/// The RTP streams of the last minute; looks at the whole table, which has 65,536 places: milliseconds.
+/// MPEG-TS in RTP has two entries: that of RTP knows the payload type, the other one the pictures.
+fn one_of_two(found: Vec<Stream>) -> Vec<Stream> {
+    // The lowest bit is RIST's, of repairs.
+    let place = |s: &Stream| (s.stream.key.flow, s.stream.key.ssrc & !1);
+    let (mut all, rtp): (Vec<_>, Vec<_>) = found.into_iter().partition(|s| s.ts);
+    let ts: HashMap<_, usize> = all.iter().map(place).zip(0..).collect();
+    for s in rtp {
+        match ts.get(&place(&s)).and_then(|i| all.get_mut(*i)) {
+            Some(pictures) => pictures.stream.key = s.stream.key,
+            None => all.push(s),
+        }
+    }
+    all
+}
+
+/// The streams of the last minute; looks at the whole table, which has 65,536 places: milliseconds.
 ///
 /// # Errors
 /// A map cannot be read.
@@ -37,8 +57,9 @@ pub(crate) fn heard(shared: &Shared) -> Result<Vec<Stream>> {
     let now = monotonic_ns();
     let streams = shared.streams.collect(|index, s| {
         let idle_ns = now.saturating_sub(s.way.used_ns);
-        let of_rtp = s.way.tag != 0 && s.key.rtp & abi::BB_RTP != 0;
-        (of_rtp && idle_ns < SILENT_NS).then(|| {
+        let ts = s.key.rtp == abi::BB_STREAM_TS;
+        let is_one = s.way.tag != 0 && (ts || s.key.rtp & abi::BB_RTP != 0);
+        (is_one && idle_ns < SILENT_NS).then(|| {
             let video = abi::bb_video::default();
             let stream = *s;
             (
@@ -47,6 +68,7 @@ pub(crate) fn heard(shared: &Shared) -> Result<Vec<Stream>> {
                     stream,
                     video,
                     idle_ns,
+                    ts,
                 },
             )
         })
@@ -60,7 +82,7 @@ pub(crate) fn heard(shared: &Shared) -> Result<Vec<Stream>> {
         }
         found.push(s);
     }
-    Ok(found)
+    Ok(one_of_two(found))
 }
 
 /// The flows of streams, by what a stream's key has of them.
@@ -89,17 +111,21 @@ pub(crate) fn codec_name(number: u8) -> &'static str {
         abi::BB_CODEC_AV1 => "av1",
         abi::BB_CODEC_DD => "dependency-descriptor",
         abi::BB_CODEC_VFM => "frame-marking",
+        abi::BB_CODEC_TS_H264 => "ts-h264",
+        abi::BB_CODEC_TS_H265 => "ts-h265",
+        abi::BB_CODEC_TS_MPEG2 => "ts-mpeg2",
         _ => "opaque",
     }
 }
 
 /// The likeliest codec of a stream of which it is not known.
-pub(crate) fn learning(video: &abi::bb_video) -> Option<Learning> {
+pub(crate) fn learning(s: &Stream) -> Option<Learning> {
+    let video = &s.video;
     let frames = *video.tried.iter().max()?;
     // Of equals the first one.
     let codec = (1..).zip(&video.tried).find(|(_, n)| **n == frames)?.0;
     (video.codec == 0 && frames > 0).then(|| Learning {
-        codec: codec_name(codec).into(),
+        codec: if s.ts { "ts" } else { codec_name(codec) }.into(),
         frames,
         of: abi::BB_CODEC_SURE as u8,
     })
@@ -146,9 +172,12 @@ fn listed(
         dst: key.map(|key| address(key.dst)),
         dport: key.map(|key| key.dport),
         ssrc: Ssrc::new(s.stream.key.ssrc),
-        payload_type: (s.stream.key.rtp & 0x7f) as u8,
+        payload_type: match s.stream.key.rtp {
+            abi::BB_STREAM_TS => TS_PAYLOAD_TYPE,
+            rtp => (rtp & 0x7f) as u8,
+        },
         codec: codec.map(Into::into),
-        learning: learning(&s.video).filter(|_| !off),
+        learning: learning(s).filter(|_| !off),
         pictures: pictures(s).filter(|_| !off),
         idle_ns: s.idle_ns,
     }
@@ -156,7 +185,8 @@ fn listed(
 
 /// Streams by codec, and those of which it is not known as `unknown`. Every codec is there.
 pub(crate) fn by_codec(streams: &[Stream]) -> BTreeMap<&'static str, u64> {
-    let codecs = (0..=abi::BB_CODECS as u8).map(|c| codec_name(c + 1));
+    // Between the codecs of RTP and those of MPEG-TS is a number that none has.
+    let codecs = (0..=abi::BB_CODEC_TS_MPEG2 as u8).map(|c| codec_name(c + 1));
     let mut counts: BTreeMap<_, u64> = codecs.map(|name| (name, 0)).collect();
     counts.insert("unknown", 0);
     for s in streams {
@@ -187,19 +217,18 @@ impl Stream {
 }
 
 impl Datapath {
-    /// The RTP stream of a packet that is described, as far as the description says; of several the one that was heard
+    /// The stream of a packet that is described, as far as the description says; of several the one that was heard
     /// last.
     ///
     /// # Errors
     /// A map cannot be read.
     pub(crate) fn stream_of(&self, ifindex: u32, p: &PacketDescription) -> Result<Option<Stream>> {
-        let Some(payload_type) = p.rtp else {
-            return Ok(None);
-        };
+        let kind = p.rtp.map_or(abi::BB_STREAM_TS, |payload_type| {
+            abi::BB_RTP | u32::from(payload_type)
+        });
         let mut streams = heard(&self.shared)?;
         streams.retain(|s| {
-            s.stream.key.rtp == abi::BB_RTP | u32::from(payload_type)
-                && p.ssrc.is_none_or(|ssrc| ssrc.get() == s.stream.key.ssrc)
+            s.stream.key.rtp == kind && p.ssrc.is_none_or(|ssrc| ssrc.get() == s.stream.key.ssrc)
         });
         let flows = flows_of(&self.shared, &streams)?;
         streams.retain(|s| {
@@ -293,7 +322,54 @@ mod tests {
             },
             video,
             idle_ns: 5,
+            ts: false,
         }
+    }
+
+    /// One of MPEG-TS, of this flow and SSRC.
+    fn ts_stream(flow: u64, ssrc: u32, codec: u8, frames: u8) -> Stream {
+        let mut of = stream(abi::bb_video {
+            gen_: 1,
+            codec,
+            ..Default::default()
+        });
+        of.stream.key = abi::bb_stream_key {
+            flow,
+            ssrc,
+            rtp: abi::BB_STREAM_TS,
+        };
+        of.video.tried[0] = frames;
+        of.ts = true;
+        of
+    }
+
+    #[test]
+    fn ts_in_rtp_is_one_stream_of_two_entries() {
+        let codec = abi::BB_CODEC_TS_H264 as u8 + 1;
+        let mut rtp = stream(abi::bb_video::default());
+        rtp.stream.key.flow = 9;
+        let of = |ssrc| ts_stream(9, ssrc, codec, 32);
+        // RTP's has an odd SSRC.
+        let all = one_of_two(vec![of(6), rtp, ts_stream(8, 0, 0, 7)]);
+        let listed: Vec<_> = all
+            .iter()
+            .map(|s| listed(s, None, None, None))
+            .map(|s| (s.codec, s.payload_type, s.ssrc.get(), s.learning))
+            .collect();
+        let learning = Learning {
+            codec: "ts".into(),
+            frames: 7,
+            of: 32,
+        };
+        assert_eq!(
+            listed,
+            [
+                (Some("ts-h264".into()), 96, 7, None),
+                (None, TS_PAYLOAD_TYPE, 0, Some(learning)),
+            ]
+        );
+        // Another SSRC is another stream.
+        assert_eq!(one_of_two(vec![of(4), rtp]).len(), 2);
     }
 
     #[test]

@@ -46,6 +46,36 @@ fn h265(kind: u8) -> String {
     }
 }
 
+/// The type of a picture of MPEG-2 (ISO/IEC 13818-2, 6.3.9); `b`: from its start code's value on.
+fn mpeg2(b: &[u8]) -> Option<String> {
+    Some(match b.get(2)? >> 3 & 7 {
+        1 => "I picture".into(),
+        2 => "P picture".into(),
+        3 => "B picture".into(),
+        other => format!("picture of type {other}"),
+    })
+}
+
+/// Which unit of MPEG-TS says what.
+fn ts_says(read: &abi::bb_read, name: &str, role: &str) -> String {
+    let b = &read.bytes[..usize::from(read.n).min(read.bytes.len())];
+    let Some(first) = b.first() else {
+        return match u32::from(read.role) {
+            abi::BB_ROLE_NONE => format!(
+                "{name}, beside video or before its slice: it is of no picture, and goes for itself"
+            ),
+            _ => format!("{name}, of a picture that began before, or has no slice here -> {role}"),
+        };
+    };
+    let unit = match u32::from(read.video.codec.wrapping_sub(1)) {
+        abi::BB_CODEC_TS_H264 => Some(h264(*first, first & 31)),
+        abi::BB_CODEC_TS_H265 => Some(h265(first >> 1 & 63)),
+        _ => mpeg2(b),
+    };
+    let unit = unit.unwrap_or_else(|| "unit".into());
+    format!("byte behind a start code = 0x{first:02x}: {name} {unit} -> {role}")
+}
+
 /// The byte that names the unit, and the unit; `None`: of this codec the bytes are shown as they are.
 fn unit(codec: u32, b: &[u8]) -> Option<(usize, String)> {
     let at = |i: usize| b.get(i).copied();
@@ -82,6 +112,9 @@ fn bytes_say(read: &abi::bb_read) -> String {
     let codec = u32::from(read.video.codec.wrapping_sub(1));
     let name = codec_words(codec_name(read.video.codec));
     let role = role_words(read.role);
+    if codec >= abi::BB_CODEC_TS_H264 {
+        return ts_says(read, &name, role);
+    }
     let what = match read.extension {
         0 => "payload",
         _ => "header extension",
@@ -106,11 +139,12 @@ fn bytes_say(read: &abi::bb_read) -> String {
 
 /// What is known of a stream, where its packet itself was not read.
 fn stream_says(stream: Option<&Stream>) -> String {
-    let Some(video) = stream.map(|s| &s.video) else {
+    let Some(s) = stream else {
         return "no packet of its stream was seen in the last minute, so its codec is not known"
             .into();
     };
-    match (u32::from(video.codec), learning(video)) {
+    let video = &s.video;
+    match (u32::from(video.codec), learning(s)) {
         (0, Some(l)) => format!(
             "the stream's codec is not known yet ({}: {} of {} frames)",
             codec_words(&l.codec),
@@ -136,7 +170,7 @@ pub(super) fn says(
     read: &abi::bb_read,
 ) -> Option<String> {
     let rule = rule?;
-    if p.proto != Proto::Udp || p.rtp.is_none() {
+    if p.proto != Proto::Udp || (p.rtp.is_none() && stream.is_none()) {
         return None;
     }
     if rule.media == Some(Media::Off) {
@@ -222,6 +256,33 @@ mod tests {
         of.extension = 1;
         let begins = "header extension begins 81 00 07: Dependency Descriptor -> link of level 1";
         assert!(bytes_say(&of).starts_with(begins), "{}", bytes_say(&of));
+    }
+
+    #[test]
+    fn unit_of_mpeg_ts_that_told_is_named() {
+        for (codec, payload, says) in [
+            (
+                abi::BB_CODEC_TS_H264,
+                &[0x65, 1][..],
+                "0x65: MPEG-TS with H.264 IDR -> key",
+            ),
+            (
+                abi::BB_CODEC_TS_H265,
+                &[0x28, 1],
+                "0x28: MPEG-TS with H.265 IRAP -> key",
+            ),
+            (
+                abi::BB_CODEC_TS_MPEG2,
+                &[0, 1, 8],
+                "0x00: MPEG-TS with MPEG-2 I picture -> key",
+            ),
+            (abi::BB_CODEC_TS_H264, &[], "of a picture that began before"),
+        ] {
+            let said = bytes_say(&read(codec, abi::BB_ROLE_KEY, payload));
+            assert!(said.contains(says), "{said}");
+        }
+        let alone = bytes_say(&read(abi::BB_CODEC_TS_H264, abi::BB_ROLE_NONE, &[]));
+        assert!(alone.contains("goes for itself"), "{alone}");
     }
 
     #[test]

@@ -139,6 +139,12 @@ pub(super) fn read_as(p: &PacketDescription, explained: &abi::bb_explained) -> S
     } else {
         ""
     };
+    if u32::from(explained.rtp) == abi::BB_STREAM_TS {
+        return format!(
+            "MPEG-TS{}{inside}",
+            if p.rtp.is_some() { " in RTP" } else { "" }
+        );
+    }
     if explained.rtp != 0 {
         let kind = explained.rtp & 0x7f;
         let source = p.ssrc.map_or(0, |ssrc| ssrc.get());
@@ -159,7 +165,7 @@ pub(super) fn read_as(p: &PacketDescription, explained: &abi::bb_explained) -> S
     let what = match payload[..] {
         [0x16, 0xfe, ..] | [0x17, 0xfe, ..] => "DTLS, or SRT's",
         _ if is_ts(payload) => {
-            "MPEG-TS, perhaps, of which bestby reads nothing: each packet has a lifetime of its own"
+            "MPEG-TS, perhaps: each packet has a lifetime of its own until 32 of its stream's pictures were read"
         }
         [0x20..=0x3f, 0, 0x88, 0xb6, ..] => {
             "RIST's main profile, encrypted: nothing in it can be read"

@@ -86,7 +86,7 @@ fn stream_is_listed_and_explained_once_its_codec_is_known_and_not_before() {
         lab("", |lab| {
             lab.ok(&format!("iface attach v0 --enforce --mode {mode}"));
             lab.ok("flow add video --proto udp --dport 6000 --lifetime 10s");
-            assert!(lab.ok("media ls").starts_with("no RTP stream"));
+            assert!(lab.ok("media ls").starts_with("no stream of RTP"));
             let mut sender = Sender::new(6000, 7);
             let (frame, priority) = explained(lab, &sender, &[KEY, 1, 2, 3]);
             let says = frame["says"].as_str().unwrap();

@@ -81,5 +81,6 @@ mod teardown;
 #[path = "../teardown_lab/mod.rs"]
 mod teardown_lab;
 mod truncate;
+mod ts;
 mod vanished;
 mod wanted;

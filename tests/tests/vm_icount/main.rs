@@ -43,6 +43,7 @@ mod tcp_real_safety;
 mod tfrc;
 mod times;
 mod triage;
+mod ts;
 mod turns;
 mod txtime;
 mod users;

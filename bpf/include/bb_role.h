@@ -226,24 +226,30 @@ bb_inline int bb_groups_agree(__u32 before, __u32 group)
 	return shorter && 4 * shorter >= 3 * longer;
 }
 
+/* The current frame is a key frame: the group before it ends. */
+bb_inline void bb_video_ends_group(struct bb_video *v)
+{
+	__u32 group = v->key & BB_VIDEO_HAD_KEY ? v->position : 0;
+
+	v->key &= ~BB_VIDEO_STEADY;
+	if (bb_groups_agree(v->group, group))
+		v->key |= BB_VIDEO_STEADY;
+	v->group = group;
+	v->position = 0;
+	v->key |= BB_VIDEO_KEY | BB_VIDEO_HAD_KEY;
+}
+
 /* What a packet of a stream whose codec is known says: the role of its frame. */
 bb_inline enum bb_role bb_video_role(struct bb_video *v, __u32 says)
 {
-	__u32 role = BB_ROLE_OF(says), group;
+	__u32 role = BB_ROLE_OF(says);
 
 	if (says & BB_SAYS_WRONG)
 		return BB_ROLE_NONE;
 	if (BB_SAYS_LEVEL(says) > v->levels)
 		v->levels = BB_SAYS_LEVEL(says);
-	if (role == BB_ROLE_KEY && says & BB_ROLE_SLICE && !(v->key & BB_VIDEO_KEY)) {
-		group = v->key & BB_VIDEO_HAD_KEY ? v->position : 0;
-		v->key &= ~BB_VIDEO_STEADY;
-		if (bb_groups_agree(v->group, group))
-			v->key |= BB_VIDEO_STEADY;
-		v->group = group;
-		v->position = 0;
-		v->key |= BB_VIDEO_KEY | BB_VIDEO_HAD_KEY;
-	}
+	if (role == BB_ROLE_KEY && says & BB_ROLE_SLICE && !(v->key & BB_VIDEO_KEY))
+		bb_video_ends_group(v);
 	/* The rest of a key frame: most codecs say so in the first packet only. */
 	if (v->key & BB_VIDEO_KEY)
 		return BB_ROLE_KEY;

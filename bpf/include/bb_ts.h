@@ -172,13 +172,10 @@ bb_inline void bb_ts_tell(struct bb_video *v, struct bb_ts *ts, __u32 says)
 	ts->looks = 0;
 	if (BB_SAYS_LEVEL(says) > v->levels)
 		v->levels = BB_SAYS_LEVEL(says);
-	if (role == BB_ROLE_KEY) {
-		v->group = v->key & BB_VIDEO_HAD_KEY ? v->position : 0;
-		v->position = 0;
-		v->key |= BB_VIDEO_KEY | BB_VIDEO_HAD_KEY;
-	} else if (role == BB_ROLE_LINK && v->key & BB_VIDEO_BACK) {
+	if (role == BB_ROLE_KEY)
+		bb_video_ends_group(v);
+	else if (role == BB_ROLE_LINK && v->key & BB_VIDEO_BACK)
 		role = BB_ROLE_LINK1;
-	}
 	v->role = role;
 }
 

@@ -9,7 +9,6 @@ use bestby_tests::{
     frame::{rtp_with, udp4},
 };
 
-#[allow(dead_code)] // it uses a part
 #[path = "../../../bpf/tests/mpeg/mod.rs"]
 mod mpeg;
 

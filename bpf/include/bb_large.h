@@ -90,8 +90,8 @@ bb_inline void bb_large_learn(struct bb_stream *s, const struct bb_stream_adu *l
 	else
 		s->avg_bytes = (3 * (__u64)mean + counts) / 4;
 	s->flags &= ~BB_STREAM_ONE;
-	if (large && (known || bytes >= s->large_bytes / 4 * 3 ||
-		      bb_large_forgotten(s, last->first_ns)))
+	if (large &&
+	    (known || bytes >= s->large_bytes / 4 * 3 || bb_large_forgotten(s, last->first_ns)))
 		bb_large_seen(s, last->first_ns, bytes, last->leaf);
 }
 

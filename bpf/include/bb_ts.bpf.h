@@ -158,7 +158,12 @@ __noinline int bb_place_ts(struct __sk_buff *skb, struct bb_work *w, struct bb_f
 	w->ts = 1U << 16 | d->source;
 	if (bb_ts_ends(video, d))
 		w->packet.flags |= BB_P_MARKER;
-	if (w->meta.treatment == BB_TREAT_DISCARD && bb_chain_ends(video, w->rule_flags))
+	/*
+	 * Mode tc does not see the end of a picture that ends in a datagram with audio, and refuses
+	 * too many: with chains the link would be idle.
+	 */
+	if (mode != BB_MODE_TC && w->meta.treatment == BB_TREAT_DISCARD &&
+	    bb_chain_ends(video, w->rule_flags))
 		w->role = role;
 	return BB_TS_IS_PICTURE;
 }

@@ -11,6 +11,7 @@ mod cost;
 mod decoded;
 mod early;
 mod etf;
+mod ffmpeg_lab;
 mod hostile;
 mod iptv;
 mod lab;

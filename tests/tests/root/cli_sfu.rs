@@ -13,6 +13,8 @@ fn commands(server: &str) -> Vec<String> {
     let heading = format!("\n## {server}\n");
     let (_, section) = page.split_once(&heading).expect(server);
     let block = section.split("```").nth(1).unwrap();
+    // A command goes on behind a backslash.
+    let block = block.replace("\\\n   ", "");
     let lines = block
         .lines()
         .filter_map(|line| line.strip_prefix("$ bestby "));

@@ -90,7 +90,7 @@ pub(super) fn congestion_control(dir: &Path, config: &abi::bb_real_config) -> Re
             return sys::link_update(earlier.as_fd(), loaded.maps.bestby_real.as_fd())
                 .tried(|| "replacing the congestion control".into());
         }
-        // Our own earlier one may be on its way out: a link whose last pin was removed goes after a grace period of RCU.
+        // Our own earlier one may be on its way out: a link without a pin goes after a grace period of RCU.
         if waited >= LEAVES_WITHIN {
             return Err(
                 Error::conflict("a congestion control bestby_real is registered already")

@@ -134,6 +134,51 @@ static __always_inline void bb_key_of_flow(struct bb_rule_key *key, const struct
 	key->ssrc = ssrc;
 }
 
+/* A search: what is looked for, and the best of what was found. */
+struct bb_rule_search {
+	struct bb_rule_key packet;
+	__u32 set; /* of the two sets of shapes */
+	__u32 best; /* its order */
+	__u32 rule; /* 0 = none yet */
+};
+
+/* Looks among the rules of one shape. A global function: verified once, and not for each of the shapes. */
+__noinline int bb_find_in_shape(struct __sk_buff *skb, struct bb_rule_search *search, __u32 n)
+{
+	const __u64 *full, *mask;
+	__u32 index, probes = BB_G_RULE_PROBES;
+	struct bb_rule_ref *found;
+	struct bb_rule_key key;
+	__u64 *masked = (__u64 *)&key, *probed;
+	struct bb_shape *shape;
+
+	if (!search)
+		return 0;
+	index = (search->set ? BB_MAX_SHAPES : 0) + n;
+	shape = bpf_map_lookup_elem(&bb_shapes, &index);
+	probed = bpf_map_lookup_elem(&bb_global, &probes);
+	/* Where all come after what is found, none is looked for. */
+	if (!shape || !probed || shape->first_order >= search->best)
+		return 0;
+	full = (const __u64 *)&search->packet;
+	mask = (const __u64 *)&shape->mask;
+#pragma unroll
+	for (__u32 word = 0; word < sizeof(key) / 8; word++)
+		masked[word] = full[word] & mask[word];
+	key.cgroup = 0;
+	if (shape->cgroup_level)
+		key.cgroup = bb_cgroup_of(skb, shape->cgroup_level);
+	key.set = search->set;
+	key.shape = n;
+	bb_add(*probed, 1);
+	found = bpf_map_lookup_elem(&bb_rule_keys, &key);
+	if (found && found->order < search->best) {
+		search->best = found->order;
+		search->rule = found->rule;
+	}
+	return 0;
+}
+
 /*
  * Index of the rule that decides for this packet's flow, or for its stream (`rtp`,
  * BB_RTP | payload type, and `ssrc`; else 0); 0 = none. At most BB_MAX_SHAPES
@@ -143,54 +188,21 @@ static __always_inline void bb_key_of_flow(struct bb_rule_key *key, const struct
 __noinline int bb_find_rule(struct __sk_buff *skb, const struct bb_flow_key *flow, __u32 rtp,
 			    __u32 ssrc)
 {
-	struct bb_rule_key packet, key;
-	__u32 best = ~0U, rule = 0, zero = 0, base, count, probes = BB_G_RULE_PROBES;
-	const __u64 *full = (const __u64 *)&packet;
-	__u64 *masked = (__u64 *)&key;
+	struct bb_rule_search search = { .best = ~0U };
 	struct bb_config *config;
-	__u64 *probed;
+	__u32 zero = 0, count;
 
 	if (!flow)
 		return 0;
 	config = bpf_map_lookup_elem(&bb_config, &zero);
-	probed = bpf_map_lookup_elem(&bb_global, &probes);
-	if (!config || !probed)
+	if (!config)
 		return 0;
-	base = config->rule_set ? BB_MAX_SHAPES : 0;
+	bb_key_of_flow(&search.packet, flow, rtp, ssrc);
+	search.set = !!config->rule_set;
 	count = config->shapes;
-	bb_key_of_flow(&packet, flow, rtp, ssrc);
-
-	for (__u32 i = 0; i < BB_MAX_SHAPES; i++) {
-		__u32 index = base + i;
-		struct bb_rule_ref *found;
-		struct bb_shape *shape;
-		const __u64 *mask;
-
-		if (i >= count)
-			break;
-		shape = bpf_map_lookup_elem(&bb_shapes, &index);
-		if (!shape)
-			break;
-		if (shape->first_order >= best)
-			continue; /* nothing in it comes before what is found */
-		mask = (const __u64 *)&shape->mask;
-#pragma unroll
-		for (__u32 word = 0; word < sizeof(key) / 8; word++)
-			masked[word] = full[word] & mask[word];
-		key.cgroup = 0;
-		if (shape->cgroup_level)
-			key.cgroup = bb_cgroup_of(skb, shape->cgroup_level);
-		key.set = config->rule_set ? 1 : 0;
-		key.shape = i;
-		/* Not in a register: the verifier would follow each of its values. */
-		bb_add(*probed, 1);
-		found = bpf_map_lookup_elem(&bb_rule_keys, &key);
-		if (found && found->order < best) {
-			best = found->order;
-			rule = found->rule;
-		}
-	}
-	return rule < BB_MAX_RULES ? rule : 0;
+	for (__u32 i = 0; i < BB_MAX_SHAPES && i < count; i++)
+		bb_find_in_shape(skb, &search, i);
+	return search.rule < BB_MAX_RULES ? search.rule : 0;
 }
 
 #endif /* BB_RULES_BPF_H */

@@ -47,7 +47,8 @@
  *    the large one still fits behind it, or, where that goes to a more urgent leaf, that it
  *    fits before it or survives it. The stream's own ADUs have to leave nearly before the
  *    large one comes: what refers to it counts for more than what ends with it, and as much
- *    of the link is used. Where nobody knows when, one goes that finds no more in its leaf than
+ *    of the link is used. What matters less than the large one has to leave so early together
+ *    with all that comes meanwhile into its leaf and matters more. Where nobody knows when, one goes that finds no more in its leaf than
  *    leaves before the next ADU of its stream comes: else the link would be idle.
  *    The ADU that comes when the large one is expected is asked for 13/16 of that one's
  *    size, and has all of it promised; what turns out large is promised as it grows. What
@@ -101,6 +102,8 @@ struct bb_tc_priority {
 	__u64 promised_before_ns; /* the same, of the time before */
 	__u64 promised_since_ns;
 	__u64 spread_ns; /* from the first to the last packet of its ADUs, lately at most */
+	__u64 given_ns; /* admitted in this window ... */
+	__u64 load; /* ... and its share of the link, as of leaves */
 	/* The large ADU that one of its streams expects next: who waits for it keeps room. */
 	__u64 large_ns; /* what it will need; 0 = none is expected */
 	__u64 large_at_ns; /* when it comes */
@@ -286,6 +289,8 @@ bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
 		struct bb_tc_priority *p = &model->priority[i];
 
+		p->load = (p->load + bb_min(p->given_ns * 1024 / elapsed, 1024)) >> windows;
+		p->given_ns = 0;
 		p->promised_before_ns = windows == 1 ? p->promised_ns : 0;
 		p->promised_ns = 0;
 		p->spread_ns -= p->spread_ns / 8;
@@ -400,6 +405,7 @@ bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request
 		model->priority[i].seen_ns = model->priority[i].parts_ns = 0;
 		model->priority[i].promised_ns = model->priority[i].promised_before_ns = 0;
 		model->priority[i].spread_ns = 0;
+		model->priority[i].given_ns = model->priority[i].load = 0;
 		model->priority[i].large_ns = 0;
 	}
 }
@@ -419,7 +425,11 @@ bb_inline void bb_tc_take(struct bb_tc_model *model, const struct bb_tc_request 
 	model->queue[leaf] += packet;
 	model->queued_ns += packet;
 	/* What comes rarely is foreseen, and no part of the load of other times. */
-	model->given[r->yields ? r->load_leaf & 15 : leaf] += r->large ? 0 : packet;
+	if (!r->large) {
+		model->given[r->yields ? r->load_leaf & 15 : leaf] += packet;
+		if (r->latest)
+			model->priority[r->priority & (BB_PRIORITIES - 1)].given_ns += packet;
+	}
 	if (packet >= model->largest[leaf]) {
 		model->largest[leaf] = packet;
 		model->until[leaf] = model->queue[leaf];

@@ -71,8 +71,12 @@ static __always_inline __u8 bb_tc_media_leaf(const struct bb_work *w, struct bb_
 
 	if (w->meta.deadline)
 		lifetime = w->meta.deadline > from ? w->meta.deadline - from : 1;
-	/* Receivers of MPEG-TS put nothing in order: where its pictures are worth less they wait like the others. */
-	if (w->packet.rtp == BB_STREAM_TS && priority > BB_PRIORITY_DEFAULT)
+	/*
+	 * What only its role says decides whether a frame is refused, not when it goes: decoders take frames in the
+	 * order in which they were made, and receivers of MPEG-TS put nothing in order.
+	 */
+	if (priority > BB_PRIORITY_DEFAULT &&
+	    (w->packet.rtp == BB_STREAM_TS || (w->unsaid && !(w->rule_flags & BB_RULE_ROLES))))
 		priority = BB_PRIORITY_DEFAULT;
 	/* Streams of one 5-tuple have lifetimes of their own, and packets of one stream priorities. */
 	if (stream) {

@@ -348,3 +348,75 @@ fn key_frames_that_matter_less_take_no_room_of_those_that_matter_more() {
     // The first one of stream 1 is before anybody knows that it comes.
     assert!(of(KEY) == (10, 10) && of(OTHER).0 >= 589);
 }
+
+/// x264's default, and three temporal levels: 30 frames a second of which two in four matter to no other. What they
+/// cost the others is nothing, and what is left is theirs.
+#[test]
+fn frames_that_nothing_refers_to_take_what_is_left() {
+    // Packets of a key frame and of four frames in order; which of the four are disposable.
+    let of_x264 = (20, [6, 3, 2, 2], [false, false, true, true]);
+    let of_levels = (12, [5, 2, 3, 2], [false, true, false, true]);
+    for (kbit, beside) in [1000, 950, 850, 700]
+        .into_iter()
+        .flat_map(|kbit| [(kbit, false), (kbit, true)])
+    {
+        for (key_packets, sizes, disposable) in [of_x264, of_levels] {
+            let video = |leaves: bool| {
+                let mut packets = Vec::new();
+                for n in 0..SECONDS * 30 {
+                    let at = (n % 4) as usize;
+                    let (class, priority, count) = match n {
+                        n if n % EVERY == 0 => (KEY, 3, key_packets),
+                        _ if disposable[at] => (DISPOSABLE, 7, sizes[at]),
+                        _ => (OTHER, 3, sizes[at]),
+                    };
+                    let of = Packet {
+                        at: START + n * SECOND / 30,
+                        stream: 1,
+                        frame: n as usize,
+                        class,
+                        priority,
+                        lifetime: 400 * MS,
+                        bytes: BYTES,
+                        last: false,
+                        says: if class == KEY {
+                            BB_ADU_KEY
+                        } else {
+                            BB_ADU_OTHER
+                        } as u8,
+                    };
+                    if leaves || class != DISPOSABLE {
+                        frame(&mut packets, of, count, 0);
+                    }
+                }
+                if beside {
+                    audio(&mut packets, 200 * MS);
+                }
+                packets
+            };
+            let packets = video(true);
+            let bytes = |class: usize| {
+                let of = packets.iter().filter(|p| p.class == class);
+                of.map(|p| p.bytes).sum::<u64>()
+            };
+            let others = bytes(KEY) + bytes(OTHER) + bytes(AUDIO);
+            let left = (kbit * 125 * SECONDS).saturating_sub(others);
+            let fits = 300 * left.min(bytes(DISPOSABLE)) / bytes(DISPOSABLE);
+            let (alone, _) = run(video(false), kbit, Asks::Roles);
+            let (classes, wasted) = run(packets, kbit, Asks::Roles);
+            let of = |class: usize| classes[class].whole;
+            let cell = format!(
+                "{kbit} kbit/s, audio {beside}, {sizes:?}: {} key frames, {} others, without leaves {}; {} leaves \
+                 where {fits} fit; {wasted:.1} % for nothing",
+                of(KEY),
+                of(OTHER),
+                alone[OTHER].whole,
+                of(DISPOSABLE)
+            );
+            println!("{cell}");
+            assert!(of(KEY) >= alone[KEY].whole, "{cell}");
+            assert!(of(OTHER) * 100 >= alone[OTHER].whole * 98, "{cell}");
+            assert!(of(DISPOSABLE) as u64 * 100 >= fits * 80, "{cell}");
+        }
+    }
+}

@@ -57,6 +57,8 @@ pub(crate) enum Asks {
     Frames,
     /// As if each packet came for itself, the first one for 13/16 of a frame.
     Packets,
+    /// As the classifier does where the role alone says the priority: all in one order.
+    Roles,
     /// As the classifier, but the order is that of the lifetimes alone.
     Lifetimes,
 }
@@ -97,6 +99,7 @@ pub(crate) fn run(packets: &[Packet], rate: u64, owd: u64, asks: Asks) -> Vec<Op
         };
         let weight = match asks {
             Asks::Lifetimes => BB_TC_NEUTRAL,
+            Asks::Roles => u32::from(p.priority).min(BB_PRIORITY_DEFAULT),
             _ => p.priority.into(),
         };
         let leaf = bbn_tc_leaf(p.lifetime, weight, used);

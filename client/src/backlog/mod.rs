@@ -13,6 +13,8 @@
 //! Each ADU leaves exactly once: by `take` or with a [`Reason`]. `put_back` undoes a `take`.
 
 mod expected;
+#[cfg(test)]
+pub(crate) mod law;
 mod plan;
 #[cfg(test)]
 mod replay;
@@ -34,7 +36,18 @@ pub(crate) const NEVER: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {
-    /// By deadline; where not all of them can be in time, the least important go without (`docs/triage.md`).
+    /// By deadline, and important ADUs go early where that costs nothing. Where not all can be in time, the least
+    /// important go without (`docs/triage.md`).
+    ///
+    /// An ADU is lost only if it could not have arrived with every less important one left out from its creation on.
+    /// So no key frame is given up for frames that refer to it, if its priority is better than theirs. The plan keeps
+    /// time free for ADUs that are still to come. That is a quarter of what each ADU could wait, and what more
+    /// important ones took in the last two seconds. If more than that comes, a more important ADU may be lost.
+    ///
+    /// While more important ADUs are expected, no ADU begins that takes longer than they can wait. An ADU that has
+    /// begun must end, and audio would be late behind it. Over 1 Mbit/s that concerns a key frame of more than 30 kB
+    /// beside audio of 300 ms. Give the audio a longer lifetime, or push the key frame in parts between which others
+    /// may go (`Options::interleave` of `tcp`). QUIC needs neither.
     #[default]
     Triage,
     /// By priority, and among equals by deadline. The sender of the LDC paper (section 6): base layer first.
@@ -97,6 +110,8 @@ pub(crate) struct Backlog<T> {
     by_deadline: BTreeSet<(u64, Priority, u64)>,
     by_priority: BTreeSet<(Priority, u64, u64)>,
     bytes: usize,
+    /// The same by priority.
+    bytes_of: [usize; 8],
     /// No ADU that waits has more bytes.
     largest: usize,
     expected: Expected,
@@ -120,8 +135,12 @@ impl<T> Adu<T> {
 
     /// The time that is kept free for one retransmission, ns: the path's margin, but never more than
     /// half of what the ADU could wait when it came, and three quarters with its acknowledgement. A lifetime that
-    /// is too short for a retransmission is no reason to send nothing.
+    /// is too short for a retransmission is no reason to send nothing. Over QUIC none is kept for an ADU of which a part
+    /// is sent.
     pub(crate) fn margin(&self, view: &View) -> u64 {
+        if self.begun && view.acknowledged {
+            return 0;
+        }
         let wait = self
             .deadline
             .saturating_sub(self.arrived)
@@ -151,6 +170,7 @@ impl<T> Backlog<T> {
             by_deadline: BTreeSet::new(),
             by_priority: BTreeSet::new(),
             bytes: 0,
+            bytes_of: [0; 8],
             largest: 0,
             expected: Expected::default(),
             plan: Plan::default(),
@@ -201,6 +221,7 @@ impl<T> Backlog<T> {
         self.by_deadline.insert((adu.deadline, adu.priority, id));
         self.by_priority.insert((adu.priority, adu.deadline, id));
         self.bytes += adu.bytes;
+        self.bytes_of[usize::from(adu.priority.get())] += adu.bytes;
         if self.adus.is_empty() {
             self.largest = 0;
         }
@@ -214,6 +235,7 @@ impl<T> Backlog<T> {
         self.by_deadline.remove(&(adu.deadline, adu.priority, id));
         self.by_priority.remove(&(adu.priority, adu.deadline, id));
         self.bytes -= adu.bytes;
+        self.bytes_of[usize::from(adu.priority.get())] -= adu.bytes;
         Some(adu)
     }
 
@@ -262,14 +284,28 @@ impl<T> Backlog<T> {
             Method::Priority => self.by_priority.first().map(|&(_, _, id)| id),
             Method::Triage => {
                 let whole = Whole {
-                    bytes: self.bytes,
+                    bytes: self.bytes_of,
                     best: self.by_priority.first()?.0,
+                    oldest: self.adus.first_key_value()?.1.arrived,
                 };
                 let ordered = self
                     .by_deadline
                     .iter()
                     .filter_map(|&(_, _, id)| Some((id, self.adus.get(&id)?)));
-                self.plan.choose(now, view, ordered, whole, &self.expected)
+                let next_due = |priority, deadline| {
+                    let next = self.by_priority.range((priority, deadline, 0)..).next();
+                    next.filter(|next| next.0 == priority).map(|next| next.1)
+                };
+                let expected = &self.expected;
+                let plan = &mut self.plan;
+                let chosen = plan.choose(now, view, ordered, whole, expected, next_due);
+                if chosen.is_some() || !self.plan.cut {
+                    return chosen;
+                }
+                // All that was looked at makes room for what is far behind.
+                let outlook = self.expected.outlook(now, view);
+                let mut ids = self.by_priority.iter().map(|&(_, _, id)| id);
+                ids.find(|id| self.adus.get(id).is_some_and(|adu| outlook.allows(adu)))
             }
         }
     }

@@ -50,11 +50,11 @@ struct Offered {
 }
 
 /// A small generator: the traces are the same on every machine.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     /// From 0 to 1.
-    fn next(&mut self) -> f64 {
+    pub(super) fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -176,7 +176,7 @@ fn bound(trace: &[Offered], rate: u64) -> [usize; 8] {
 }
 
 #[test]
-fn a_call_at_any_load_has_97_percent_of_the_bound() {
+fn a_call_at_any_load_has_99_percent_of_the_bound() {
     let rate = 125_000;
     for lifetimes in [[200, 200, 400], [150, 400, 1000], [200, 400, 1000]] {
         let mut total = [[0; 2]; 2];
@@ -197,7 +197,7 @@ fn a_call_at_any_load_has_97_percent_of_the_bound() {
             );
         }
         let [_, video] = total;
-        assert!(video[0] * 100 >= video[1] * 97, "{lifetimes:?}: {video:?}");
+        assert!(video[0] * 100 >= video[1] * 99, "{lifetimes:?}: {video:?}");
     }
 }
 

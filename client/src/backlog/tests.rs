@@ -254,11 +254,27 @@ fn plan_of_a_long_backlog_that_is_in_time_looks_at_few_adus() {
         .map(|(id, adu)| (*id, adu))
         .inspect(|_| seen += 1);
     let whole = Whole {
-        bytes: 1_000_000,
+        bytes: [0, 0, 0, 1_000_000, 0, 0, 0, 0],
         best: Priority::new(3).unwrap(),
+        oldest: 0,
     };
-    let chosen = Plan::default().choose(0, &VIEW, iter, whole, &Expected::default());
+    let expected = Expected::default();
+    let next_due = |_, deadline| Some(deadline);
+    let chosen = Plan::default().choose(0, &VIEW, iter, whole, &expected, next_due);
     assert_eq!((chosen, seen), (Some(0), 1));
+}
+
+#[test]
+fn key_frame_behind_a_long_backlog_begins_when_it_must() {
+    // It takes 120 ms, and must have left in 161: a quarter of that early. Behind 300 others it is not even looked at.
+    let mut adus = vec![(150, 6, 10); 300];
+    adus.push((171, 1, 15_000));
+    let mut triage = backlog(Method::Triage, &adus);
+    assert_eq!(triage.choose(0, &VIEW), Some(300));
+    // With more time the others go first.
+    adus[300].0 = 1000;
+    let mut triage = backlog(Method::Triage, &adus);
+    assert_eq!(triage.choose(0, &VIEW), Some(0));
 }
 
 #[test]
@@ -468,9 +484,13 @@ proptest! {
             .collect();
         ordered.sort_by_key(|(id, adu)| (adu.deadline, adu.priority, *id));
         let choose = |best: Priority| {
-            let bytes = ordered.iter().map(|(_, adu)| adu.bytes).sum();
+            let mut bytes = [0; 8];
+            for (_, adu) in &ordered {
+                bytes[usize::from(adu.priority.get())] += adu.bytes;
+            }
             let iter = ordered.iter().map(|(id, adu)| (*id, adu));
-            Plan::default().choose(now, &view, iter, Whole { bytes, best }, &expected)
+            let next_due = |_, deadline| Some(deadline);
+            Plan::default().choose(now, &view, iter, Whole { bytes, best, oldest: now - 50 * MS }, &expected, next_due)
         };
         let best = ordered.iter().map(|(_, adu)| adu.priority).min().unwrap();
         // While something more important could still come, the walk does not end.

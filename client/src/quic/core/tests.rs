@@ -1,5 +1,7 @@
 //! What must hold of a sender, whatever the application, the peer and the path do.
 
+mod pictures;
+
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use proptest::prelude::*;

@@ -104,8 +104,6 @@ impl<S: Stream> Core<S> {
     fn put_back(&mut self, id: u64, mut adu: Entry<S>) {
         adu.bytes = rest(&adu);
         adu.solid = adu.bytes.min(1200);
-        // It could wait for nothing: no time is kept for a retransmission of what is half sent.
-        adu.arrived = adu.deadline;
         self.backlog.put_back(id, adu);
     }
 

@@ -1,5 +1,7 @@
 //! A sender, a router with a slow line, and an unmodified receiver, each in a namespace of its own.
 
+pub(crate) mod pictures;
+
 use std::{
     fs,
     io::Read as _,

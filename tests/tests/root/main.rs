@@ -51,6 +51,7 @@ mod ring_game;
 #[path = "../ring_lab/mod.rs"]
 mod ring_lab;
 mod ring_layers;
+mod ring_pictures;
 mod ring_player;
 mod ring_rtsp;
 mod ring_small;

@@ -14,7 +14,7 @@ use bestby::{
     tcp::{Fate, Options, Outcome, Reason, Ring, Ticket},
 };
 
-use crate::ring_lab::{Line, Receiver, Unsent, frame};
+use crate::ring_lab::{Line, Receiver, Unsent, frame, pictures::Source};
 
 /// Bytes of a segment's payload on these lines.
 const SEGMENT: i32 = 1448;
@@ -167,5 +167,32 @@ fn audio_is_in_time_and_the_path_is_used_where_key_frames_do_not_fit() {
         assert!(in_time * 100 >= all * 96, "{in_time} of {all}");
         assert!(used > 870_000, "{used} bit/s");
         assert!(predicted > 100, "there was too much: {predicted}");
+    }
+}
+
+#[test]
+fn key_frames_arrive_at_twice_the_rate_with_and_without_loss() {
+    let cells = [
+        (0, "cubic", 26_000, 300, false),
+        (0, "bbr", 38_000, 450, false),
+        (2, "bbr", 26_000, 300, false),
+        (2, "cubic", 38_000, 300, true),
+    ];
+    for (loss, congestion_control, key, audio, parts) in cells {
+        let source = Source {
+            seconds: 12,
+            key,
+            audio,
+            parts,
+        };
+        println!("loss {loss} %");
+        let seen = source.stream(&Line::far(1_000, 20, loss), congestion_control);
+        // Which segments are lost is chance.
+        let [least, may_fail] = if loss > 0 { [97, 1] } else { [99, 0] };
+        assert!(
+            seen.audio.in_time * 100 >= seen.audio.pushed * least,
+            "{seen:?}"
+        );
+        assert!(seen.keys.in_time + may_fail >= seen.keys.pushed, "{seen:?}");
     }
 }

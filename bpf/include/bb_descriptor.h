@@ -34,12 +34,19 @@ struct bb_ext {
 	__u8 b[BB_EXT_BYTES];
 	__u32 n;
 	__u32 two_byte; /* their form */
+	__u32 form; /* "defined by profile" */
 	/* Of bb_ext_find: */
 	__u32 at; /* where the next element is */
 	__u32 found; /* where the one is that was looked for ... */
 	__u32 bytes; /* ... and its length; 0 = there is none */
 	__u32 next; /* the lowest id above it; 0 = none */
 };
+
+/* BB_VIDEO_CRYPTEX, if they are encrypted: 0xC0DE and 0xC2DE. The verifier would follow a branch. */
+bb_inline __u32 bb_ext_cryptex(const struct bb_ext *e)
+{
+	return ((((e->form & 0xFDFF) ^ 0xC0DE) - 1) >> 31) * BB_VIDEO_CRYPTEX;
+}
 
 #define bb_ext_at(e_) (*(volatile __u32 *)&(e_)->at)
 
@@ -191,6 +198,14 @@ bb_inline __u32 bb_vfm_says(struct bb_video *v, struct bb_ext *e)
 	if (b & 0x20)
 		return says | BB_ROLE_KEY;
 	return says | (b & 0x10 ? BB_ROLE_LEAF : bb_role_of_level(level, v->levels));
+}
+
+/* What the extensions say, tried as codec c. Apart, so that the verifier follows once what comes behind it. */
+bb_apart __u32 bb_ext_says(struct bb_video *v, struct bb_ext *e, __u32 c)
+{
+	if (!v || !e)
+		return BB_SAYS_WRONG;
+	return c == BB_CODEC_DD ? bb_dd_says(v, e) : bb_vfm_says(v, e);
 }
 
 #endif /* BB_DESCRIPTOR_H */

@@ -41,6 +41,7 @@ static __always_inline void bb_look_at_extensions(struct __sk_buff *skb, struct 
 	__u32 n = words < BB_EXT_BYTES / 4 ? 4 * words : BB_EXT_BYTES;
 
 	w->ext.two_byte = form >> 4 == BB_EXT_TWO_BYTE >> 4;
+	w->ext.form = form;
 	if (n && (w->ext.two_byte || form == BB_EXT_ONE_BYTE) &&
 	    bb_look(skb, at, w->ext.b, n, BB_EXT_BYTES - 1))
 		w->ext.n = n;
@@ -58,6 +59,7 @@ static __always_inline __u32 bb_look_at_payload(struct __sk_buff *skb, struct bb
 	__u16 words[2] = {};
 
 	w->ext.n = 0;
+	w->ext.form = 0;
 	if (n <= BB_RTP_HEADER || !bb_look(skb, at, w->look, n, 31))
 		return 0;
 	if (!(w->look[0] & 0x1F))
@@ -185,6 +187,7 @@ __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 whi
 	if (codec == BB_CODEC_OPAQUE)
 		return 0;
 	w->look_n = bb_look_at_payload(skb, w, !codec || bb_is_extension(codec));
+	video->key |= bb_ext_cryptex(&w->ext);
 	if (!codec) {
 		for (__u32 c = 0; c < BB_CODECS; c++)
 			bb_ask_codec(w, video, c, first);

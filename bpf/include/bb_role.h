@@ -172,6 +172,8 @@ bb_inline __u32 bb_codec_says(struct bb_video *v, const struct bb_seen *s, struc
 	__u8 unit = 0;
 	int fits;
 
+	if (c >= BB_CODECS)
+		return says;
 	if (s->last)
 		v->key |= BB_VIDEO_MARKED;
 
@@ -191,11 +193,8 @@ bb_inline __u32 bb_codec_says(struct bb_video *v, const struct bb_seen *s, struc
 	case BB_CODEC_AV1:
 		says = bb_av1_says(b, n, v->levels, s->first);
 		break;
-	case BB_CODEC_DD:
-		says = bb_dd_says(v, e);
-		break;
-	case BB_CODEC_VFM:
-		says = bb_vfm_says(v, e);
+	default: /* header extensions */
+		says = bb_ext_says(v, e, c);
 		break;
 	}
 	fits = c <= BB_CODEC_H265 ? bb_units_fit(v, c, says, unit, s) :

@@ -260,6 +260,7 @@ struct bb_video {
 #define BB_VIDEO_HEALED 0x04 /* repairs of its packets were seen */
 #define BB_VIDEO_STEADY 0x20 /* the last two groups were about as long as each other */
 #define BB_VIDEO_MARKED 0x10 /* the current frame has had RTP's marker, which its last packet has */
+#define BB_VIDEO_CRYPTEX 0x40 /* header extensions of it are encrypted (RFC 9335) */
 #define BB_VIDEO_BACK 0x08 /* the current frame is shown before one that was sent before it */
 
 /*

@@ -27,6 +27,7 @@ pub const BB_VIDEO_HAD_KEY: u32 = 2;
 pub const BB_VIDEO_HEALED: u32 = 4;
 pub const BB_VIDEO_STEADY: u32 = 32;
 pub const BB_VIDEO_MARKED: u32 = 16;
+pub const BB_VIDEO_CRYPTEX: u32 = 64;
 pub const BB_VIDEO_BACK: u32 = 8;
 pub const BB_ADU_SETS: u32 = 32768;
 pub const BB_ADU_WAYS: u32 = 4;

@@ -64,8 +64,8 @@ pub struct MediaStream {
     pub payload_type: u8,
     /// `h264`, `h265`, `vp8`, `vp9`, `av1`; `ts-h264`, `ts-h265`, `ts-mpeg2`: in MPEG-TS;
     /// `dependency-descriptor`, `frame-marking`: header extensions that say the same
-    /// of what is encrypted; `opaque`: of no codec that bestby reads, or encrypted; `off`: its rule says that it is not
-    /// looked at; null: not known yet.
+    /// of what is encrypted; `opaque`: of no codec that bestby reads, or encrypted; `cryptex`: its header extensions are
+    /// encrypted, too (RFC 9335); `off`: its rule says that it is not looked at; null: not known yet.
     #[serde(default)]
     pub codec: Option<String>,
     /// While the codec is not known: the likeliest.
@@ -87,6 +87,7 @@ pub fn codec_words(name: &str) -> String {
         "frame-marking" => "Video Frame Marking".into(),
         "ts" => "MPEG-TS".into(),
         "ts-mpeg2" => "MPEG-TS with MPEG-2".into(),
+        "cryptex" => "Cryptex".into(),
         "opaque" | "off" => name.into(),
         other if other.starts_with("ts-") => {
             format!(

@@ -191,7 +191,7 @@ const OTHERS: &[Other] = &[
         Kind::Gauge,
         "",
         &["codec"],
-        "RTP streams of the last minute that a rule covers, by what their packets are; opaque: of no codec that is read, or encrypted; unknown: not known yet",
+        "RTP streams of the last minute that a rule covers, by what their packets are; opaque: of no codec that is read, or encrypted; cryptex: header extensions are encrypted, too; unknown: not known yet",
     ),
     (
         "session_owd",

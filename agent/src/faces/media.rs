@@ -1,12 +1,13 @@
-//! What `bestby doctor` sees of media under way: frames for which no lifetime is left, and receivers that share one
-//! address.
+//! What `bestby doctor` sees of media under way: frames for which no lifetime is left, receivers that share one address,
+//! streams of which nothing can be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bestby_api::{Check, CheckStatus, FlowLifetime, Owd, Rate};
+use bestby_api::{Check, CheckStatus, FlowLifetime, MediaList, Owd, Rate};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
+use crate::faces::streams::CRYPTEX;
 use crate::kernel::address::address;
 use crate::kernel::sys::monotonic_ns;
 
@@ -61,6 +62,16 @@ fn crowded(flows: &[abi::bb_flow], sessions: &BTreeSet<u32>, now: u64) -> Vec<(S
         .collect()
 }
 
+/// Rules with streams whose header extensions are encrypted, and how many these are.
+fn encrypted(list: &MediaList) -> BTreeMap<&str, usize> {
+    let mut rules = BTreeMap::new();
+    let streams = list.streams.iter();
+    for s in streams.filter(|s| s.codec.as_deref() == Some(CRYPTEX)) {
+        *rules.entry(s.flow.as_str()).or_default() += 1;
+    }
+    rules
+}
+
 impl Datapath {
     /// Bytes of the largest frame that was seen of a rule.
     pub(in crate::faces) fn largest_frame(&self, rule: u16) -> u32 {
@@ -95,6 +106,17 @@ impl Datapath {
                     ));
                 }
             }
+        }
+        for (rule, streams) in encrypted(&self.media().unwrap_or_default()) {
+            checks.push(Check::new(
+                "cryptex",
+                CheckStatus::Ok,
+                format!(
+                    "flow rule \"{rule}\": {streams} streams encrypt RTP's header extensions, too (Cryptex, RFC 9335): \
+                     nothing says what their frames are for"
+                ),
+                "let the application mark its packets, or leave Cryptex out of its session descriptions",
+            ));
         }
         let sessions = self.shared.sessions.entries().unwrap_or_default();
         let by_destination = sessions.into_iter().filter(|(_, s)| {
@@ -134,6 +156,19 @@ mod tests {
         assert_eq!(of(100_000, 700, 40), Some((667, 874)));
         assert_eq!(of(100_000, 834, 0), None);
         assert_eq!(of(0, 1, 0), None);
+    }
+
+    #[test]
+    fn rules_with_encrypted_header_extensions_are_named() {
+        let of = |flow: &str, codec: &str| serde_json::json!({"flow": flow, "codec": codec, "ssrc": 7, "payload_type": 96, "idle_ns": 0});
+        let streams = [
+            of("a", "cryptex"),
+            of("b", "opaque"),
+            of("a", "cryptex"),
+            of("c", "cryptex"),
+        ];
+        let list = serde_json::from_value(serde_json::json!({"streams": streams})).unwrap();
+        assert_eq!(encrypted(&list), [("a", 2), ("c", 1)].into());
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::kernel::sys::monotonic_ns;
 const TS_PAYLOAD_TYPE: u8 = 33;
 /// A stream that was silent for so long is over.
 const SILENT_NS: u64 = 60_000_000_000;
+/// Header extensions of a stream are encrypted, too (RFC 9335), so that nothing of it can be read.
+pub(crate) const CRYPTEX: &str = "cryptex";
 /// Streams that are listed: a person reads fewer, and an answer has a few hundred kilobytes.
 const LISTED: usize = 1000;
 
@@ -118,13 +120,27 @@ pub(crate) fn codec_name(number: u8) -> &'static str {
     }
 }
 
+/// The codec of a stream in JSON and metrics; `None`: not known yet.
+pub(crate) fn codec_of(video: &abi::bb_video) -> Option<&'static str> {
+    match u32::from(video.codec) {
+        0 | abi::BB_CODEC_OPAQUE if u32::from(video.key) & abi::BB_VIDEO_CRYPTEX != 0 => {
+            Some(CRYPTEX)
+        }
+        0 => None,
+        _ => Some(codec_name(video.codec)),
+    }
+}
+
 /// The likeliest codec of a stream of which it is not known.
 pub(crate) fn learning(s: &Stream) -> Option<Learning> {
     let video = &s.video;
+    if codec_of(video).is_some() {
+        return None;
+    }
     let frames = *video.tried.iter().max()?;
     // Of equals the first one.
     let codec = (1..).zip(&video.tried).find(|(_, n)| **n == frames)?.0;
-    (video.codec == 0 && frames > 0).then(|| Learning {
+    (frames > 0).then(|| Learning {
         codec: if s.ts { "ts" } else { codec_name(codec) }.into(),
         frames,
         of: abi::BB_CODEC_SURE as u8,
@@ -159,11 +175,7 @@ fn listed(
 ) -> MediaStream {
     let key = flow.map(|flow| &flow.key);
     let off = rule.is_some_and(|rule| rule.media == Some(Media::Off));
-    let codec = match s.video.codec {
-        _ if off => Some("off"),
-        0 => None,
-        known => Some(codec_name(known)),
-    };
+    let codec = if off { Some("off") } else { codec_of(&s.video) };
     MediaStream {
         flow: rule.map_or_else(|| NO_RULE.into(), |rule| rule.name.to_string()),
         dev,
@@ -189,11 +201,9 @@ pub(crate) fn by_codec(streams: &[Stream]) -> BTreeMap<&'static str, u64> {
     let codecs = (0..=abi::BB_CODEC_TS_MPEG2 as u8).map(|c| codec_name(c + 1));
     let mut counts: BTreeMap<_, u64> = codecs.map(|name| (name, 0)).collect();
     counts.insert("unknown", 0);
+    counts.insert(CRYPTEX, 0);
     for s in streams {
-        let name = match s.video.codec {
-            0 => "unknown",
-            known => codec_name(known),
-        };
+        let name = codec_of(&s.video).unwrap_or("unknown");
         // Nothing was read: no rule covers it, or the rule says so, or it repeats another one.
         if s.video.gen_ != 0 {
             *counts.entry(name).or_default() += 1;
@@ -265,7 +275,7 @@ impl Datapath {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn media(&mut self) -> Result<MediaList> {
+    pub fn media(&self) -> Result<MediaList> {
         let mut streams = heard(&self.shared)?;
         let flows = flows_of(&self.shared, &streams)?;
         let config = self.shared.config.get(&0)?.unwrap_or_default();
@@ -450,6 +460,13 @@ mod tests {
             (of.codec.as_deref(), of.learning, of.pictures),
             (Some("opaque"), None, None)
         );
+        // Before that, too: nothing will be learnt of it.
+        for codec in [0, abi::BB_CODEC_OPAQUE as u8] {
+            video.key = abi::BB_VIDEO_CRYPTEX as u8;
+            video.codec = codec;
+            let of = listed(&stream(video), None, None, None);
+            assert_eq!((of.codec.as_deref(), of.learning), (Some("cryptex"), None));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use bestby_api::{FlowRule, Frames, Media, PacketDescription, Proto, codec_words};
 use bestby_bpf::abi;
 
-use crate::faces::streams::{Stream, codec_name, learning};
+use crate::faces::streams::{CRYPTEX, Stream, codec_name, codec_of, learning};
 
 /// What a role is, for a person.
 fn role_words(role: u8) -> &'static str {
@@ -144,6 +144,11 @@ fn stream_says(stream: Option<&Stream>) -> String {
             .into();
     };
     let video = &s.video;
+    if codec_of(video) == Some(CRYPTEX) {
+        return "header extensions of the stream are encrypted (Cryptex), and so is its payload: only marks can say \
+                what its frames are for"
+            .into();
+    }
     match (u32::from(video.codec), learning(s)) {
         (0, Some(l)) => format!(
             "the stream's codec is not known yet ({}: {} of {} frames)",
@@ -308,6 +313,8 @@ mod tests {
         assert!(said(&rule(""), Some(&stream)).contains(yet));
         stream.video.codec = abi::BB_CODEC_OPAQUE as u8;
         assert!(said(&rule(""), Some(&stream)).contains("opaque"));
+        stream.video.key = abi::BB_VIDEO_CRYPTEX as u8;
+        assert!(said(&rule(""), Some(&stream)).contains("Cryptex"));
         stream.video.codec = abi::BB_CODEC_VP8 as u8 + 1;
         assert!(said(&rule(""), Some(&stream)).contains("the stream is VP8"));
     }

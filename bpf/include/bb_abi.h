@@ -249,7 +249,9 @@ struct bb_rule {
 	__u8 rtx_n; /* entries of rtx */
 	struct bb_rtx rtx[BB_RULE_RTX];
 	__u16 roles; /* by enum bb_role: that of role r in the three bits from 3 * (r - 1) on */
-	__u8 pad[2];
+	/* Ids of header extensions, as [media] of the file has them; 0 = found by their shape. */
+	__u8 dd;
+	__u8 vfm;
 };
 
 /* ---- interfaces ---- */

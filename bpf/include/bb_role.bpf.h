@@ -164,6 +164,26 @@ static __always_inline void bb_video_begin(const struct bb_work *w, struct bb_vi
 	video->ssrc = w->packet.ssrc;
 }
 
+/*
+ * Of a stream that begins: header extensions are tried first under the ids that the rule gives. They
+ * are not believed more than others: if frames contradict, the next id is tried (bb_video_frame).
+ */
+__noinline int bb_video_ids(struct bb_work *w, struct bb_video *video)
+{
+	const struct bb_rule *rule;
+	__u32 index;
+
+	if (!w || !video)
+		return 0;
+	index = w->rule;
+	rule = bpf_map_lookup_elem(&bb_rules, &index);
+	if (!rule || bb_told.explain)
+		return 0;
+	video->dd = rule->dd;
+	video->vfm = rule->vfm;
+	return 0;
+}
+
 /* Of ADU `which` of its stream. */
 __noinline int bb_read_video(struct __sk_buff *skb, struct bb_work *w, __u32 which, __u32 mode)
 {
@@ -234,8 +254,10 @@ static __always_inline void bb_read_role(struct __sk_buff *skb, struct bb_work *
 	if (!s || !video || w->adu_which != bb_head_which(s->head))
 		return;
 	gen = bb_owner_gen(bb_way_owner(&s->way));
-	if (video->gen != gen)
+	if (video->gen != gen) {
 		bb_video_begin(w, video, gen);
+		bb_video_ids(w, video);
+	}
 	if (video->ssrc != w->packet.ssrc)
 		return;
 	if (video->codec != BB_CODEC_OPAQUE)

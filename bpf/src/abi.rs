@@ -1983,7 +1983,8 @@ pub struct bb_rule {
     pub rtx_n: __u8,
     pub rtx: [bb_rtx; 8usize],
     pub roles: __u16,
-    pub pad: [__u8; 2usize],
+    pub dd: __u8,
+    pub vfm: __u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1999,7 +2000,8 @@ const _: () = {
     ["Offset of field: bb_rule::rtx_n"][::std::mem::offset_of!(bb_rule, rtx_n) - 19usize];
     ["Offset of field: bb_rule::rtx"][::std::mem::offset_of!(bb_rule, rtx) - 20usize];
     ["Offset of field: bb_rule::roles"][::std::mem::offset_of!(bb_rule, roles) - 36usize];
-    ["Offset of field: bb_rule::pad"][::std::mem::offset_of!(bb_rule, pad) - 38usize];
+    ["Offset of field: bb_rule::dd"][::std::mem::offset_of!(bb_rule, dd) - 38usize];
+    ["Offset of field: bb_rule::vfm"][::std::mem::offset_of!(bb_rule, vfm) - 39usize];
 };
 pub const BB_DECREMENT_OFF: bb_decrement = 0;
 pub const BB_DECREMENT_CLOCK: bb_decrement = 1;

@@ -147,6 +147,50 @@ fn dependency_descriptor_tells_the_levels_of_encrypted_frames() {
     }
 }
 
+/// Frames until the descriptor is known, if the rule gives this id.
+fn frames_until_known(told: u8) -> usize {
+    let mut writer = Writer::l1t3();
+    let mut encrypted = Encrypted::new(12);
+    encrypted.stream.video.dd = told;
+    (1..200)
+        .find(|n| {
+            let key = n % 60 == 1;
+            let template = if key { 0 } else { [1, 3, 2, 4][n % 4] };
+            encrypted.frame(&writer.frame(template, key, 2));
+            encrypted.stream.video.codec == DD
+        })
+        .unwrap_or(usize::MAX)
+}
+
+#[test]
+fn id_that_is_told_is_tried_first_and_a_wrong_one_costs_a_few_frames_only() {
+    assert_eq!(frames_until_known(12), SURE + 1);
+    // None: that of the time of sending comes before it.
+    assert_eq!(frames_until_known(0), SURE + 3);
+    // Of the time of sending, of the MID, of what is not there, beyond all.
+    for wrong in [2, 9, 11, 14, 255] {
+        let frames = frames_until_known(wrong);
+        assert!(frames <= SURE + 4, "{wrong}: {frames}");
+    }
+}
+
+#[test]
+fn id_that_is_told_is_not_believed() {
+    let mut seed = 5;
+    for stream in 0..500u32 {
+        let mut encrypted = Encrypted::new(12);
+        (encrypted.stream.video.dd, encrypted.stream.video.vfm) = (12, 12);
+        for n in 0..200u32 {
+            let packets = 1 + (n * 7 + stream) % 3;
+            let ours: Vec<_> = (0..packets)
+                .map(|_| noise::<4>(&mut seed).to_vec())
+                .collect();
+            assert!(encrypted.frame(&ours).iter().all(|role| *role == None));
+        }
+        assert_eq!(encrypted.stream.video.codec, OPAQUE);
+    }
+}
+
 #[test]
 fn stream_that_is_met_in_the_middle_says_nothing_until_its_key_frame() {
     let mut writer = Writer::l1t3();

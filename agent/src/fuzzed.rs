@@ -1,10 +1,10 @@
-//! What comes from outside, as bytes: requests of the control API, the configuration file, answers of netlink. Each
+//! What comes from outside, as bytes: requests of the control API, files, answers of netlink. Each
 //! function takes any bytes and panics if the agent does what it must not. The fuzzers in `tests/fuzz/` are guided by
 //! coverage; the tests here change real inputs.
 
 use bestby_api::{
     AttachRequest, CgroupPath, Config, DevName, Document, ExplainRequest, FlowAdd, FlowName,
-    FlowRule, FlowSet, RealRequest, RtpProfile, SessionSet,
+    FlowRule, FlowSet, Learned, RealRequest, RtpProfile, SessionSet,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -110,7 +110,30 @@ pub fn config(bytes: &[u8]) {
             .put_flow(flow, None)
             .unwrap_or_else(|e| panic!("{e:?}: {}", document.text()));
     }
+    for (name, table) in &config.media {
+        document
+            .put_media(name, *table)
+            .unwrap_or_else(|e| panic!("{e:?}: {}", document.text()));
+    }
     assert_eq!(document.config(), &config, "{}", document.text());
+}
+
+/// A session description. Of one that is accepted the tables are a valid file; one that is refused names a line.
+pub fn sdp(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match Learned::parse(&text, "f") {
+        Ok(learned) => {
+            let tables = learned.to_toml("conf");
+            Config::parse(&tables, "f").unwrap_or_else(|e| panic!("{e:?}: {tables}"));
+        }
+        Err(errors) => {
+            let lines = text.lines().count().max(1);
+            assert!(!errors.is_empty());
+            for e in errors {
+                assert!((1..=lines).contains(&e.line), "{e}: {text}");
+            }
+        }
+    }
 }
 
 /// Datagrams of netlink, each behind its length (two bytes, little-endian): answers to a request of number 0, and of
@@ -246,6 +269,27 @@ mod tests {
             b"\xef\xbb\xbf",
         ];
         mutants("config", config, words);
+    }
+
+    #[test]
+    fn changed_description_is_refused_at_a_line_or_makes_a_valid_file() {
+        let words: &[&[u8]] = &[
+            b"\n",
+            b"\r\n",
+            b"a=extmap:",
+            b"a=rtpmap:",
+            b"a=fmtp:",
+            b"apt=",
+            b"m=audio 9 RTP/AVP 0\n",
+            b"urn:ietf:params:rtp-hdrext:framemarking",
+            b" ",
+            b":",
+            b"/",
+            b"255",
+            b"4294967296",
+            b"\xff",
+        ];
+        mutants("sdp", sdp, words);
     }
 
     #[test]

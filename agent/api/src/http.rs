@@ -19,7 +19,7 @@ pub mod path {
     pub const CONFIG: &str = "/v1/config";
     /// GET: [`crate::SessionList`]; PUT [`crate::SessionSet`] `/{addr}`.
     pub const SESSIONS: &str = "/v1/sessions";
-    /// GET: [`crate::MediaList`].
+    /// GET: [`crate::MediaList`]; PUT [`crate::MediaTable`] `/{name}` writes a `[media.NAME]` table to the file.
     pub const MEDIA: &str = "/v1/media";
     /// GET: [`crate::TcpReal`]; PUT [`crate::RealRequest`] switches it on, DELETE off.
     pub const TCP_REAL: &str = "/v1/tcp-real";

@@ -18,6 +18,7 @@ mod described;
 mod config;
 mod doctor;
 mod explain;
+mod extensions;
 mod flow;
 mod http;
 mod iface;
@@ -30,6 +31,7 @@ mod packet;
 mod picture;
 mod rate;
 mod rtp;
+mod sdp;
 mod session;
 mod stats;
 mod tcp_real;
@@ -48,6 +50,9 @@ pub use doctor::{
     lockdown_mode, realtime, realtime_check,
 };
 pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer};
+pub use extensions::{
+    ExtensionId, Media, MediaIds, MediaName, MediaProfile, MediaTable, MediaTables,
+};
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
 pub use http::{ConfigDiff, Done, ErrorBody, ErrorDetail, path};
 pub use iface::{AttachRequest, InterfaceInfo, InterfaceSettings};
@@ -56,9 +61,10 @@ pub use media::{Learning, MediaList, MediaStream, Pictures, codec_words};
 pub use metric::{Kind, Metric, metrics};
 pub use net::{Dscp, MarkMask, PortRange, Prefix, Prefixes, Proto};
 pub use packet::PacketDescription;
-pub use picture::{Chain, Media, Roles};
+pub use picture::{Chain, Roles};
 pub use rate::Rate;
 pub use rtp::{Frames, MAX_RTX, PayloadTypes, Retransmissions, RtpKind, RtpProfile, Ssrc};
+pub use sdp::{Learned, MAX_SDP};
 pub use session::{PeerInfo, RttInfo, SessionInfo, SessionList, SessionSet};
 pub use stats::{Counters, Drops, Event, GlobalCounters, Leaf, Reason, Stats};
 pub use tcp_real::{

@@ -1,5 +1,4 @@
-//! What rules say of pictures: whether their packets are looked into, what a lost frame takes along, what frames are
-//! worth.
+//! What rules say of pictures: what a lost frame takes along, what frames are worth.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +7,6 @@ use crate::Priority;
 use crate::value::ValueError;
 
 const ROLES_ALLOWED: &str = "five priorities from 0 to 7, of key frames, of links of temporal level 0, 1 and 2, and of frames that no other needs, none before one that it needs, for example 3,4,5,6,7";
-
-words!(
-    /// Whether packets are looked into for what their frames are for.
-    Media, "media", "auto or off", {
-        /// They are, as far as their codec is known.
-        Auto = "auto",
-        /// Neither their payload nor their header extensions are.
-        Off = "off",
-    }
-);
 
 words!(
     /// What happens to frames that need one which was given up.

@@ -35,7 +35,7 @@ impl Datapath {
     }
 
     fn compiled(&self, list: &[Entry]) -> Result<Compiled> {
-        compile_list(list, self.rtp_profile, &self.names)
+        compile_list(list, self.rtp_profile, &self.media_tables, &self.names)
     }
 
     /// Puts a list in force: kernel first, then memory; entries with id 0 get one.
@@ -128,6 +128,7 @@ impl Datapath {
     pub fn flow_add(&mut self, request: FlowAdd) -> Result<Done> {
         let rule = request.flow;
         rule.check().map_err(Error::invalid)?;
+        self.knows_media(&rule)?;
         if self.book.find(&rule.name).is_some() {
             return Err(
                 Error::conflict(format!("there is a flow rule \"{}\" already", rule.name))
@@ -167,6 +168,7 @@ impl Datapath {
             .change
             .apply(&self.book.entries[at].rule)
             .map_err(Error::invalid)?;
+        self.knows_media(&rule)?;
         let mut list = self.book.entries.clone();
         list[at].rule = rule.clone();
         if request.save {

@@ -2,6 +2,7 @@
 
 mod flows;
 mod ifaces;
+mod media;
 pub(crate) mod mistakes;
 mod peers;
 mod programs;
@@ -20,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bestby_api::{CgroupPath, Config, PlainShare, RtpProfile, SendBuffers};
+use bestby_api::{CgroupPath, Config, MediaTables, PlainShare, RtpProfile, SendBuffers};
 use bestby_bpf::abi;
 
 use crate::datapath::ruleset::RuleSet;
@@ -102,6 +103,8 @@ pub struct Datapath {
     pub(crate) ruleset: RuleSet,
     /// What the rules were compiled with.
     pub(crate) rtp_profile: RtpProfile,
+    /// ... and with which ids of header extensions.
+    pub(crate) media_tables: MediaTables,
     /// The time of day, as it was looked at last.
     pub(crate) clock: Clock,
     pub(crate) probes: Probes,
@@ -236,7 +239,7 @@ impl Datapath {
         let book = Book::adopt(kept_rules.all());
         // Only to see whether it can be: from here on, what runs is changed.
         let list = book.merged(&config.flows, Merge::Adopt);
-        rules::compile_list(&list, config.rtp_profile, &names)?;
+        rules::compile_list(&list, config.rtp_profile, &config.media, &names)?;
         let mut loader = hooks::loader(&dir, &netns);
         let classifier = Classifier::open(&mut loader, &dir)?;
         let answers = hooks::load_answers(&mut loader)?;
@@ -271,6 +274,7 @@ impl Datapath {
             kept_rules,
             ruleset,
             rtp_profile: config.rtp_profile,
+            media_tables: config.media.clone(),
             clock: Clock::read(),
             probes: Probes::default(),
             tcp_real: TcpReal::new(&dir),
@@ -303,7 +307,8 @@ impl Datapath {
         }
         let unsaid = datapath.config.unsaid().into_iter();
         let mistakes = datapath.mistakes();
-        for warning in unsaid.chain(mistakes.iter().map(ToString::to_string)) {
+        let mistakes = mistakes.iter().map(ToString::to_string);
+        for warning in unsaid.chain(mistakes).chain(datapath.unknown_media()) {
             tracing::warn!("{warning}");
         }
         Ok(datapath)

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use bestby_api::{Config, DevName, Done, InterfaceSettings, RtpProfile};
+use bestby_api::{Config, DevName, Done, InterfaceSettings, MediaTables, RtpProfile};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
@@ -20,6 +20,7 @@ struct InForce {
     config: Config,
     rules: Vec<Entry>,
     rtp_profile: RtpProfile,
+    media_tables: MediaTables,
     peers: Vec<(abi::bb_addr, abi::bb_peer)>,
     said: Interfaces,
     attached: BTreeMap<DevName, InterfaceSettings>,
@@ -62,6 +63,7 @@ impl Datapath {
         }
         self.config = config;
         warnings.extend(self.mistakes().iter().map(ToString::to_string));
+        warnings.extend(self.unknown_media());
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
@@ -77,6 +79,7 @@ impl Datapath {
             config: self.config.clone(),
             rules: self.book.entries.clone(),
             rtp_profile: self.rtp_profile,
+            media_tables: self.media_tables.clone(),
             peers: self.shared.peers.entries()?,
             said: self.wanted.said.clone(),
             attached: attached
@@ -88,6 +91,7 @@ impl Datapath {
     fn take(&mut self, config: &Config) -> Result<()> {
         let list = self.book.merged(&config.flows, Merge::Reload);
         self.rtp_profile = config.rtp_profile;
+        self.media_tables.clone_from(&config.media);
         self.put_rules(list)?;
         self.configure(config)?;
         self.set_peers(&config.peers)?;
@@ -99,6 +103,7 @@ impl Datapath {
     fn take_back(&mut self, before: InForce) -> Result<()> {
         let mut problems = Vec::new();
         self.rtp_profile = before.rtp_profile;
+        self.media_tables = before.media_tables;
         problems.extend(self.put_rules(before.rules).err());
         problems.extend(self.configure(&before.config).err());
         problems.extend(self.set_peers(&before.config.peers).err());

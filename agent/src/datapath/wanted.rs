@@ -378,6 +378,7 @@ impl Datapath {
         changes.extend(self.config.agent.changes(&config.agent));
         let changed = [
             ("rtp_profile", self.config.rtp_profile != config.rtp_profile),
+            ("media", self.media_tables != config.media),
             ("tcp_real", self.config.tcp_real != config.tcp_real),
         ];
         let changed = changed.iter().filter(|(_, changed)| *changed);

@@ -166,6 +166,9 @@ fn control(api: Api) -> Router {
     let session = put(change(|d, (Item(addr), Asked(with))| {
         d.session_set(addr, &with)
     }));
+    let media = put(change(|d, (Item(name), Asked(with))| {
+        d.media_set(name, with)
+    }));
     let tcp_real = get(ask(|d, ()| d.tcp_real()))
         .put(change(|d, Asked(with)| d.tcp_real_on(with, false)))
         .delete(change(|d, ()| d.tcp_real_off()));
@@ -189,6 +192,7 @@ fn control(api: Api) -> Router {
         .route(path::SESSIONS, get(ask(|d, ()| d.sessions())))
         .route(&each(path::SESSIONS), session)
         .route(path::MEDIA, get(ask(|d, ()| d.media())))
+        .route(&each(path::MEDIA), media)
         .route(path::TCP_REAL, tcp_real)
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             let what = format!("{method} {} is not offered", uri.path());

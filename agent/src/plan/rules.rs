@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use bestby_api::{
-    Chain, FlowLifetime, FlowName, FlowRule, Frames, Media, PortRange, Prefix, RtpProfile, Stamp,
-    Treatment,
+    Chain, ExtensionId, FlowLifetime, FlowName, FlowRule, Frames, Media, MediaTables, PortRange,
+    Prefix, RtpProfile, Stamp, Treatment,
 };
 use bestby_bpf::abi;
 use zerocopy::IntoBytes;
@@ -285,14 +285,23 @@ fn too_many_shapes(rule: &FlowRule, keys: usize) -> Error {
     )
 }
 
-/// Compiles a list; entries without an id yet can be judged, too.
+/// Compiles a list; entries without an id yet can be judged, too. A rule that names a `[media]` table that is not
+/// there (any more) has no ids: extensions are found by their shape.
 pub(crate) fn compile_list(
     list: &[Entry],
     profile: RtpProfile,
+    media: &MediaTables,
     names: &impl Resolve,
 ) -> Result<Compiled> {
-    let list: Vec<(u16, &FlowRule)> = list.iter().map(|e| (e.id, &e.rule)).collect();
-    compile(&list, profile, names)
+    let pairs: Vec<(u16, &FlowRule)> = list.iter().map(|e| (e.id, &e.rule)).collect();
+    let mut compiled = compile(&pairs, profile, names)?;
+    for ((_, kernel), entry) in compiled.rules.iter_mut().zip(list) {
+        let ids = entry.rule.media.as_ref().and_then(|m| m.ids(media));
+        let ids = ids.unwrap_or_default();
+        kernel.dd = ids.dd.map_or(0, ExtensionId::get);
+        kernel.vfm = ids.vfm.map_or(0, ExtensionId::get);
+    }
+    Ok(compiled)
 }
 
 #[cfg(test)]

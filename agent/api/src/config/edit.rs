@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{AgentConfig, Config, ConfigError, PeerConfig, PriorityTable, SoPriority};
-use crate::{AttachRequest, Dscp, FlowName, FlowRule, Priority, RealRequest, RtpProfile};
+use crate::{
+    AttachRequest, Dscp, FlowName, FlowRule, MediaName, MediaTable, Priority, RealRequest,
+    RtpProfile,
+};
 
 /// A configuration file that is being changed.
 #[derive(Debug, Clone)]
@@ -143,6 +146,41 @@ impl Document {
         self.accept(next)
     }
 
+    /// Brings the `[media.NAME]` table of this name to what is said here, or adds it.
+    ///
+    /// # Errors
+    /// The file would not be valid.
+    pub fn put_media(
+        &mut self,
+        name: &MediaName,
+        media: MediaTable,
+    ) -> Result<(), Vec<ConfigError>> {
+        let mut next = self.clone();
+        let tables = next.toml.entry("media").or_insert_with(|| {
+            let mut tables = Table::new();
+            // Its own head says nothing.
+            tables.set_implicit(true);
+            Item::Table(tables)
+        });
+        let known = self.config.media.get(name).map(|old| old.given());
+        let place = tables.as_table_like_mut().map(|tables| {
+            tables
+                .entry(name.as_str())
+                .or_insert(Item::Table(Table::new()))
+        });
+        match place {
+            Some(Item::Table(table)) => update(table, &known.unwrap_or_default(), &media.given()),
+            // conf = { dd = 12 }
+            Some(inline) => {
+                let mut table = Table::new();
+                update(&mut table, &[], &media.given());
+                *inline = Item::Value(table.into_inline_table().into());
+            }
+            None => {}
+        }
+        self.accept(next)
+    }
+
     /// Takes the changed text, if it still is a valid file.
     fn accept(&mut self, mut next: Self) -> Result<(), Vec<ConfigError>> {
         next.config = Config::parse(&next.text(), &self.file)?;
@@ -214,7 +252,7 @@ fn update(table: &mut Table, old: &[(&'static str, String)], new: &[(&'static st
 /// Priorities and the like are numbers, switches are booleans, everything else is a string.
 fn typed(key: &str, text: &str) -> Value {
     match (key, text.parse::<i64>()) {
-        ("priority" | "limit" | "overhead" | "rtp_pt" | "rtx", Ok(n)) => n.into(),
+        ("priority" | "limit" | "overhead" | "rtp_pt" | "rtx" | "dd" | "vfm", Ok(n)) => n.into(),
         ("observe" | "replace", _) => (text == "true").into(),
         _ => text.into(),
     }
@@ -236,6 +274,16 @@ pub(super) fn write(config: &Config) -> String {
             }
         }
         toml.insert("rtp_profile", Item::Table(table));
+    }
+    if !config.media.is_empty() {
+        let mut tables = Table::new();
+        tables.set_implicit(true);
+        for (name, media) in &config.media {
+            let mut table = Table::new();
+            update(&mut table, &[], &media.given());
+            tables.insert(name.as_str(), Item::Table(table));
+        }
+        toml.insert("media", Item::Table(tables));
     }
     if let Some(real) = &config.tcp_real {
         toml.insert("tcp_real", Item::Table(tcp_real(real)));

@@ -19,6 +19,9 @@
 //! audio = [111]
 //! video = [96, 98]
 //!
+//! [media.conf]       # ids of RTP's header extensions, for rules with media = "conf"
+//! dd = 12
+//!
 //! [[peer]]
 //! addr = "192.0.2.7"
 //! rate = "2mbit"
@@ -49,8 +52,8 @@ pub use edit::Document;
 
 use crate::value::ValueError;
 use crate::{
-    AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, Owd, PlainShare, Priority, Rate,
-    RealRequest, RtpProfile, SendBuffers, Span,
+    AttachRequest, Dscp, FlowRule, LpdTypes, MarkMask, MediaTables, Owd, PlainShare, Priority,
+    Rate, RealRequest, RtpProfile, SendBuffers, Span,
 };
 
 /// Most flow rules (the kernel side numbers them from 1 to 16383).
@@ -90,6 +93,9 @@ pub struct Config {
     pub flows: Vec<FlowRule>,
     /// `[rtp_profile]`.
     pub rtp_profile: RtpProfile,
+    /// `[media.NAME]`, which rules name.
+    #[serde(skip_serializing_if = "MediaTables::is_empty")]
+    pub media: MediaTables,
     /// `[[peer]]`.
     #[serde(rename = "peer")]
     pub peers: Vec<PeerConfig>,

@@ -22,6 +22,7 @@ fn packaged_file_shows_every_setting_of_every_table() {
         ("interface", "[[interface]]\n"),
         ("flow", "[[flow]]\n"),
         ("rtp_profile", "[rtp_profile]\n"),
+        ("media.conf", "[media.conf]\n"),
         ("peer", "[[peer]]\n"),
         ("tcp_real", "[tcp_real]\n"),
         ("", ""),
@@ -41,7 +42,10 @@ fn packaged_file_shows_every_setting_of_every_table() {
                     .any(|l| l.trim_start_matches('#').starts_with(&format!("{key} = "))),
                 None => false,
             } || PACKAGED.contains(&format!("[{table}.{key}]"))
-                || (table.is_empty() && PACKAGED.contains(&format!("[{key}]")));
+                || (table.is_empty()
+                    && ["]", "."]
+                        .iter()
+                        .any(|end| PACKAGED.contains(&format!("[{key}{end}"))));
             assert!(shown, "{table}: {key}");
         }
     }

@@ -1,6 +1,8 @@
 //! Reading the file: every scalar goes through the same `FromStr` as on the command line, and every error is
 //! reported with its line, not only the first.
 
+mod media;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -100,9 +102,13 @@ impl<'t> Reader<'t> {
         if let Some(profile) = root.subtable("rtp_profile", "[rtp_profile]") {
             config.rtp_profile = Self::rtp_profile(&profile);
         }
+        if let Some(media) = root.subtable("media", "[media.NAME]") {
+            config.media = self.media(&media);
+        }
         let flows = root.array("flow", MAX_FLOWS);
         config.flows = flows.iter().filter_map(Self::flow).collect();
         self.unique("flow", &flows, "name");
+        self.known_media(&config, &flows);
         // With broken rules left out, the sum would be wrong.
         if self.errors.borrow().is_empty()
             && let Err(much) = budget::check(config.flows.iter(), config.rtp_profile)

@@ -390,7 +390,8 @@ prop_compose! {
                 .filter(|r| r.0 % 2 == 1)
                 .and_then(|r| format!("{}:{}", r.0 + 1, r.0).parse().ok()),
             frames: rtp.map(|r| r.3).filter(|_| roles.is_none()),
-            media: (roles.is_none() && proto.is_none()).then_some(Media::Off),
+            media: (roles.is_none() && proto.is_none())
+                .then(|| if lifetime % 2 == 0 { Media::Off } else { "chrome".parse().unwrap() }),
             chain: roles.map(|r| r.2).filter(|_| treatment.is_none()),
             roles: roles.filter(|r| r.0).and_then(|r| format!("{0},{0},{0},7,7", r.1).parse().ok()),
             dport: port.and_then(|(a, b)| PortRange::new(a, b)),
@@ -437,6 +438,7 @@ prop_compose! {
         flows in prop::collection::vec(any_flow(), 0..6), interfaces in prop::collection::vec(any_interface(), 0..3),
         peers in prop::collection::vec((any::<IpAddr>(), 125u64..100_000, optional(0u64..1_000_000)), 0..4),
         events in 0u32..=1_000_000, magic in 0u32..16, audio in optional(35u8..64), share in 1u64..=90,
+        media in prop::collection::btree_map("[a-z]\\.[a-z0-9.-]{1,5}", (1u8..14, any::<bool>()), 0..3),
         forwarded: bool, dscp in prop::collection::vec((0usize..64, optional(0u64..8)), 0..5),
         real in optional((1u64..=127, any::<bool>(), any::<bool>())),
     ) -> Config {
@@ -446,6 +448,11 @@ prop_compose! {
         config.agent.plain_share = crate::PlainShare::try_from(share).unwrap();
         config.rtp_profile.audio = audio.and_then(PayloadTypes::one);
         config.agent.mark_magic = MarkMask::new(magic << 28, 0xf000_0000).map_or(MarkMagic::Ignore, MarkMagic::Bits);
+        config.media = media.into_iter().map(|(name, (id, profile))| (name.parse().unwrap(), crate::MediaTable {
+            profile: profile.then_some(crate::MediaProfile::Janus),
+            dd: crate::ExtensionId::new(id),
+            vfm: None,
+        })).collect();
         config.tcp_real = real.map(|(level, paper, below)| RealRequest {
             cgroup: below.then(|| "/media.slice".parse().unwrap()),
             mode: if paper { RealMode::Paper } else { RealMode::Guarded },

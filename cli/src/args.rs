@@ -41,7 +41,7 @@ pub(crate) enum Command {
     /// Sessions (packets that share one bottleneck) and their receivers: ls, set
     #[command(subcommand)]
     Session(session::Verb),
-    /// RTP streams, and what is known of their frames: ls
+    /// RTP streams, and what is known of their frames: ls, learn
     #[command(subcommand)]
     Media(media::Verb),
     /// TCP-Real, a congestion control in which the receiver measures: on, off, ls

@@ -127,9 +127,10 @@ pub(crate) struct Fields {
     /// Payload type of retransmissions and of what they repeat (RFC 4588), at most 4; the rule matches them, too
     #[arg(long, value_name = "PT[:PT]", help_heading = "Worth", allow_hyphen_values = true, value_parser = setting::<Retransmissions>)]
     rtx: Vec<Setting<Retransmissions>>,
-    /// Whether RTP packets are looked into for what their frames are for: payload in clear, and header extensions
+    /// Whether RTP packets are looked into for what their frames are for: payload in clear, and header extensions.
+    /// NAME: ids that are tried first, a server (livekit, mediasoup, janus, jitsi, chrome) or a [media] table of the file
     /// [default: auto]
-    #[arg(long, value_name = "auto|off", help_heading = "Pictures", value_parser = value::<Media>)]
+    #[arg(long, value_name = "auto|off|NAME", help_heading = "Pictures", value_parser = value::<Media>)]
     media: Option<Media>,
     /// Frames that need one which was given up are not sent: auto, if a key frame is in sight and no repairs of the
     /// stream were seen; skip, repairs or not; off, never [default: auto]
@@ -296,7 +297,7 @@ pub(crate) fn render(list: &[FlowInfo]) -> String {
             or_dash(f.priority).into(),
             or_dash(f.treatment).into(),
             or_dash(f.stamp).into(),
-            or_dash(f.media).into(),
+            or_dash(f.media.as_ref()).into(),
             or_dash(f.chain).into(),
             or_dash(f.roles).into(),
             or_dash(f.owd).into(),

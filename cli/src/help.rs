@@ -78,7 +78,17 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("session ls", &["bestby session ls"]),
-    ("media", &["bestby media ls"]),
+    (
+        "media",
+        &["bestby media ls", "bestby media learn conf --sdp offer.sdp"],
+    ),
+    (
+        "media learn",
+        &[
+            "bestby media learn conf --sdp offer.sdp",
+            "bestby media learn conf --sdp offer.sdp --save",
+        ],
+    ),
     ("media ls", &["bestby media ls", "bestby --json media ls"]),
     (
         "session set",

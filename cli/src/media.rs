@@ -1,22 +1,42 @@
-//! `bestby media`: streams of media, and what was read of their frames.
+//! `bestby media`: streams of media, what was read of their frames, and what a session description says of them.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bestby_api::{MediaList, MediaStream, Pictures, codec_words, path};
+use bestby_api::{
+    Learned, MAX_SDP, MediaList, MediaName, MediaStream, MediaTable, Pictures, codec_words, path,
+};
 use clap::Subcommand;
+use hyper::Method;
 
-use crate::client::Client;
+use crate::client::{Client, part};
 use crate::failure::Failure;
 use crate::format::{or_dash, time};
 use crate::output::Output;
+use crate::setting::value;
 use crate::table::Table;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// List the RTP streams of the last minute that a rule covers, and what was read of their frames
     Ls,
+    /// Learn ids of header extensions and payload types from a session description; prints what the configuration file
+    /// needs
+    Learn {
+        /// Name of the [media] table, for `flow add --media NAME`
+        #[arg(value_parser = value::<MediaName>)]
+        name: MediaName,
+        /// The session description (SDP), as the server sends it
+        #[arg(long, value_name = "FILE")]
+        sdp: PathBuf,
+        /// Write the [media] table to the configuration file, and take it into use
+        #[arg(long)]
+        save: bool,
+    },
 }
 
 pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<ExitCode, Failure> {
@@ -25,8 +45,40 @@ pub(crate) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
             let list: MediaList = client.get(path::MEDIA).await?;
             output.answer(&list, render)?;
         }
+        Verb::Learn { name, sdp, save } => {
+            let name = name.for_table().map_err(Failure::Usage)?;
+            let learned = learn(&sdp)?;
+            if !save {
+                output.answer(&learned, |learned| learned.to_toml(name.as_str()))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            if learned.media == MediaTable::default() {
+                let why = format!(
+                    "{} names no header extension that bestby reads",
+                    sdp.display()
+                );
+                let hint = "Dependency Descriptor or frame marking; without --save payload types are printed";
+                return Err(Failure::new(why, hint));
+            }
+            let path = format!("{}/{}", path::MEDIA, part(name.as_str()));
+            output.done(&client.send(Method::PUT, &path, &learned.media).await?)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a session description.
+fn learn(file: &Path) -> Result<Learned, Failure> {
+    let shown = file.display().to_string();
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|f| f.take(MAX_SDP as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|e| Failure::new(format!("cannot read {shown}: {e}"), ""))?;
+    let text = String::from_utf8_lossy(&bytes);
+    Learned::parse(&text, &shown).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Failure::new(lines.join("\n"), "nothing of it was taken")
+    })
 }
 
 /// The codec, or how far it is known.

@@ -159,7 +159,7 @@ fn wrong_usage_exits_with_2_and_names_what_is_allowed() {
             "8",
         ),
         ("bestby flow add a --lifetime 1s --frames some", "auto"),
-        ("bestby flow add a --lifetime 1s --media on", "auto or off"),
+        ("bestby flow add a --lifetime 1s --media a/b", "auto, off"),
         (
             "bestby flow add a --lifetime 1s --chain demote",
             "auto, skip or off",

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use serde_json::{Value, json};
 
-use crate::cli_lab::{Lab, lab};
+use crate::cli_lab::{Lab, lab, text};
 
 /// Units of H.264 by their header.
 const KEY: u8 = 0x65;
@@ -248,6 +248,151 @@ fn described(number: u16, template: u8, key: bool) -> Vec<u8> {
             .to_be_bytes(),
     );
     packet
+}
+
+#[test]
+fn stream_with_cryptex_is_named_in_lists_metrics_and_doctor() {
+    lab("", |lab| {
+        lab.ok("iface attach v0 --enforce --mode tc");
+        lab.ok("flow add video --proto udp --dport 6000 --lifetime 10s");
+        let socket = UdpSocket::bind("10.9.0.1:5004").unwrap();
+        let doctor = || lab.json("doctor")["checks"].to_string();
+        for (form, known) in [
+            ([0xC0, 0xDF], json!(null)),
+            ([0xC2, 0xDE], json!("cryptex")),
+        ] {
+            for n in 1..40 {
+                // A descriptor that would be read if its form were in clear.
+                let mut packet = described(n, 1, n % 10 == 1);
+                packet[12..14].copy_from_slice(&form);
+                packet[11] = form[0]; // the SSRC
+                socket.send_to(&packet, "10.9.0.2:6000").unwrap();
+            }
+            let list = lab.json("media ls");
+            let streams = list["streams"].as_array().unwrap();
+            let ssrc = json!(format!("0x{:08x}", form[0]));
+            let of = streams.iter().find(|s| s["ssrc"] == ssrc).unwrap();
+            assert_eq!(of["codec"], known, "{list}");
+            assert_eq!(doctor().contains("Cryptex"), known != json!(null));
+        }
+        assert!(lab.ok("media ls").contains("Cryptex"));
+        let metrics = lab.agent().request("GET", "/metrics", "").1;
+        assert!(
+            metrics.contains("bestby_media_streams{codec=\"cryptex\"} 1"),
+            "{metrics}"
+        );
+        let asked = "explain v0 udp 10.9.0.1:5004 to 10.9.0.2:6000 rtp 96 ssrc 194";
+        let says = lab.json(asked)["sources"].to_string();
+        assert!(says.contains("Cryptex"), "{says}");
+    });
+}
+
+/// A session description of a camera whose Dependency Descriptor has this id.
+fn description(id: u8) -> String {
+    format!(
+        "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96 97\r\n\
+         a=rtpmap:96 VP9/90000\r\na=rtpmap:97 rtx/90000\r\na=fmtp:97 apt=96\r\na=extmap:{id} \
+         https://aomediacodec.github.io/av1-rtp-spec/#dependency-descriptor-rtp-header-extension\r\n"
+    )
+}
+
+/// The codec of a new stream of 33 frames, of which the descriptor's first packet is the first of 32.
+fn codec_after_33(lab: &Lab, ssrc: u8) -> Value {
+    let socket = UdpSocket::bind("10.9.0.1:5004").unwrap();
+    for n in 1..34 {
+        let mut packet = described(n, 1 + (n % 2) as u8, n % 10 == 1);
+        packet[11] = ssrc;
+        packet[4] = ssrc; // else it would repeat another one
+        socket.send_to(&packet, "10.9.0.2:6000").unwrap();
+    }
+    let list = lab.json("media ls");
+    let ssrc = json!(format!("0x{ssrc:08x}"));
+    let streams = list["streams"].as_array().unwrap();
+    streams.iter().find(|s| s["ssrc"] == ssrc).unwrap()["codec"].clone()
+}
+
+#[test]
+fn ids_learnt_from_a_description_are_tried_first_and_wrong_ones_do_no_harm() {
+    lab("# mine\n", |lab| {
+        lab.ok("iface attach v0 --enforce --mode tc");
+        let offer = lab.path("offer.sdp");
+        let learn = format!("media learn conf --sdp {}", offer.display());
+        let file = lab.path("bestby.toml");
+        std::fs::write(&offer, description(12).replace("apt=96", "apt=x")).unwrap();
+        lab.refused(&learn, "offer.sdp:8: fmtp apt has payload type");
+        lab.refused(&format!("{learn} --save"), "nothing of it was taken");
+        std::fs::write(&offer, description(12)).unwrap();
+        let printed = lab.ok(&learn);
+        assert!(printed.starts_with("[media.conf]\ndd = 12\n"), "{printed}");
+        assert!(printed.contains("rtx = \"97:96\""), "{printed}");
+        let add = "flow add video --proto udp --dport 6000 --lifetime 10s --media";
+        lab.refused(&format!("{add} conf"), "there is no table [media.conf]");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\n");
+        let taken = learn.replace("conf", "chrome");
+        let output = lab.bestby(&taken.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("name of a profile"));
+
+        lab.ok(&format!("{learn} --save"));
+        let saved = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            saved.contains("# mine\n") && saved.contains("[media.conf]\ndd = 12\n"),
+            "{saved}"
+        );
+        lab.ok(&format!("{add} conf"));
+        assert_eq!(lab.json("flow show video")["flow"]["media"], "conf");
+        let known = json!("dependency-descriptor");
+        assert_eq!(codec_after_33(lab, 1), known);
+        // By its shape a frame later: the first one showed the id.
+        lab.ok("flow set video --media auto");
+        assert_eq!(codec_after_33(lab, 2), json!(null));
+        lab.ok("flow set video --media chrome");
+        assert_eq!(codec_after_33(lab, 3), known);
+        // Another server's: as without.
+        lab.ok("flow set video --media livekit");
+        assert_eq!(codec_after_33(lab, 4), json!(null));
+        let socket = UdpSocket::bind("10.9.0.1:5004").unwrap();
+        for n in 34..40 {
+            let mut packet = described(n, 1 + (n % 2) as u8, n % 10 == 1);
+            (packet[4], packet[11]) = (4, 4);
+            socket.send_to(&packet, "10.9.0.2:6000").unwrap();
+        }
+        drop(socket);
+        let list = lab.json("media ls")["streams"].clone();
+        let of = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["ssrc"] == "0x00000004");
+        assert_eq!(of.unwrap()["codec"], known);
+
+        // Both ways of the file: what a reload would change, and a rule whose table is gone.
+        lab.ok("flow set video --media conf --save");
+        let saved = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, saved.replace("dd = 12", "dd = 7")).unwrap();
+        assert!(lab.ok("config diff").contains("change [media]"));
+        std::fs::write(
+            &file,
+            saved.replace("media = \"conf\"", "media = \"other\""),
+        )
+        .unwrap();
+        let check = format!("config check {}", file.display());
+        let output = lab.bestby(&check.split(' ').collect::<Vec<_>>());
+        let said = text(&output.stdout);
+        assert!(
+            !output.status.success() && said.contains("no table [media.other]"),
+            "{said}"
+        );
+        lab.refused("reload", "no table [media.other]");
+        std::fs::write(&file, &saved).unwrap();
+        lab.ok("reload");
+        lab.ok("flow rm video --save");
+        lab.ok(&format!("{add} conf"));
+        std::fs::write(&file, "# mine\n").unwrap();
+        let reloaded = lab.json("reload")["warnings"].to_string();
+        assert!(reloaded.contains("found by their shape"), "{reloaded}");
+        assert_eq!(codec_after_33(lab, 5), json!(null));
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod classify;
 pub mod clock;
 pub mod cpu;
+pub mod ffmpeg;
 pub mod frame;
 pub mod load;
 pub mod long;

@@ -21,6 +21,7 @@ mod client_active;
 #[path = "../client_lab/mod.rs"]
 mod client_lab;
 mod control;
+mod decoded;
 mod delay;
 mod delay_lab;
 mod delay_rtcp;

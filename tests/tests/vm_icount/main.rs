@@ -11,7 +11,6 @@ mod cost;
 mod decoded;
 mod early;
 mod etf;
-mod ffmpeg_lab;
 mod hostile;
 mod iptv;
 mod lab;

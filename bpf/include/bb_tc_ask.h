@@ -8,25 +8,6 @@
 
 #include "bb_tc_model.h"
 
-/* The share of the link that what is more important takes in the same leaf, in 1/1024. */
-bb_inline __u64 bb_tc_beside(const struct bb_tc_model *model, __u32 leaf, __u32 priority)
-{
-	__u64 beside = 0;
-
-	BB_UNROLL
-	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
-		const struct bb_tc_priority *m = &model->priority[i];
-		/* All ones where it is. Without a branch, as bb_min. */
-		__u64 more = (__u64)((__s64)(i - (__u64)priority) >> 63);
-		__u64 same = (__u64)((__s64)((m->leaf ^ (__u64)leaf) - 1) >> 63);
-
-		more &= same;
-		asm volatile("" : "+r"(more));
-		beside += m->load & more;
-	}
-	return beside;
-}
-
 /*
  * Does what would be sent by `finish` leave room for the large ADUs that are expected,
  * of the same and of greater importance? What the link would be idle without does.
@@ -35,7 +16,7 @@ bb_inline int bb_tc_leaves_room(const struct bb_tc_model *model, const struct bb
 				__u64 finish, __u64 slack, __u64 stretch)
 {
 	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
-	__u64 load = model->before[leaf] + bb_tc_beside(model, leaf, priority);
+	__u64 load = model->before[leaf] + model->priority[priority].beside;
 	/* When it is gone, and what comes meanwhile and matters more, too: none of that is refused for it. */
 	__u64 over = finish * 1024 / (1024 - bb_min(load, BB_TC_LOAD_MAX));
 

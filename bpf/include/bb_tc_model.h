@@ -103,7 +103,8 @@ struct bb_tc_priority {
 	__u64 promised_since_ns;
 	__u64 spread_ns; /* from the first to the last packet of its ADUs, lately at most */
 	__u64 given_ns; /* admitted in this window ... */
-	__u64 load; /* ... and its share of the link, as of leaves */
+	__u64 load; /* ... and its share of the link, as of leaves ... */
+	__u64 beside; /* ... and that of what is more important in the same leaf */
 	/* The large ADU that one of its streams expects next: who waits for it keeps room. */
 	__u64 large_ns; /* what it will need; 0 = none is expected */
 	__u64 large_at_ns; /* when it comes */
@@ -135,6 +136,7 @@ struct bb_tc_model {
 	__u64 given[16]; /* admitted in this window */
 	__u64 load[16]; /* share of the link, 1/1024 ... */
 	__u64 before[16]; /* ... and that of all leaves before it */
+	__u64 beside[16]; /* scratch: of what was looked at of the leaf */
 	__u64 largest[16]; /* packet in the queue ... */
 	__u64 until[16]; /* ... which has left when so much more was sent of the leaf ... */
 	__u64 since[16]; /* ... and the largest behind it */
@@ -282,6 +284,7 @@ bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 
 		model->load[leaf] = (model->load[leaf] + given) >> windows;
 		model->given[leaf] = 0;
+		model->beside[leaf] = 0;
 		model->before[leaf] = before;
 		before += model->load[leaf];
 	}
@@ -291,6 +294,8 @@ bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 
 		p->load = (p->load + bb_min(p->given_ns * 1024 / elapsed, 1024)) >> windows;
 		p->given_ns = 0;
+		p->beside = model->beside[p->leaf & 15];
+		model->beside[p->leaf & 15] += p->load;
 		p->promised_before_ns = windows == 1 ? p->promised_ns : 0;
 		p->promised_ns = 0;
 		p->spread_ns -= p->spread_ns / 8;
@@ -406,6 +411,7 @@ bb_inline void bb_tc_begin(struct bb_tc_model *model, const struct bb_tc_request
 		model->priority[i].promised_ns = model->priority[i].promised_before_ns = 0;
 		model->priority[i].spread_ns = 0;
 		model->priority[i].given_ns = model->priority[i].load = 0;
+		model->priority[i].beside = 0;
 		model->priority[i].large_ns = 0;
 	}
 }

@@ -57,15 +57,19 @@ bb_inline int bb_chain_lost(struct bb_video *v, __u16 number, enum bb_role role)
 	return 1;
 }
 
-/* Does the frame with this number need one that was given up? A key frame ends that. */
+/* Does the frame with this number need one that was given up, so that it is skipped? A key frame ends that. */
 bb_inline int bb_chain_broken(struct bb_video *v, __u16 number, enum bb_role role)
 {
 	__s16 behind = number - v->broken_at;
 
 	if (!v->broken || role == BB_ROLE_NONE || behind <= 0)
 		return 0;
-	if (role != BB_ROLE_KEY && bb_chain_level(role) + 1 >= v->broken)
+	if (role != BB_ROLE_KEY && bb_chain_level(role) + 1 >= v->broken) {
+		/* Once for all packets of a frame; no ADU has the number 0. */
+		v->skipped += v->skipped_at != number;
+		v->skipped_at = number;
 		return 1;
+	}
 	v->broken = 0;
 	return 0;
 }

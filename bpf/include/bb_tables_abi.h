@@ -225,6 +225,7 @@ struct bb_video {
 	__u32 gen;
 	__u32 latest; /* RTP timestamp that is the latest: one before it is a B picture's */
 	__u32 ssrc; /* of what is read: several may share a stream that marks or deadlines name */
+	__u32 skipped; /* frames that were not sent because they need a lost one */
 	__u8 codec; /* 1 + enum bb_codec, or BB_CODEC_OPAQUE; 0 = not known yet */
 	__u8 tried[7]; /* of each codec: frames in a row that kept to its rules */
 	__u8 key_at[7]; /* which of those was its last key frame, from 1 on; 0 = none was */
@@ -241,6 +242,7 @@ struct bb_video {
 	__u16 position; /* frames since the last key frame */
 	__u16 group; /* frames from the key frame before to the last one; 0 = not known */
 	__u16 broken_at; /* the number of that frame's ADU */
+	__u16 skipped_at; /* the number of the last one that was skipped */
 	__u16 number; /* of the current frame's ADU */
 	/* Of header extensions (bb_descriptor.h): */
 	__u16 dd_number; /* of the frame before */
@@ -252,7 +254,7 @@ struct bb_video {
 	__u8 templates; /* of which the levels are known */
 	__u8 template_levels; /* the highest of theirs */
 	__u8 levels_of[16]; /* of each template the temporal level: two in a byte */
-	__u8 pad; /* to whole words, as it is a part of what `explain` is told */
+	__u8 pad[3]; /* to whole words, as it is a part of what `explain` is told */
 };
 
 #define BB_VIDEO_KEY 0x01 /* the current frame is a key frame */

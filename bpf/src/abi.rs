@@ -816,6 +816,7 @@ pub struct bb_video {
     pub gen_: __u32,
     pub latest: __u32,
     pub ssrc: __u32,
+    pub skipped: __u32,
     pub codec: __u8,
     pub tried: [__u8; 7usize],
     pub key_at: [__u8; 7usize],
@@ -832,6 +833,7 @@ pub struct bb_video {
     pub position: __u16,
     pub group: __u16,
     pub broken_at: __u16,
+    pub skipped_at: __u16,
     pub number: __u16,
     pub dd_number: __u16,
     pub dd_seen: __u8,
@@ -842,44 +844,47 @@ pub struct bb_video {
     pub templates: __u8,
     pub template_levels: __u8,
     pub levels_of: [__u8; 16usize],
-    pub pad: __u8,
+    pub pad: [__u8; 3usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 72usize];
+    ["Size of bb_video"][::std::mem::size_of::<bb_video>() - 80usize];
     ["Alignment of bb_video"][::std::mem::align_of::<bb_video>() - 4usize];
     ["Offset of field: bb_video::gen_"][::std::mem::offset_of!(bb_video, gen_) - 0usize];
     ["Offset of field: bb_video::latest"][::std::mem::offset_of!(bb_video, latest) - 4usize];
     ["Offset of field: bb_video::ssrc"][::std::mem::offset_of!(bb_video, ssrc) - 8usize];
-    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 12usize];
-    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 13usize];
-    ["Offset of field: bb_video::key_at"][::std::mem::offset_of!(bb_video, key_at) - 20usize];
-    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 27usize];
-    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 29usize];
-    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 30usize];
-    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 31usize];
-    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 32usize];
-    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 33usize];
-    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 34usize];
-    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 35usize];
-    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 36usize];
-    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 37usize];
-    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 38usize];
-    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 40usize];
-    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 42usize];
-    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 44usize];
-    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 46usize];
-    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 48usize];
-    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 49usize];
-    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 50usize];
-    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 51usize];
+    ["Offset of field: bb_video::skipped"][::std::mem::offset_of!(bb_video, skipped) - 12usize];
+    ["Offset of field: bb_video::codec"][::std::mem::offset_of!(bb_video, codec) - 16usize];
+    ["Offset of field: bb_video::tried"][::std::mem::offset_of!(bb_video, tried) - 17usize];
+    ["Offset of field: bb_video::key_at"][::std::mem::offset_of!(bb_video, key_at) - 24usize];
+    ["Offset of field: bb_video::open"][::std::mem::offset_of!(bb_video, open) - 31usize];
+    ["Offset of field: bb_video::going"][::std::mem::offset_of!(bb_video, going) - 33usize];
+    ["Offset of field: bb_video::wrong"][::std::mem::offset_of!(bb_video, wrong) - 34usize];
+    ["Offset of field: bb_video::strikes"][::std::mem::offset_of!(bb_video, strikes) - 35usize];
+    ["Offset of field: bb_video::levels"][::std::mem::offset_of!(bb_video, levels) - 36usize];
+    ["Offset of field: bb_video::key"][::std::mem::offset_of!(bb_video, key) - 37usize];
+    ["Offset of field: bb_video::role"][::std::mem::offset_of!(bb_video, role) - 38usize];
+    ["Offset of field: bb_video::misses"][::std::mem::offset_of!(bb_video, misses) - 39usize];
+    ["Offset of field: bb_video::broken"][::std::mem::offset_of!(bb_video, broken) - 40usize];
+    ["Offset of field: bb_video::dd"][::std::mem::offset_of!(bb_video, dd) - 41usize];
+    ["Offset of field: bb_video::position"][::std::mem::offset_of!(bb_video, position) - 42usize];
+    ["Offset of field: bb_video::group"][::std::mem::offset_of!(bb_video, group) - 44usize];
+    ["Offset of field: bb_video::broken_at"][::std::mem::offset_of!(bb_video, broken_at) - 46usize];
+    ["Offset of field: bb_video::skipped_at"]
+        [::std::mem::offset_of!(bb_video, skipped_at) - 48usize];
+    ["Offset of field: bb_video::number"][::std::mem::offset_of!(bb_video, number) - 50usize];
+    ["Offset of field: bb_video::dd_number"][::std::mem::offset_of!(bb_video, dd_number) - 52usize];
+    ["Offset of field: bb_video::dd_seen"][::std::mem::offset_of!(bb_video, dd_seen) - 54usize];
+    ["Offset of field: bb_video::dd_next"][::std::mem::offset_of!(bb_video, dd_next) - 55usize];
+    ["Offset of field: bb_video::vfm"][::std::mem::offset_of!(bb_video, vfm) - 56usize];
+    ["Offset of field: bb_video::vfm_next"][::std::mem::offset_of!(bb_video, vfm_next) - 57usize];
     ["Offset of field: bb_video::first_template"]
-        [::std::mem::offset_of!(bb_video, first_template) - 52usize];
-    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 53usize];
+        [::std::mem::offset_of!(bb_video, first_template) - 58usize];
+    ["Offset of field: bb_video::templates"][::std::mem::offset_of!(bb_video, templates) - 59usize];
     ["Offset of field: bb_video::template_levels"]
-        [::std::mem::offset_of!(bb_video, template_levels) - 54usize];
-    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 55usize];
-    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 71usize];
+        [::std::mem::offset_of!(bb_video, template_levels) - 60usize];
+    ["Offset of field: bb_video::levels_of"][::std::mem::offset_of!(bb_video, levels_of) - 61usize];
+    ["Offset of field: bb_video::pad"][::std::mem::offset_of!(bb_video, pad) - 77usize];
 };
 #[repr(C)]
 #[derive(
@@ -1264,7 +1269,7 @@ pub struct bb_told {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_told"][::std::mem::size_of::<bb_told>() - 592usize];
+    ["Size of bb_told"][::std::mem::size_of::<bb_told>() - 600usize];
     ["Alignment of bb_told"][::std::mem::align_of::<bb_told>() - 8usize];
     ["Offset of field: bb_told::cgroups"][::std::mem::offset_of!(bb_told, cgroups) - 0usize];
     ["Offset of field: bb_told::explain"][::std::mem::offset_of!(bb_told, explain) - 512usize];
@@ -1350,16 +1355,16 @@ pub struct bb_read {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_read"][::std::mem::size_of::<bb_read>() - 96usize];
+    ["Size of bb_read"][::std::mem::size_of::<bb_read>() - 104usize];
     ["Alignment of bb_read"][::std::mem::align_of::<bb_read>() - 4usize];
     ["Offset of field: bb_read::video"][::std::mem::offset_of!(bb_read, video) - 0usize];
-    ["Offset of field: bb_read::bytes"][::std::mem::offset_of!(bb_read, bytes) - 72usize];
-    ["Offset of field: bb_read::n"][::std::mem::offset_of!(bb_read, n) - 84usize];
-    ["Offset of field: bb_read::extension"][::std::mem::offset_of!(bb_read, extension) - 85usize];
-    ["Offset of field: bb_read::done"][::std::mem::offset_of!(bb_read, done) - 86usize];
-    ["Offset of field: bb_read::role"][::std::mem::offset_of!(bb_read, role) - 87usize];
-    ["Offset of field: bb_read::decides"][::std::mem::offset_of!(bb_read, decides) - 88usize];
-    ["Offset of field: bb_read::pad"][::std::mem::offset_of!(bb_read, pad) - 89usize];
+    ["Offset of field: bb_read::bytes"][::std::mem::offset_of!(bb_read, bytes) - 80usize];
+    ["Offset of field: bb_read::n"][::std::mem::offset_of!(bb_read, n) - 92usize];
+    ["Offset of field: bb_read::extension"][::std::mem::offset_of!(bb_read, extension) - 93usize];
+    ["Offset of field: bb_read::done"][::std::mem::offset_of!(bb_read, done) - 94usize];
+    ["Offset of field: bb_read::role"][::std::mem::offset_of!(bb_read, role) - 95usize];
+    ["Offset of field: bb_read::decides"][::std::mem::offset_of!(bb_read, decides) - 96usize];
+    ["Offset of field: bb_read::pad"][::std::mem::offset_of!(bb_read, pad) - 97usize];
 };
 #[repr(C)]
 #[derive(
@@ -1392,7 +1397,7 @@ pub struct bb_explained {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_explained"][::std::mem::size_of::<bb_explained>() - 280usize];
+    ["Size of bb_explained"][::std::mem::size_of::<bb_explained>() - 288usize];
     ["Alignment of bb_explained"][::std::mem::align_of::<bb_explained>() - 8usize];
     ["Offset of field: bb_explained::said"][::std::mem::offset_of!(bb_explained, said) - 0usize];
     ["Offset of field: bb_explained::now"][::std::mem::offset_of!(bb_explained, now) - 144usize];

@@ -55,10 +55,14 @@ proptest! {
     ) {
         let mut video = bb_video::default();
         let mut decoder = Decoder([true; 3]);
-        let mut number = start;
+        let (mut number, mut skipped) = (start, 0);
         for (role, lost) in frames {
             number = if number == u16::MAX { 1 } else { number + 1 };
             let broken = bbn_chain_broken(&mut video, number, role) == 1;
+            // Each of its packets asks.
+            prop_assert_eq!(bbn_chain_broken(&mut video, number, role) == 1, broken);
+            skipped += u32::from(broken);
+            prop_assert_eq!(video.skipped, skipped);
             let given_up = broken || lost;
             if !broken && lost {
                 bbn_chain_lost(&mut video, number, role);

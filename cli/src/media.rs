@@ -118,6 +118,7 @@ pub(crate) fn render(list: &MediaList) -> String {
         ">GROUP",
         ">SINCE KEY",
         "BROKEN",
+        ">SKIPPED",
         "REPAIRED",
         ">IDLE",
     ]);
@@ -135,12 +136,20 @@ pub(crate) fn render(list: &MediaList) -> String {
             or_dash(p.and_then(|p| p.group_frames)).into(),
             or_dash(p.and_then(|p| p.since_key_frames)).into(),
             or_dash(p.and_then(broken)).into(),
+            or_dash(p.map(|p| p.skipped_frames).filter(|n| *n > 0)).into(),
             or_dash(p.filter(|p| p.repaired).map(|_| "yes")).into(),
             time(s.idle_ns).into(),
         ]);
     }
     let mut text = table
-        .without_empty(&["LEVELS", "GROUP", "SINCE KEY", "BROKEN", "REPAIRED"])
+        .without_empty(&[
+            "LEVELS",
+            "GROUP",
+            "SINCE KEY",
+            "BROKEN",
+            "SKIPPED",
+            "REPAIRED",
+        ])
         .render();
     if list.left_out > 0 {
         let _ = writeln!(
@@ -169,7 +178,8 @@ mod tests {
         };
         serde_json::from_value(serde_json::json!({"left_out": 3, "streams": [
             of(serde_json::json!({"codec": "h264", "pictures": {"levels": 1, "group_frames": 60,
-                "since_key_frames": 12, "broken_level": 0, "broken_frames": 9, "repaired": true}})),
+                "since_key_frames": 12, "broken_level": 0, "broken_frames": 9, "skipped_frames": 21,
+                "repaired": true}})),
             of(serde_json::json!({"learning": {"codec": "vp8", "frames": 12, "of": 32}})),
             of(serde_json::json!({"codec": "opaque", "src": null, "sport": null})),
             of(serde_json::json!({"codec": "off"})),
@@ -185,7 +195,7 @@ mod tests {
             .lines()
             .map(|l| l.split_whitespace().collect())
             .collect();
-        let first = "video 10.0.0.1:5004 [2001:db8::7]:6000 0x00000007 96 H.264 1 60 12 level 0, 9 frames yes 20ms";
+        let first = "video 10.0.0.1:5004 [2001:db8::7]:6000 0x00000007 96 H.264 1 60 12 level 0, 9 frames 21 yes 20ms";
         assert_eq!(rows[1].join(" "), first);
         assert!(text.contains("VP8? 12 of 32"), "{text}");
         assert!(text.contains("opaque") && text.contains("off"), "{text}");

@@ -162,6 +162,7 @@ fn pictures(s: &Stream) -> Option<Pictures> {
         since_key_frames: (key & abi::BB_VIDEO_HAD_KEY != 0).then_some(video.position),
         broken_level: video.broken.checked_sub(1),
         broken_frames: (video.broken > 0).then(|| number.wrapping_sub(video.broken_at)),
+        skipped_frames: video.skipped,
         repaired: key & abi::BB_VIDEO_HEALED != 0,
     })
 }
@@ -393,6 +394,7 @@ mod tests {
             key: (abi::BB_VIDEO_HAD_KEY | abi::BB_VIDEO_HEALED) as u8,
             broken: 2,
             broken_at: 0xffff,
+            skipped: 9,
             ..Default::default()
         };
         let flow = abi::bb_flow {
@@ -425,6 +427,7 @@ mod tests {
             ),
             (3, Some(60), Some(12))
         );
+        assert_eq!(pictures.skipped_frames, 9);
         let broken = (pictures.broken_level, pictures.broken_frames);
         assert_eq!((broken, pictures.repaired), ((Some(1), Some(4)), true));
         // Of a rule that forbids it nothing is said, whatever was read before.

@@ -113,7 +113,7 @@ fn stream_is_listed_and_explained_once_its_codec_is_known_and_not_before() {
             let known = stream(lab);
             assert_eq!(known["codec"], "h264");
             let pictures = json!({"levels": 1, "group_frames": 10, "since_key_frames": 3,
-                "broken_level": null, "broken_frames": null, "repaired": false});
+                "broken_level": null, "broken_frames": null, "skipped_frames": 0, "repaired": false});
             assert_eq!(known["pictures"], pictures, "{known}");
             let of = [
                 &known["dev"],

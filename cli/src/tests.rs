@@ -90,8 +90,7 @@ fn command_in_the_docs_is_parsed() {
         "../README.md",
     ] {
         let text = std::fs::read_to_string(docs.join(guide)).unwrap();
-        // A command goes on behind a backslash, as in a shell.
-        let text = text.replace("\\\n", " ");
+        let text = text.replace("\\\n", " "); // in a shell, a command goes on behind it
         // Every second part between fences is code.
         for line in text.split("```").skip(1).step_by(2).flat_map(str::lines) {
             if let Some(command) = line

@@ -36,7 +36,7 @@ mod slow;
 mod srt;
 mod survive;
 mod tcp_real;
-mod tcp_real_cost;
+mod tcp_real_instructions;
 #[path = "../tcp_real_lab/mod.rs"]
 mod tcp_real_lab;
 mod tcp_real_safety;

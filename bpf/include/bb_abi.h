@@ -271,9 +271,9 @@ enum bb_decrement {
 #define BB_IFACE_STEERS 0x02 /* mode tc: the tree has its filter (leaf.bpf.c) */
 
 /*
- * Mode tc: the HTB tree below. Root class htb_major:1 at the interface's rate;
- * leaves htb_major:10 (control, HTB prio 0) .. htb_major:17 (HTB prio 7) for
- * media, one per class of lifetime, and htb_major:18 for all else, with
+ * Mode tc: the HTB tree below. Its root class htb_major:1 has the interface's rate.
+ * Leaf htb_major:10 (HTB prio 0) is for control. Leaves to htb_major:17 (HTB prio 7)
+ * are for media, by their lifetime and priority. All else has htb_major:18, with
  * plain_share per cent of the rate as its own.
  */
 #define BB_TC_LEAF_MINOR 0x10

@@ -17,7 +17,7 @@ bb_inline int bb_tc_leaves_room(const struct bb_tc_model *model, const struct bb
 {
 	__u32 leaf = r->leaf & (BB_TC_LEAVES - 1), priority = r->priority & (BB_PRIORITIES - 1);
 	__u64 load = model->before[leaf] + model->priority[priority].beside;
-	/* When it is gone, and what comes meanwhile and matters more, too: none of that is refused for it. */
+	/* When it is gone, together with more important ADUs that come into its leaf until then. */
 	__u64 over = finish * 1024 / (1024 - bb_min(load, BB_TC_LOAD_MAX));
 
 	for (__u32 i = 0; i < BB_PRIORITIES; i++) {

@@ -14,18 +14,16 @@
  *    follows from both (bb_tc_leaf.h): what is important goes early, and what matters less
  *    is admitted only if it fits behind all that will go before it. One leaf sends in order
  *    of arrival, which is for equal lifetimes the order of the deadlines.
- * 3. A packet of priority p, with `need` bytes of its ADU still to come, is
- *    admitted if
- *      a. it leaves in time: what its leaf and those before it hold, plus need,
- *         stretched by the share that more urgent leaves have been taking
- *         lately, plus one packet in transmission, fits before deadline - owd -
- *         margin;
- *      b. it leaves room: for every more important priority m seen in the last
- *         two seconds, what an m packet arriving next would find before it, plus
- *         need, plus m's usual burst, fits into m's usual slack; and what is
- *         queued of m behind this leaf can bear the delay;
- *      c. it leaves room for what is large (7);
- *      d. its leaf has room below (bb_tc_leaf_bytes).
+ * 3. A packet has to pass four tests. `need` bytes of its ADU are still to come.
+ *      a. It leaves in time. Its leaf and those before it hold some bytes. These and
+ *         need take longer by the share that more urgent leaves took lately. One
+ *         packet is in transmission. All that fits before deadline - owd - margin.
+ *      b. It leaves room for each more important priority m of the last two seconds.
+ *         A packet of m that comes next would find some bytes before it. These, need
+ *         and m's usual burst fit into m's usual slack. Packets of m that are queued
+ *         behind this leaf can bear the delay.
+ *      c. It leaves room for the large ADU that is expected (7).
+ *      d. Its leaf has room below (bb_tc_leaf_bytes).
  * 4. What may not be refused (treatment forward, TCP of this host, signalling)
  *    passes the same test, and goes to the plain leaf where it fails. Of TCP and
  *    of signalling, which any user can send, no more than a quarter of each
@@ -34,8 +32,8 @@
  *    or its last packet came, or none came for half the time that such ADUs take
  *    to come, at most 500 ms. Later ADUs of the same or of lesser importance do
  *    not take that room. While the packets of an ADU come one by one, others come
- *    between them: so an ADU that begins is asked to leave earlier by that time, or by
- *    what more urgent leaves take meanwhile if that is more.
+ *    between them. So an ADU that begins is asked to leave earlier by that time. If more
+ *    urgent leaves take more of the link in that time, it is asked for as much.
  * 6. The model forgets what the link has sent. No leaf owes more than its queue
  *    below can hold. So after t ns of silence a leaf owes at most what it can
  *    hold - t. A packet's size counts until that packet has left, no longer.
@@ -47,9 +45,10 @@
  *    the large one still fits behind it, or, where that goes to a more urgent leaf, that it
  *    fits before it or survives it. The stream's own ADUs have to leave nearly before the
  *    large one comes: what refers to it counts for more than what ends with it, and as much
- *    of the link is used. What matters less than the large one has to leave so early together
- *    with all that comes meanwhile into its leaf and matters more. Where nobody knows when, one goes that finds no more in its leaf than
- *    leaves before the next ADU of its stream comes: else the link would be idle.
+ *    of the link is used. An ADU that matters less than the large one has to leave as early, and
+ *    so have the more important ones that come into its leaf until then. Where nobody knows when,
+ *    one goes that finds no more in its leaf than leaves before the next ADU of its stream
+ *    comes: else the link would be idle.
  *    The ADU that comes when the large one is expected is asked for 13/16 of that one's
  *    size, and has all of it promised; what turns out large is promised as it grows. What
  *    cannot come whole even over an empty link has no room kept.
@@ -136,7 +135,7 @@ struct bb_tc_model {
 	__u64 given[16]; /* admitted in this window */
 	__u64 load[16]; /* share of the link, 1/1024 ... */
 	__u64 before[16]; /* ... and that of all leaves before it */
-	__u64 beside[16]; /* scratch: of what was looked at of the leaf */
+	__u64 beside[BB_TC_LEAVES]; /* scratch: load of the priorities before, by leaf */
 	__u64 largest[16]; /* packet in the queue ... */
 	__u64 until[16]; /* ... which has left when so much more was sent of the leaf ... */
 	__u64 since[16]; /* ... and the largest behind it */
@@ -294,8 +293,8 @@ bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 
 		p->load = (p->load + bb_min(p->given_ns * 1024 / elapsed, 1024)) >> windows;
 		p->given_ns = 0;
-		p->beside = model->beside[p->leaf & 15];
-		model->beside[p->leaf & 15] += p->load;
+		p->beside = model->beside[p->leaf & (BB_TC_LEAVES - 1)];
+		model->beside[p->leaf & (BB_TC_LEAVES - 1)] += p->load;
 		p->promised_before_ns = windows == 1 ? p->promised_ns : 0;
 		p->promised_ns = 0;
 		p->spread_ns -= p->spread_ns / 8;

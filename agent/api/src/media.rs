@@ -34,7 +34,8 @@ pub struct Pictures {
     /// Frames since that one, those that were not sent among them; null as above.
     #[serde(default)]
     pub broken_frames: Option<u16>,
-    /// Frames that were not sent because they need one that was given up, since the stream began.
+    /// Frames that were not sent because they need one that was given up, since the stream began. Where the interface
+    /// only observes, they were sent.
     #[serde(default)]
     pub skipped_frames: u32,
     /// Whether repairs of its packets were seen, so that `--chain auto` breaks no chain.

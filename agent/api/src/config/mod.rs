@@ -241,8 +241,8 @@ impl<const N: usize> PriorityTable<N> {
 }
 
 /// By `SO_PRIORITY` (0..=15). The default follows linux/pkt_sched.h: 6 (interactive) is sent early, 7 (control)
-/// first, 2 (bulk) and 1 (filler) late; 3 and 5, which it leaves free, are for the crate `bestby`, whose packets
-/// need a value for each priority; 0, which every socket has, says nothing.
+/// first, 2 (bulk) and 1 (filler) late. It leaves 3 and 5 free. These are for the crate `bestby`, whose packets
+/// need a value for each priority. Every socket has 0, so 0 says nothing.
 pub type SoPriorityTable = PriorityTable<16>;
 /// By DSCP (0..=63). The default follows RFC 8325's order: network control and voice first, background last.
 pub type DscpTable = PriorityTable<64>;

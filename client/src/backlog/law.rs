@@ -9,7 +9,10 @@
 
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 
-use super::{replay::Random, *};
+use super::{
+    replay::{LIMITS, Offered, Random},
+    *,
+};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -22,15 +25,6 @@ pub(crate) const EXACT: View = View {
     acknowledged: false,
     rate: RATE,
 };
-
-/// One ADU of a trace.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Offered {
-    pub(crate) at: u64,
-    pub(crate) lifetime: u64,
-    pub(crate) priority: u8,
-    pub(crate) bytes: usize,
-}
 
 impl Offered {
     fn work(&self) -> u64 {
@@ -56,27 +50,13 @@ pub(crate) struct Went {
 /// Sends `trace`, in order of time, over a link of [`RATE`] of which the sender believes `view`. At most `part` bytes
 /// of an ADU go without another between.
 fn send(trace: &[Offered], method: Method, view: &View, part: usize) -> Vec<Went> {
-    let limits = Limits {
-        adus: 1024,
-        bytes: 8 << 20,
-    };
-    let mut backlog = Backlog::new(method, limits);
+    let mut backlog = Backlog::new(method, LIMITS);
     let mut went = vec![Went::default(); trace.len()];
     let mut rest = (0..).zip(trace).peekable();
     let (mut now, mut out) = (0, Vec::new());
     loop {
         while let Some((id, offered)) = rest.next_if(|(_, offered)| offered.at <= now) {
-            let adu = Adu {
-                deadline: offered.at + offered.lifetime,
-                priority: Priority::new(offered.priority).unwrap(),
-                arrived: offered.at,
-                bytes: offered.bytes,
-                solid: offered.bytes.min(part),
-                keep: false,
-                begun: false,
-                content: (),
-            };
-            backlog.push(id, adu, &mut out);
+            backlog.push(id, offered.adu(part), &mut out);
         }
         backlog.expire(now, view, &mut out);
         let outlook = backlog.expected.outlook(now, view);

@@ -42,12 +42,33 @@ use jobs::{Job, Jobs};
 
 /// One ADU of a trace; times in ns, the start is 1 s.
 #[derive(Clone, Copy, Debug)]
-struct Offered {
-    at: u64,
-    lifetime: u64,
-    priority: u8,
-    bytes: usize,
+pub(crate) struct Offered {
+    pub(crate) at: u64,
+    pub(crate) lifetime: u64,
+    pub(crate) priority: u8,
+    pub(crate) bytes: usize,
 }
+
+impl Offered {
+    /// As it is pushed: at most `part` bytes of it go without another between.
+    pub(super) fn adu(&self, part: usize) -> Adu<()> {
+        Adu {
+            deadline: self.at + self.lifetime,
+            priority: Priority::new(self.priority).unwrap(),
+            arrived: self.at,
+            bytes: self.bytes,
+            solid: self.bytes.min(part),
+            keep: false,
+            begun: false,
+            content: (),
+        }
+    }
+}
+
+pub(super) const LIMITS: Limits = Limits {
+    adus: 1024,
+    bytes: 8 << 20,
+};
 
 /// A small generator: the traces are the same on every machine.
 pub(super) struct Random(pub(super) u64);
@@ -109,28 +130,14 @@ fn sent(trace: &[Offered], rate: u64) -> [usize; 8] {
         acknowledged: false,
         rate,
     };
-    let limits = Limits {
-        adus: 1024,
-        bytes: 8 << 20,
-    };
-    let mut backlog = Backlog::new(Method::Triage, limits);
+    let mut backlog = Backlog::new(Method::Triage, LIMITS);
     let mut on_time = [0; 8];
     let mut rest = (0..).zip(trace).peekable();
     let mut now = 0;
     let mut out = Vec::new();
     loop {
         while let Some((id, offered)) = rest.next_if(|(_, offered)| offered.at <= now) {
-            let adu = Adu {
-                deadline: offered.at + offered.lifetime,
-                priority: Priority::new(offered.priority).unwrap(),
-                arrived: offered.at,
-                bytes: offered.bytes,
-                solid: offered.bytes,
-                keep: false,
-                begun: false,
-                content: (),
-            };
-            backlog.push(id, adu, &mut out);
+            backlog.push(id, offered.adu(usize::MAX), &mut out);
         }
         backlog.expire(now, &view, &mut out);
         if let Some(id) = backlog.choose(now, &view) {

@@ -253,6 +253,17 @@ fn check_streams(log: &[Sent], contents: &BTreeMap<(u64, u16), Vec<u8>>) {
     }
 }
 
+fn acknowledge_all(core: &mut Core<Fake>, now: u64) {
+    let open: Vec<_> = core
+        .open
+        .iter()
+        .map(|(id, adu)| (*id, adu.content.version))
+        .collect();
+    for (id, version) in open {
+        core.acknowledged(id, version, now);
+    }
+}
+
 /// Drives it until each ADU has its outcome and everything is told, with a peer that allows and acknowledges all.
 fn drive_to_the_end(core: &mut Core<Fake>, wire: &mut Wire) {
     (wire.streams, wire.window, wire.bite) = (usize::MAX, usize::MAX, usize::MAX);
@@ -260,14 +271,7 @@ fn drive_to_the_end(core: &mut Core<Fake>, wire: &mut Wire) {
         wire.now += 20 * MS;
         core.expire(wire.now, &VIEW);
         core.write(wire.now, &VIEW, 10_000, SEGMENT, wire);
-        let open: Vec<_> = core
-            .open
-            .iter()
-            .map(|(id, adu)| (*id, adu.content.version))
-            .collect();
-        for (id, version) in open {
-            core.acknowledged(id, version, wire.now);
-        }
+        acknowledge_all(core, wire.now);
         if core.is_idle() {
             return;
         }

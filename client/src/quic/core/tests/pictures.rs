@@ -23,14 +23,7 @@ fn key_frames_arrive_at_twice_the_rate_whatever_matters_less() {
             }
             core.expire(wire.now, &view);
             let wrote = core.write(wire.now, &view, SEGMENT, SEGMENT, &mut wire);
-            let open: Vec<_> = core
-                .open
-                .iter()
-                .map(|(id, adu)| (*id, adu.content.version))
-                .collect();
-            for (id, version) in open {
-                core.acknowledged(id, version, wire.now);
-            }
+            acknowledge_all(&mut core, wire.now);
             let taken = transmission(wrote.bytes as usize, law::RATE);
             wire.now += taken.max(MS / 10);
         }

@@ -88,13 +88,13 @@ impl World {
         self.with(|clients| clients.remove(&number));
     }
 
-    fn tick(&self) -> u128 {
-        self.start.elapsed().as_nanos() / TICK.as_nanos()
+    fn tick(&self) -> u32 {
+        (self.start.elapsed().as_nanos() / TICK.as_nanos()) as u32
     }
 
     /// Each thing goes around in its own circle.
-    fn state(&self, thing: usize, tick: u128) -> String {
-        let angle = (tick as f64 / 60.0) + thing as f64;
+    fn state(&self, thing: usize, tick: u32) -> String {
+        let angle = f64::from(tick) / 60.0 + thing as f64;
         let (x, y) = (angle.cos() * thing as f64, angle.sin() * thing as f64);
         format!(r#"{{"tick":{tick},"thing":{thing},"x":{x:.3},"y":{y:.3}}}"#)
     }
@@ -156,7 +156,6 @@ fn play(stream: TcpStream, number: usize, world: &Arc<World>) -> Result<(), Fail
         .treatment(Treatment::Forward);
     let mut places: [Option<Ticket>; THINGS] = [None; THINGS];
     let mut replaced = 0;
-    let mut next = Instant::now();
     loop {
         for out in outgoing.try_iter() {
             match out {
@@ -184,8 +183,8 @@ fn play(stream: TcpStream, number: usize, world: &Arc<World>) -> Result<(), Fail
                 _ => *place = Some(ring.push(state, Metadata::new())),
             }
         }
-        next = (next + TICK).max(Instant::now());
-        ring.run_until(next)?;
+        // A tick has one state, however late the last one came.
+        ring.run_until(world.start + TICK * (tick + 1))?;
     }
 }
 

@@ -215,7 +215,7 @@ bb_inline int bb_tc_ask(struct bb_tc_model *model, struct bb_tc_request *r)
 		return bb_tc_to_plain(model, r);
 
 	if (r->latest && r->begins && r->stream)
-		bb_tc_expect(p, r);
+		bb_tc_expect(model, r);
 	if (r->latest && bb_tc_yields(model, r))
 		leaf = r->leaf & 15;
 	else if (r->latest)

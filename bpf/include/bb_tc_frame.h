@@ -71,9 +71,9 @@ bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 	r->has_ns = has;
 	r->gap_ns = bb_min(since, has / 4);
 	r->size_ns = before_ns + r->packet_ns;
-	if (!before)
+	if (!before && (r->large || !due))
 		bb_tc_foresee(r, s, adu, since, has);
-	if (adu->flags & BB_ADU_KEY)
+	if (due)
 		r->large = 1;
 	r->parts = before || mean > BB_TC_WHOLE_BYTES;
 	if (mean <= BB_TC_WHOLE_BYTES)

@@ -368,11 +368,22 @@ bb_inline void bb_tc_keep(struct bb_tc_priority *p, const struct bb_tc_request *
 	p->promised_ns += more;
 }
 
-/* The packet's stream says when it expects its next large ADU. The earliest is kept. */
-bb_inline void bb_tc_expect(struct bb_tc_priority *p, const struct bb_tc_request *r)
+/*
+ * The packet's stream says when it expects its next large ADU. The earliest is kept. With the
+ * large one, or what may be it, nothing is expected any more, whatever priority the ADUs had
+ * that said so; the next ADU says it anew.
+ */
+bb_inline void bb_tc_expect(struct bb_tc_model *model, const struct bb_tc_request *r)
 {
+	struct bb_tc_priority *p = &model->priority[r->priority & (BB_PRIORITIES - 1)];
 	int own = p->large_ns && p->large_stream == r->stream;
 
+	if (r->large && !r->large_ns) {
+		for (__u32 i = 0; i < BB_PRIORITIES; i++)
+			if (model->priority[i].large_stream == r->stream)
+				model->priority[i].large_ns = 0;
+		return;
+	}
 	if (!r->large_ns) {
 		if (own)
 			p->large_ns = 0;

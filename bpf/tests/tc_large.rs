@@ -420,3 +420,88 @@ fn frames_that_nothing_refers_to_take_what_is_left() {
         }
     }
 }
+
+/// Frames of streams of x264's default by marks: of each group those up to the first lost one that others need, and
+/// beside them what nothing refers to.
+fn intact(kbit: u64, streams: usize, mark: impl Fn(u64, bool) -> u8) -> usize {
+    const SIZES: [u64; 4] = [6, 3, 2, 2];
+    let is_key = |n: u64| n % EVERY == 0;
+    let is_leaf = |n: u64| !is_key(n) && n % 4 >= 2;
+    let mut packets = Vec::new();
+    for n in 0..SECONDS * 30 {
+        for stream in 0..streams {
+            // The key frames of each come at another time.
+            let own = n + 23 * stream as u64;
+            let of = Packet {
+                at: START + n * SECOND / 30 + stream as u64 * 5 * MS,
+                stream: 1 + stream,
+                frame: stream * 1000 + n as usize,
+                class: 0,
+                priority: mark(own, is_leaf(own)),
+                lifetime: 400 * MS,
+                bytes: BYTES,
+                last: false,
+                says: 0,
+            };
+            let count = if is_key(own) {
+                20
+            } else {
+                SIZES[own as usize % 4]
+            };
+            frame(&mut packets, of, count, 0);
+        }
+    }
+    let left = link::run(&packets, kbit * 125 * streams as u64, 0, Asks::Frames);
+    let mut lost = vec![false; 1000 * streams];
+    let mut begun = vec![None; 1000 * streams];
+    for (p, left) in packets.iter().zip(&left) {
+        let latest = *begun[p.frame].get_or_insert(p.at) + p.lifetime;
+        lost[p.frame] |= left.is_none_or(|at| at > latest);
+    }
+    let mut intact = 0;
+    for stream in 0..streams {
+        let mut decodes = false;
+        for n in 0..SECONDS * 30 {
+            let (own, lost) = (n + 23 * stream as u64, lost[stream * 1000 + n as usize]);
+            if is_leaf(own) {
+                intact += usize::from(decodes && !lost);
+            } else {
+                decodes = !lost && (decodes || is_key(own));
+                intact += usize::from(decodes);
+            }
+        }
+    }
+    intact
+}
+
+/// A key frame with a better mark than the frames behind it goes before what is queued, and takes no frame behind it
+/// along: nobody waits for it any more when it is there, whatever mark the frames had that foretold it.
+#[test]
+fn key_frame_with_a_mark_of_its_own_costs_no_frame_behind_it() {
+    for (kbit, streams) in [(1000, 1), (950, 1), (850, 1), (1000, 2), (950, 2), (850, 2)] {
+        let alike = intact(kbit, streams, |_, leaf| if leaf { 7 } else { 3 });
+        let key = |n: u64, rest: u8| if n % EVERY == 0 { 3 } else { rest };
+        let first = intact(kbit, streams, |n, leaf| key(n, if leaf { 7 } else { 4 }));
+        // What is lost with each frame, in thirds.
+        let thirds = intact(kbit, streams, |n, leaf| {
+            key(
+                n,
+                if leaf {
+                    7
+                } else {
+                    4 + (n % EVERY * 3 / EVERY) as u8
+                },
+            )
+        });
+        let cell = format!(
+            "{kbit} kbit/s for each of {streams}: of {} frames key frames first {first}, in thirds {thirds}, alike {alike}",
+            SECONDS as usize * 30 * streams
+        );
+        println!("{cell}");
+        // It learns for two groups of ten.
+        assert!(
+            first * 10 >= alike * 8 && thirds * 10 >= alike * 8,
+            "{cell}"
+        );
+    }
+}

@@ -290,8 +290,13 @@ bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 	BB_UNROLL
 	for (__u32 i = 0; i < BB_PRIORITIES; i++) {
 		struct bb_tc_priority *p = &model->priority[i];
+		__s64 loads;
 
 		p->load = (p->load + bb_min(p->given_ns * 1024 / elapsed, 1024)) >> windows;
+		/* All ones where anything but large ADUs came. */
+		loads = -(__s64)p->load >> 63;
+		asm volatile("" : "+r"(loads));
+		p->burst_ns &= loads;
 		p->given_ns = 0;
 		p->beside = model->beside[p->leaf & (BB_TC_LEAVES - 1)];
 		model->beside[p->leaf & (BB_TC_LEAVES - 1)] += p->load;
@@ -331,6 +336,11 @@ bb_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request 
 	p->seen_ns = r->now;
 	if (r->parts)
 		p->parts_ns = r->now;
+	p->spread_ns = bb_max(p->spread_ns, r->age_ns);
+	p->leaf = r->yields ? r->load_leaf : r->leaf;
+	/* Where nothing but large ADUs comes, room is kept when they are expected (7). */
+	if (r->large && !(p->load | p->given_ns))
+		return;
 	if (r->now - p->burst_start_ns > BB_TC_BURST_NS) {
 		p->burst_start_ns = r->now;
 		p->burst_now_ns = 0;
@@ -342,8 +352,6 @@ bb_inline void bb_tc_learn(struct bb_tc_priority *p, const struct bb_tc_request 
 	/* Of a refused ADU only the first packet comes here: learn what it would have needed. */
 	if (r->need_ns > p->burst_ns)
 		p->burst_ns = r->need_ns;
-	p->spread_ns = bb_max(p->spread_ns, r->age_ns);
-	p->leaf = r->yields ? r->load_leaf : r->leaf;
 }
 
 /*

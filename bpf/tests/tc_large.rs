@@ -423,7 +423,7 @@ fn frames_that_nothing_refers_to_take_what_is_left() {
 
 /// Frames of streams of x264's default by marks: of each group those up to the first lost one that others need, and
 /// beside them what nothing refers to.
-fn intact(kbit: u64, streams: usize, mark: impl Fn(u64, bool) -> u8) -> usize {
+fn intact(kbit: u64, streams: usize, asks: Asks, mark: impl Fn(u64, bool) -> u8) -> usize {
     const SIZES: [u64; 4] = [6, 3, 2, 2];
     let is_key = |n: u64| n % EVERY == 0;
     let is_leaf = |n: u64| !is_key(n) && n % 4 >= 2;
@@ -451,7 +451,7 @@ fn intact(kbit: u64, streams: usize, mark: impl Fn(u64, bool) -> u8) -> usize {
             frame(&mut packets, of, count, 0);
         }
     }
-    let left = link::run(&packets, kbit * 125 * streams as u64, 0, Asks::Frames);
+    let left = link::run(&packets, kbit * 125 * streams as u64, 0, asks);
     let mut lost = vec![false; 1000 * streams];
     let mut begun = vec![None; 1000 * streams];
     for (p, left) in packets.iter().zip(&left) {
@@ -474,16 +474,23 @@ fn intact(kbit: u64, streams: usize, mark: impl Fn(u64, bool) -> u8) -> usize {
     intact
 }
 
-/// A key frame with a better mark than the frames behind it goes before what is queued, and takes no frame behind it
-/// along: nobody waits for it any more when it is there, whatever mark the frames had that foretold it.
+/// A key frame that matters more than the frames behind it takes none of them along, in a leaf of its own or in theirs:
+/// nobody waits for it any more when it is there, whatever mark the frames had that foretold it, and between two
+/// of them no room is kept for what they alone need.
 #[test]
 fn key_frame_with_a_mark_of_its_own_costs_no_frame_behind_it() {
     for (kbit, streams) in [(1000, 1), (950, 1), (850, 1), (1000, 2), (950, 2), (850, 2)] {
-        let alike = intact(kbit, streams, |_, leaf| if leaf { 7 } else { 3 });
+        let alike = |asks| intact(kbit, streams, asks, |_, leaf| if leaf { 7 } else { 3 });
         let key = |n: u64, rest: u8| if n % EVERY == 0 { 3 } else { rest };
-        let first = intact(kbit, streams, |n, leaf| key(n, if leaf { 7 } else { 4 }));
+        let first = |asks| {
+            intact(kbit, streams, asks, |n, leaf| {
+                key(n, if leaf { 7 } else { 4 })
+            })
+        };
+        let of_roles = [first(Asks::Roles), alike(Asks::Roles)];
+        let (first, alike) = (first(Asks::Frames), alike(Asks::Frames));
         // What is lost with each frame, in thirds.
-        let thirds = intact(kbit, streams, |n, leaf| {
+        let thirds = intact(kbit, streams, Asks::Frames, |n, leaf| {
             key(
                 n,
                 if leaf {
@@ -494,13 +501,16 @@ fn key_frame_with_a_mark_of_its_own_costs_no_frame_behind_it() {
             )
         });
         let cell = format!(
-            "{kbit} kbit/s for each of {streams}: of {} frames key frames first {first}, in thirds {thirds}, alike {alike}",
+            "{kbit} kbit/s for each of {streams}: of {} frames key frames first {first}, in thirds {thirds}, alike {alike}; \
+             by roles {of_roles:?}",
             SECONDS as usize * 30 * streams
         );
         println!("{cell}");
         // It learns for two groups of ten.
         assert!(
-            first * 10 >= alike * 8 && thirds * 10 >= alike * 8,
+            first * 10 >= alike * 8
+                && thirds * 10 >= alike * 8
+                && of_roles[0] * 10 >= of_roles[1] * 8,
             "{cell}"
         );
     }

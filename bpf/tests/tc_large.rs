@@ -425,7 +425,7 @@ fn frames_that_nothing_refers_to_take_what_is_left() {
 /// beside them what nothing refers to.
 fn intact(kbit: u64, streams: usize, asks: Asks, mark: impl Fn(u64, bool) -> u8) -> usize {
     const SIZES: [u64; 4] = [6, 3, 2, 2];
-    let is_key = |n: u64| n % EVERY == 0;
+    let is_key = |n: u64| n.is_multiple_of(EVERY);
     let is_leaf = |n: u64| !is_key(n) && n % 4 >= 2;
     let mut packets = Vec::new();
     for n in 0..SECONDS * 30 {
@@ -481,7 +481,7 @@ fn intact(kbit: u64, streams: usize, asks: Asks, mark: impl Fn(u64, bool) -> u8)
 fn key_frame_with_a_mark_of_its_own_costs_no_frame_behind_it() {
     for (kbit, streams) in [(1000, 1), (950, 1), (850, 1), (1000, 2), (950, 2), (850, 2)] {
         let alike = |asks| intact(kbit, streams, asks, |_, leaf| if leaf { 7 } else { 3 });
-        let key = |n: u64, rest: u8| if n % EVERY == 0 { 3 } else { rest };
+        let key = |n: u64, rest: u8| if n.is_multiple_of(EVERY) { 3 } else { rest };
         let first = |asks| {
             intact(kbit, streams, asks, |n, leaf| {
                 key(n, if leaf { 7 } else { 4 })
@@ -501,8 +501,8 @@ fn key_frame_with_a_mark_of_its_own_costs_no_frame_behind_it() {
             )
         });
         let cell = format!(
-            "{kbit} kbit/s for each of {streams}: of {} frames key frames first {first}, in thirds {thirds}, alike {alike}; \
-             by roles {of_roles:?}",
+            "{kbit} kbit/s for each of {streams}: of {} frames key frames first {first}, in thirds {thirds}, \
+             alike {alike}; by roles {of_roles:?}",
             SECONDS as usize * 30 * streams
         );
         println!("{cell}");

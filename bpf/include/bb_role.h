@@ -277,8 +277,8 @@ bb_inline int bb_video_told(const struct bb_video *v)
  * frames have fewer that need them: thirds of the group, as long as the last one was.
  *
  * `refuses`: who asks decides as frames come, and refuses (mode tc). Later frames are refused first
- * as it is. And a more important class would keep room for its largest burst at any time, the key
- * frame, of which bb_large.h knows better when it comes.
+ * as it is. And a class of key frames alone would keep room for one until it is known when they
+ * come (bb_large.h).
  */
 bb_inline __u32 bb_role_priority(const struct bb_video *v, enum bb_role role, int refuses)
 {

@@ -51,9 +51,9 @@ bb_inline void bb_tc_foresee(struct bb_tc_request *r, const struct bb_stream *s,
 }
 
 /*
- * What is asked of a packet of ADU `adu` of stream `s`, after `before` bytes of it, where
- * the ADU before it began at last_ns; with r->now, r->latest, r->packet_ns, r->rate and
- * r->leaf known. `last`: no more will come.
+ * Asks about a packet of ADU `adu` of stream `s`, after `before` bytes of that ADU. The ADU
+ * before it began at last_ns. `last`: no more will come. Reads r->now, r->latest,
+ * r->packet_ns, r->rate and r->leaf; fills the rest.
  */
 bb_inline void bb_tc_frame(struct bb_tc_request *r, const struct bb_stream *s,
 			   const struct bb_stream_adu *adu, __u64 last_ns, __u32 before, int last)

@@ -308,9 +308,8 @@ bb_inline void bb_tc_windows(struct bb_tc_model *model, __u64 now)
 
 /*
  * How long what is less important may keep a packet waiting that itself can wait
- * for `slack`. Whoever names a priority, a lifetime and an owd can say that nothing
- * may stand before it; in a leaf of long lifetimes that would be believed at the
- * cost of all others. So it is a quarter of the leaf's shortest lifetime at least.
+ * for `slack`. Any sender can name a priority, a lifetime and an owd by which nothing
+ * may stand before it. In a leaf of long lifetimes all others would pay for that. So it is a quarter of the leaf's shortest lifetime at least.
  */
 bb_inline __u64 bb_tc_bears(const struct bb_tc_request *r, __u64 slack)
 {
@@ -377,9 +376,9 @@ bb_inline void bb_tc_keep(struct bb_tc_priority *p, const struct bb_tc_request *
 }
 
 /*
- * The packet's stream says when it expects its next large ADU. The earliest is kept. With the
- * large one, or what may be it, nothing is expected any more, whatever priority the ADUs had
- * that said so; the next ADU says it anew.
+ * The packet's stream says when it expects its next large ADU. The earliest is kept. When the
+ * large one comes, or one that may be it, the stream expects none until its next ADU. ADUs of
+ * any priority may have said that it comes.
  */
 bb_inline void bb_tc_expect(struct bb_tc_model *model, const struct bb_tc_request *r)
 {

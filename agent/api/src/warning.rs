@@ -145,7 +145,8 @@ impl<'a> Setup<'a> {
         warnings
     }
 
-    /// Mode tc keeps room for the largest burst of each priority at any time (bb_role.h). A key frame is one.
+    /// Mode tc keeps room for the usual burst of each priority. Until it knows when key frames come, they are one
+    /// (bb_tc_model.h).
     fn roles_in_mode_tc(&self, rule: &FlowRule) -> Option<Warning> {
         let roles = rule.roles?;
         let [key, links @ .., _] = roles.priorities();
@@ -162,8 +163,8 @@ impl<'a> Setup<'a> {
         Some(Warning::new(
             "roles-in-mode-tc",
             format!(
-                "flow rule \"{}\": with roles {roles} mode tc on {dev} keeps room for the largest key frame at any time, \
-                 so it refuses frames that would have found room",
+                "flow rule \"{}\": with roles {roles} mode tc on {dev} keeps room for a key frame until it knows when \
+                 one comes, so it refuses frames that would have found room",
                 rule.name
             ),
             format!(

@@ -281,10 +281,10 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	} else {
 		bbq_count_in(in, p);
 		if (q->nonempty && bbq_full(in, iface, q))
-			bbq_purge(inst, session, now, bbq_rate(iface, ses),
+			bbq_purge(inst, session, now, bbq_rate(in, iface, ses),
 				  BBQ_WORK_ROOM + BBQ_WORK_EVICT);
 		else if (q->nonempty && now - q->purged_ns > BBQ_PURGE_NS)
-			bbq_purge(inst, session, now, bbq_rate(iface, ses), BBQ_WORK_EVICT);
+			bbq_purge(inst, session, now, bbq_rate(in, iface, ses), BBQ_WORK_EVICT);
 		u = bbq_take_in(inst, in, p, q, ses);
 		refuse = u ? bbq_refused(inst, in, iface, p, idx, q, now) : BB_DROP_OVERFLOW;
 		if (u && refuse == BB_DROP_ADU && p->flags & BBQ_F_PAIRED &&
@@ -307,7 +307,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 			bbq_call_back(inst, session);
 	}
 	if (!departs)
-		bbq_expect(iface, q, p, ses, now);
+		bbq_expect(in, iface, q, p, ses, now);
 	bbq_tell(in, sch, 1, len);
 	return NET_XMIT_SUCCESS;
 
@@ -323,6 +323,7 @@ bb_inline void bbq_wait(struct bbq_instance *in, struct Qdisc *sch, __u64 now)
 {
 	__u64 wake = in->throttled ? in->wake_ns : ~0ULL;
 
+	bbq_device_free(in);
 	if (in->hold_ns && in->hold_ns < wake)
 		wake = in->hold_ns;
 	if (in->more || in->doomed || in->swapped) {
@@ -349,7 +350,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	struct bbq_queue *q;
 	struct bbq_packet *p;
 	__u64 now, rate;
-	int stale = 0, alone = 0;
+	int stale, alone = 0;
 
 	/* The kernel asks until it gets nothing. */
 	if (!sch->q.qlen)
@@ -380,6 +381,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (in->swapped)
 		bbq_put_back(inst);
 	if (rate && iface->link_next > now) {
+		bbq_device_free(in);
 		bpf_qdisc_watchdog_schedule(sch, iface->link_next, 0);
 		bbq_tell(in, sch, 0, 0);
 		return 0;
@@ -407,7 +409,6 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 			bbq_tell(in, sch, 0, 0);
 			return 0;
 		}
-		stale = bb_stale(now, pick.ses->owd_ns, pick.p->deadline);
 	}
 	p = pick.p;
 	q = pick.q;
@@ -437,7 +438,7 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (rate)
 		bbq_use(&iface->link_next, now, p->len, rate);
 
-	bbq_note_sojourn(in, ses, p, now);
+	stale = bbq_note_departure(in, sch, ses, p, now);
 	len = p->pkt_len;
 	bbq_count_sent(in, p, stale, alone);
 	bb_count_sent(&ses->counters, len, stale);

@@ -84,7 +84,7 @@ __noinline __u64 bbq_depart(__u32 inst, __u32 session, __u64 now)
 		return 0;
 	}
 	p->arrived_ns = now;
-	bbq_expect(iface, q, p, ses, now);
+	bbq_expect(in, iface, q, p, ses, now);
 	return departs;
 }
 

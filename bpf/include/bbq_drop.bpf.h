@@ -152,7 +152,7 @@ bb_inline void bbq_notice(struct bbq_instance *in, struct bbq_packet *p, __u32 r
 	in->noticed = 1;
 	e->time_ns = now;
 	e->age_ns = now - p->arrived_ns;
-	e->late_ns = p->deadline ? bb_lateness(now, owd, p->deadline) : 0;
+	e->late_ns = p->deadline ? bb_lateness(bbq_out(in, p, now), owd, p->deadline) : 0;
 	e->adu = p->adu;
 	e->ifindex = bbq_ifindex;
 	e->len = p->pkt_len;

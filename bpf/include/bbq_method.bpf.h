@@ -66,7 +66,7 @@ bb_inline __u64 bbq_key(__u32 method, __u32 priority, __u64 deadline, __u64 owd,
 bb_inline void bbq_doom_alone(struct bbq_instance *in, struct bb_iface *iface,
 			      struct bb_session *ses, struct bbq_packet *p, __u32 idx, __u64 now)
 {
-	__u64 rate = bbq_rate(iface, ses);
+	__u64 rate = bbq_rate(in, iface, ses);
 
 	p->key = bbq_key(iface->method, bbq_rank(p), p->deadline, ses->owd_ns, rate, now);
 	p->list = bbq_list_of(iface->method, bbq_rank(p), p->deadline, rate);
@@ -126,7 +126,7 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 			bbq_drop_adu(inst, idx, BB_DROP_CHAIN, now);
 			continue;
 		}
-		if (!bb_stale(now, ses->owd_ns, p->deadline))
+		if (!bb_stale(bbq_out(in, p, now), ses->owd_ns, p->deadline))
 			return idx;
 		if (bbq_spent(in, BBQ_WORK_EVICT))
 			break;
@@ -141,6 +141,7 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		}
 		if (!bbq_may_drop(iface, q, p, rate, now) && !bbq_in_the_way(in, q, p))
 			return idx;
+		in->device.gave_up_ns = now;
 		bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
 		/* What is left of it may be first. */
 		if (in->swapped) {
@@ -179,14 +180,15 @@ __noinline int bbq_purge(__u32 inst, __u32 session, __u64 now, __u64 rate, __s32
 		p = bbq_packet_at(idx);
 		/* Behind what goes first there may be something stale. */
 		while (p &&
-		       (p->flags & BBQ_F_TRUNCATED || (plans && p->key < BBQ_KEY_DUE &&
-						       !bb_stale(now, ses->owd_ns, p->deadline))) &&
+		       (p->flags & BBQ_F_TRUNCATED ||
+			(plans && p->key < BBQ_KEY_DUE &&
+			 !bb_stale(bbq_out(in, p, now), ses->owd_ns, p->deadline))) &&
 		       in->work > left && bb_can_loop) {
 			in->work -= BBQ_WORK_LOOK;
 			idx = p->next;
 			p = bbq_packet_at(idx);
 		}
-		if (p && bb_stale(now, ses->owd_ns, p->deadline) &&
+		if (p && bb_stale(bbq_out(in, p, now), ses->owd_ns, p->deadline) &&
 		    bbq_may_drop(iface, q, p, rate, now))
 			bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
 		else
@@ -257,7 +259,7 @@ __noinline int bbq_place(__u32 inst, __u32 idx, __u64 since, __u64 now)
 		list = BBQ_DEPART_LIST;
 		adu = 0;
 	} else {
-		rate = bbq_rate(iface, ses);
+		rate = bbq_rate(in, iface, ses);
 		p->key = bbq_key(method, bbq_rank(p), p->deadline, ses->owd_ns, rate, since);
 		list = bbq_list_of(method, bbq_rank(p), p->deadline, rate);
 		adu = method == BB_FIFO ? 0 : p->adu;

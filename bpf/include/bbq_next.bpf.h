@@ -31,11 +31,12 @@ bb_inline int bbq_look_up(__u32 inst, struct bbq_instance *in, struct bbq_pick *
 }
 
 /* Is the picked packet fresh, and may it leave now, for its session's rate and for what is expected? */
-bb_inline int bbq_may_go(__u32 inst, struct bb_iface *iface, __u64 now, struct bbq_pick *pick)
+bb_inline int bbq_may_go(__u32 inst, const struct bbq_instance *in, struct bb_iface *iface,
+			 __u64 now, struct bbq_pick *pick)
 {
 	return !(pick->ses->rate && bbq_allowed(pick->ses, pick->q, inst) > now) &&
-	       !bb_stale(now, pick->ses->owd_ns, pick->p->deadline) &&
-	       !bbq_hold(pick->q, pick->p, iface, pick->ses, now);
+	       !bb_stale(bbq_out(in, pick->p, now), pick->ses->owd_ns, pick->p->deadline) &&
+	       !bbq_hold(in, pick->q, pick->p, iface, pick->ses, now);
 }
 
 /* Picks the packet that is alone; 0 = it may not go. */
@@ -49,7 +50,7 @@ bb_inline int bbq_alone(__u32 inst, struct bbq_instance *in, struct bb_iface *if
 	pick->session = pick->p->session;
 	pick->q = bbq_queue_at(inst, pick->session);
 	pick->ses = bbq_session(pick->session);
-	return pick->q && pick->ses && bbq_may_go(inst, iface, now, pick);
+	return pick->q && pick->ses && bbq_may_go(inst, in, iface, now, pick);
 }
 
 /* Packets were given up whose headers have no place yet: those may go before what is queued. */
@@ -93,7 +94,7 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 		pick->idx = pick->q->head[l];
 	}
 	pick->p = bbq_packet_at(pick->idx);
-	if (!pick->p || !bbq_may_go(inst, iface, now, pick))
+	if (!pick->p || !bbq_may_go(inst, in, iface, now, pick))
 		return 0;
 	if (pick->u != &in->media && bbq_codel_waits(pick->q, pick->p, now, BBQ_CODEL_TARGET_NS) &&
 	    !bbq_codel_spares(iface, pick->p))
@@ -178,7 +179,7 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 			bbq_throttle(inst, session, now, departs);
 			continue;
 		}
-		rate = bbq_rate(iface, ses);
+		rate = bbq_rate(in, iface, ses);
 		if (q->unplanned && bbq_plans(iface, rate) && bbq_triage(inst, session, now))
 			return 0;
 		if (bbq_headers_wait(in)) {
@@ -196,7 +197,7 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 		}
 		if (q->user != BBQ_MEDIA && bbq_codel(inst, session, idx, now, rate))
 			continue;
-		hold = bbq_plans(iface, rate) ? bbq_hold(q, p, iface, ses, now) : 0;
+		hold = bbq_plans(iface, rate) ? bbq_hold(in, q, p, iface, ses, now) : 0;
 		if (!hold)
 			return (__u64)session << 32 | idx;
 		if (!in->hold_ns || hold < in->hold_ns)

@@ -16,8 +16,6 @@
 #define BBQ_LOAD_SHIFT 24
 #define BBQ_LOAD_MAX (64U << BBQ_LOAD_SHIFT)
 #define BBQ_LOAD_NS (1ULL << 33)
-/* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
-#define BBQ_INV_SHIFT 10
 #define BBQ_INV_MAX (1ULL << 40)
 
 /* All of the most important is planned as going first if it takes such a part of the link at most. */
@@ -27,11 +25,6 @@
 #define BBQ_PART_SHIFT 10
 /* A group that has had something queued for longer is taken to have so for good. */
 #define BBQ_STANDING_NS 20000000ULL
-
-bb_inline __u64 bbq_inverse(__u64 rate)
-{
-	return (BB_NSEC_PER_SEC << BBQ_INV_SHIFT) / (rate > 1000 ? rate : 1000);
-}
 
 /*
  * ns until `own` bytes of the session whose turn it is have left. Before each of
@@ -125,19 +118,19 @@ bb_inline void bbq_plan_others(struct bbq_plan *plan, struct bbq_instance *in,
 bb_inline void bbq_plan_of(struct bbq_plan *plan, struct bbq_instance *in, struct bb_iface *iface,
 			   struct bbq_queue *q, struct bbq_user *u, struct bb_session *ses)
 {
-	__u64 others;
+	__u64 others, link = bbq_link_rate(in, iface);
 
 	plan->owd = ses->owd_ns;
 	plan->inv_link = 0;
 	plan->inv_session = 0;
-	if (iface->rate) {
-		if (in->inv_of != iface->rate) {
-			in->inv_of = iface->rate;
-			in->inv = bbq_inverse(iface->rate);
+	if (link) {
+		if (in->inv_of != link) {
+			in->inv_of = link;
+			in->inv = bbq_inverse(link);
 		}
 		plan->inv_link = in->inv;
 	}
-	if (ses->rate && (!iface->rate || ses->rate < iface->rate))
+	if (ses->rate && (!link || ses->rate < link))
 		plan->inv_session = bbq_inverse(ses->rate);
 	bbq_plan_others(plan, in, iface, q, u);
 	plan->used =

@@ -298,7 +298,7 @@ __noinline int bbq_make_room(__u32 inst, __u32 session, __u32 priority, __u32 by
 
 			if (!ses)
 				return 0;
-			bbq_purge(inst, payer, now, bbq_rate(iface, ses), 0);
+			bbq_purge(inst, payer, now, bbq_rate(in, iface, ses), 0);
 			if (!bbq_full(in, iface, q))
 				break;
 			if (!o->nonempty)

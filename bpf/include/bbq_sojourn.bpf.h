@@ -8,7 +8,7 @@
 #define BBQ_SOJOURN_BPF_H
 
 #include "bb_rtt.h"
-#include "bbq_state.bpf.h"
+#include "bbq_device.bpf.h"
 
 bb_inline void bbq_time_add(struct bb_time *t, __u64 ns)
 {
@@ -30,23 +30,25 @@ bb_inline void bbq_time_add(struct bb_time *t, __u64 ns)
 	t->sum_ns += ns;
 }
 
-/* Packet p leaves its session at `now`. A call: a dequeue has no room for it on its stack. */
-static __noinline int bbq_note_sojourn(struct bbq_instance *in, struct bb_session *ses,
-				       const struct bbq_packet *p, __u64 now)
+/* Packet p leaves its session at `now`; returns whether it is late. A call: a dequeue has no room for it on its stack. */
+static __noinline int bbq_note_departure(struct bbq_instance *in, struct Qdisc *sch,
+					 struct bb_session *ses, const struct bbq_packet *p,
+					 __u64 now)
 {
 	__u64 wait = now - p->arrived_ns;
 	__s64 late;
 
 	bb_wait_add(ses, wait, now);
 	bbq_time_add(&in->times.sojourn, wait);
+	bbq_note_device(in, sch, p, now, wait);
 	if (!p->deadline)
 		return 0;
-	late = bb_lateness(now, ses->owd_ns, p->deadline);
+	late = bb_lateness(in->device.inv ? in->device.busy_ns : now, ses->owd_ns, p->deadline);
 	if (late > 0)
 		bbq_time_add(&in->times.lateness, late);
 	else
 		bbq_time_add(&in->times.slack, -late);
-	return 0;
+	return late > 0;
 }
 
 #endif /* BBQ_SOJOURN_BPF_H */

@@ -252,7 +252,7 @@ struct bbq_plan {
 	__u64 round; /* bytes that the deep ones send while each of them has a turn */
 	__u64 group_bytes; /* queued in the other group; ~0 = more keeps coming */
 	__u64 group_part; /* bytes it sends per byte of this group, << BBQ_PART_SHIFT */
-	__u64 now;
+	__u64 now; /* or when the device is free */
 	__u64 owd; /* of the session */
 	__u64 inv; /* ns per byte while its turn lasts ... */
 	__u64 inv_turns; /* ... and with the turns of the others, at most BBQ_INV_MAX */
@@ -261,6 +261,7 @@ struct bbq_plan {
 	__u32 used; /* bytes that the session has sent in its own turn */
 	__u32 inst;
 	__u32 session;
+	__u32 last_mask; /* of the length of an ADU's last packet, see bbq_last */
 };
 
 /* What bbq_largest_waiting looks for. */
@@ -269,9 +270,36 @@ struct bbq_search {
 	__u32 user, but; /* of whose sessions, 0 = among users; neither this session, or user */
 };
 
+/*
+ * ---- what the device takes, and holds (bbq_device.bpf.h) ----
+ * It is in the way where a packet waits although the queue would send it.
+ */
+#define BBQ_DEVICE_HOLDS 8
+struct bbq_device {
+	__u64 rate; /* bytes/s that left it while it was in the way; 0 = it has not been of late */
+	__u64 last; /* the same, however long ago that was; 0 = it never was */
+	__u64 seen_ns; /* when that was */
+	__u64 gave_up_ns; /* when an ADU was given up that would have been late */
+	__u64 at_ns; /* the last departure, if the device had been in the way and nothing else has since; 0 = no */
+	__u64 ns; /* so long it has been in the way of late ... */
+	__u64 bytes; /* ... and so many bytes left it meanwhile */
+	__u64 busy_ns; /* until when it is busy with what it holds */
+	__u64 inv; /* ns per byte (bbq_inverse) of `last` */
+	__u32 packets; /* departures that ns and bytes are of */
+	__u32 done; /* bytes that had left it with the last departure (BQL) */
+	__u32 holds; /* packets that it holds, where it does not count bytes */
+	__u32 run; /* packets that it took since it was empty ... */
+	__u64 run_ns; /* ... and until when none of them is out; 0 = it is not known */
+	__u32 departed;
+	__u8 free; /* this queue refused to send since the last departure */
+	__u8 pad[3];
+	__u32 before
+		[BBQ_DEVICE_HOLDS]; /* bytes of the last departures; that of `departed` is the last one */
+};
+
 /* ---- one transmit queue ---- */
 struct bbq_instance {
-	/* First, with `alone`: the agent reads these (bpf/src/instance.rs). */
+	/* First, up to `device`: the agent reads these (bpf/src/instance.rs). */
 	struct bb_counters counters;
 	struct bb_times times;
 	/*
@@ -283,6 +311,7 @@ struct bbq_instance {
 	__u32 alone;
 	__u32 qlen;
 	__u64 bytes; /* sum of pkt_len queued */
+	struct bbq_device device;
 	__u64 event_ns; /* when event_credit grew last */
 	__u32 free; /* list of packets that were used before */
 	__u32 fresh; /* packets never used yet start here; 0 = not initialised ... */

@@ -116,6 +116,15 @@ __noinline int bbq_overtake(__u32 inst, __u32 session)
 	return 0;
 }
 
+/*
+ * Bytes of the ADU that may be under way when its time is up: those of its last packet, as a plan is for when
+ * that begins to leave. Where it is known what the device takes, the ADU is to be out of it by then.
+ */
+bb_inline __u32 bbq_last(const struct bbq_plan *plan, const struct bbq_packet *p)
+{
+	return p->last_len & plan->last_mask;
+}
+
 enum bbq_step {
 	BBQ_STEP_ON,
 	BBQ_STEP_FIRST, /* the ADU at walk->at may go first */
@@ -175,11 +184,12 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	if (worst >> 32 > p->priority + 1U && !begun)
 		due = bbq_due(p, owd);
 	expected = bbq_expected(q, p, owd, now);
-	begins = bbq_begins(plan, now, bytes - p->last_len + expected);
+	begins = bbq_begins(plan, now, bytes - bbq_last(plan, p) + expected);
 	if (bb_stale(begins, owd, due)) {
 		/* Not even alone: nothing else must suffer for it. */
 		if (p->treatment != BB_TREAT_FORWARD &&
-		    bb_stale(bbq_begins(plan, now, p->adu_bytes - p->last_len), owd, p->deadline))
+		    bb_stale(bbq_begins(plan, now, p->adu_bytes - bbq_last(plan, p)), owd,
+			     p->deadline))
 			victim = at;
 		walk->victim = victim;
 		return BBQ_STEP_LATE;
@@ -189,7 +199,7 @@ __noinline int bbq_step(const struct bbq_plan *plan)
 	early = begins;
 	reserve = bbq_reserve(plan, q, p);
 	if (reserve > expected)
-		early = bbq_begins(plan, now, bytes - p->last_len + reserve);
+		early = bbq_begins(plan, now, bytes - bbq_last(plan, p) + reserve);
 	if (plan->reserves && early > begins && bb_stale(early, owd, p->deadline) &&
 	    bbq_may_pay(plan, q, p, worst, begun)) {
 		walk->victim = victim;
@@ -253,10 +263,11 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 	walk = &q->walk;
 	plan->inst = inst;
 	plan->session = session;
-	plan->now = now;
+	plan->now = bbq_free_at(in, now);
+	plan->last_mask = in->device.inv ? 0 : ~0U;
 	bbq_plan_of(plan, in, iface, q, u, ses);
 	q->unplanned = 0;
-	if (bbq_all_in_time(plan, q, now + BBQ_TRIAGE_MARGIN_NS))
+	if (bbq_all_in_time(plan, q, plan->now + BBQ_TRIAGE_MARGIN_NS))
 		return 0;
 
 	/* What it waited for may have left. */
@@ -265,7 +276,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 		walk->at = BBQ_NONE;
 	}
 	if (walk->at != BBQ_NONE) {
-		__s64 later = now + plan->owd + bbq_until(plan, walk->bytes) - walk->end;
+		__s64 later = plan->now + plan->owd + bbq_until(plan, walk->bytes) - walk->end;
 
 		walk->slack -= later;
 		walk->bears -= later;
@@ -310,12 +321,13 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 			q->unordered = walk->stuck ? BBQ_STUCK : 0;
 		if (step == BBQ_STEP_END || walk->victim == BBQ_NONE)
 			break;
+		in->device.gave_up_ns = now;
 		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);
 		if (in->chained)
 			bbq_drop_chain(inst);
 		dropped = 1;
 	}
-	walk->end = now + plan->owd + bbq_until(plan, walk->bytes);
+	walk->end = plan->now + plan->owd + bbq_until(plan, walk->bytes);
 	if (!in->swapped && (!q->unplanned || (!dropped && walk->steps >= sure)))
 		return 0;
 	in->more = 1;
@@ -323,15 +335,16 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 }
 
 /* A packet came that what is less important must not stand in the way of. */
-bb_inline void bbq_expect(struct bb_iface *iface, struct bbq_queue *q, struct bbq_packet *p,
-			  struct bb_session *ses, __u64 now)
+bb_inline void bbq_expect(const struct bbq_instance *in, struct bb_iface *iface,
+			  struct bbq_queue *q, struct bbq_packet *p, struct bb_session *ses,
+			  __u64 now)
 {
 	/* Signed: below 2^62 is what anybody may say (bb_read_txtime). */
 	__s64 slack = p->deadline - ses->owd_ns - now;
 	__u64 gap = now - q->ahead_ns, period, load;
 	__u32 priority = p->priority;
 
-	if (iface->method != BB_TRIAGE || !(iface->rate | ses->rate) || !p->deadline || slack < 0 ||
+	if (iface->method != BB_TRIAGE || !(iface->rate | ses->rate | in->device.last) || !p->deadline || slack < 0 ||
 	    (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
 		return;
 	period = now - q->ahead_from_ns;
@@ -364,14 +377,14 @@ bb_inline void bbq_expect(struct bb_iface *iface, struct bbq_queue *q, struct bb
  * a slow link that takes longer than audio of a short lifetime has left. What
  * never expires does not wait: beside steady audio it would do so for ever.
  */
-bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_packet *p, struct bb_iface *iface,
-			 struct bb_session *ses, __u64 now)
+bb_inline __u64 bbq_hold(const struct bbq_instance *in, struct bbq_queue *q, struct bbq_packet *p,
+			 struct bb_iface *iface, struct bb_session *ses, __u64 now)
 {
 	__u64 busy, next = q->ahead_ns + q->ahead_gap, rate;
 
 	if (p->priority <= q->ahead_priority || now - q->ahead_ns >= BBQ_AHEAD_NS)
 		return 0;
-	rate = bbq_rate(iface, ses);
+	rate = bbq_rate(in, iface, ses);
 	/* Both products are below 2^64: factors below 2^32, and packets below 2^34 bytes. */
 	if (q->ahead_slack * (rate < ~0U ? rate : ~0U) >= p->len * BB_NSEC_PER_SEC ||
 	    now >= next + BBQ_OVERDUE_NS)
@@ -379,7 +392,7 @@ bb_inline __u64 bbq_hold(struct bbq_queue *q, struct bbq_packet *p, struct bb_if
 	if (!p->deadline || p->treatment == BB_TREAT_FORWARD)
 		return 0;
 	busy = bb_tx_time(p->len, rate);
-	if (now + busy + BBQ_TRIAGE_MARGIN_NS <= next + q->ahead_slack)
+	if (bbq_free_at(in, now) + busy + BBQ_TRIAGE_MARGIN_NS <= next + q->ahead_slack)
 		return 0;
 	return next + BBQ_OVERDUE_NS;
 }

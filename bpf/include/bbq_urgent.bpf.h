@@ -52,7 +52,7 @@ bb_inline __u32 bbq_urgent_adu(struct bbq_instance *in, struct bbq_queue *q, str
 		if (!p)
 			break;
 		in->work -= BBQ_WORK_STEP;
-		if (bbq_is_urgent(q, p) && !bb_stale(now, ses->owd_ns, p->deadline))
+		if (bbq_is_urgent(q, p) && !bb_stale(bbq_out(in, p, now), ses->owd_ns, p->deadline))
 			return idx;
 		idx = p->next;
 	}

@@ -205,9 +205,15 @@ struct gnet_stats_queue {
 
 struct Qdisc;
 
+struct dql {
+	unsigned int num_queued; /* bytes that the driver was given; wraps */
+	unsigned int num_completed; /* bytes that have left the device; wraps */
+};
+
 struct netdev_queue {
 	struct net_device *dev;
 	struct Qdisc *qdisc;
+	struct dql dql; /* CONFIG_BQL; all 0 where the driver does not count */
 };
 
 /* Of another name than the one below, which is not relocated. */

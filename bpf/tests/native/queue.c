@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The whole queue (qdisc.bpf.c) as a native program, for bpf/tests/queue.rs: maps are arrays,
+ * The whole queue (qdisc.bpf.c) as a native program, for bpf/tests/queue: maps are arrays,
  * packets are allocated here, and time is a variable.
  *
  * After each operation bbn_queue_wrong() counts again what the queue holds, packet by packet,
@@ -70,6 +70,8 @@ static __u32 count_of(const void *map);
 #define BBN_READ_4(f_, a_, b_, c_, d_, ...) ((f_)->a_->b_->c_->d_)
 #undef BPF_CORE_READ_BITFIELD_PROBED
 #define BPF_CORE_READ_BITFIELD_PROBED(from_, field_) ((__u64)(from_)->field_)
+#undef bpf_core_field_exists
+#define bpf_core_field_exists(field_) 1
 #undef bpf_for
 #define bpf_for(i_, from_, to_) for ((i_) = (from_); (i_) < (to_); (i_)++)
 #undef __ksym
@@ -172,6 +174,7 @@ void bbn_queue_start(__u64 rate, __u32 overhead, __u32 method, __u32 limit, __u6
 	clock_ns = 100 * BB_NSEC_PER_SEC;
 	wrong = 0;
 	alive = 0;
+	tx.dql = (struct dql){};
 	bbq_slot = 0;
 	bbq_ifindex = 7;
 	bbq_netns = net.net_cookie;
@@ -237,6 +240,8 @@ struct bbn_sent {
 	__u32 priority;
 	__u32 treatment;
 	__u32 socket; /* its cookie; 0 = it has none */
+	__u32 tag; /* bbn_queue_taken has it when it leaves */
+	__u32 pad;
 };
 
 /* The verdict. */
@@ -260,6 +265,7 @@ int bbn_queue_send(const struct bbn_sent *sent)
 	first = bb_cb_first(1 + sent->session, 2 + sent->session % SESSIONS,
 			    sent->priority | sent->treatment << 4, flags);
 	bbq_skb_cb(skb)->pkt_len = sent->pkt_len;
+	skb->truesize = sent->tag;
 	write_cb(skb, first, second, sent->adu);
 	if (sent->socket)
 		skb->sk = &sockets[sent->socket % SOCKETS];
@@ -270,17 +276,59 @@ int bbn_queue_send(const struct bbn_sent *sent)
 	return enqueue(skb);
 }
 
+static __u32 taken;
+
 /* Bytes of the packet that leaves; 0 = none does. */
 __u32 bbn_queue_take(void)
 {
-	struct sk_buff *skb = bestby_dequeue((unsigned long long[]){ (unsigned long long)sch });
+	struct sk_buff *skb;
 	__u32 len;
 
+	watchdog = 0;
+	skb = bestby_dequeue((unsigned long long[]){ (unsigned long long)sch });
 	if (!skb)
 		return 0;
 	len = skb->len;
+	taken = skb->truesize;
 	give_up(skb);
 	return len;
+}
+
+/* The tag of the packet that left last. */
+__u32 bbn_queue_taken(void)
+{
+	return taken;
+}
+
+/* When the queue's timer goes off; 0 = it is not set. */
+__u64 bbn_queue_wakes(void)
+{
+	return watchdog;
+}
+
+__u64 bbn_queue_now(void)
+{
+	return clock_ns;
+}
+
+/* One-way delay of all sessions, ns. */
+void bbn_queue_owd(__u64 owd)
+{
+	for (__u32 i = 0; i < SESSIONS; i++)
+		bbq_session(2 + i)->owd_ns = owd;
+}
+
+/* What the driver counts for byte queue limits. */
+void bbn_queue_bql(__u32 queued, __u32 completed)
+{
+	tx.dql.num_queued = queued;
+	tx.dql.num_completed = completed;
+}
+
+/* What the device takes, bytes/s, as the queue saw it; 0 = it has not been in the way. */
+__u64 bbn_queue_seen(void)
+{
+	return bbq_instance(0)->device.rate;
 }
 
 void bbn_queue_wait(__u64 ns)

@@ -1,50 +1,12 @@
-//! The whole queue (`qdisc.bpf.c`), compiled natively (`tests/native/queue.c`): whatever comes, leaves, is dropped,
-//! truncated, or handed to a newer object, each counter is what the queue holds, and nothing is left when it is empty.
+//! Whatever comes, leaves, is dropped, truncated, or handed to a newer object, each counter is what the queue holds, and
+//! nothing is left when it is empty.
 
-use std::{
-    ffi::{CStr, c_char},
-    sync::Mutex,
-};
+use std::ffi::CStr;
 
 use bestby_bpf::abi::*;
 use proptest::prelude::*;
 
-/// A packet as it comes to the queue (`struct bbn_sent`).
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-struct Sent {
-    session: u32,
-    pkt_len: u32,
-    grown: u32,
-    headers: u32,
-    lifetime: u64,
-    departs: u64,
-    adu: u32,
-    priority: u32,
-    treatment: u32,
-    socket: u32,
-}
-
-unsafe extern "C" {
-    fn bbn_queue_start(rate: u64, overhead: u32, method: u32, limit: u32, limit_bytes: u64);
-    fn bbn_queue_send(sent: *const Sent) -> i32;
-    fn bbn_queue_take() -> u32;
-    fn bbn_queue_wait(ns: u64);
-    fn bbn_queue_sleep();
-    fn bbn_queue_reset();
-    fn bbn_queue_upgrade();
-    fn bbn_queue_break(bytes: u64);
-    fn bbn_queue_bytes() -> u64;
-    fn bbn_queue_qlen() -> u32;
-    fn bbn_queue_told() -> u32;
-    fn bbn_queue_truncated() -> u64;
-    fn bbn_queue_forget(socket: u32);
-    fn bbn_queue_of_socket(socket: u32) -> u64;
-    fn bbn_queue_wrong(told: i32) -> *const c_char;
-}
-
-/// The queue keeps its state in globals.
-static ONE: Mutex<()> = Mutex::new(());
+use super::*;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -58,16 +20,6 @@ enum Step {
     Forget(u32),
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Link {
-    rate: u64,
-    overhead: u32,
-    method: u32,
-    limit: u32,
-    limit_bytes: u64,
-}
-
-const MS: u64 = 1_000_000;
 /// Ethernet, IPv4 and UDP.
 const HEADERS: u32 = 42;
 const ANOTHER: Sent = Sent {
@@ -81,6 +33,8 @@ const ANOTHER: Sent = Sent {
     priority: 3,
     treatment: BB_TREAT_FORWARD,
     socket: 0,
+    tag: 0,
+    pad: 0,
 };
 
 /// What is wrong; `told`: the Qdisc has been since it was made.
@@ -95,12 +49,6 @@ fn wrong(told: bool) -> Option<String> {
 fn of_sockets() -> [u64; 3] {
     // SAFETY: only one thread is here at a time.
     [1, 2, 3].map(|socket| unsafe { bbn_queue_of_socket(socket) })
-}
-
-/// The verdict on `sent`.
-fn send(sent: &Sent) -> i32 {
-    // SAFETY: `sent` outlives the call.
-    unsafe { bbn_queue_send(sent) }
 }
 
 /// Sends until nothing is left: what was wrong, and what the queue and the Qdisc hold then.
@@ -127,16 +75,23 @@ fn drain() -> (Option<String>, (u32, u64, u32)) {
     (wrong(true), held())
 }
 
-fn start(link: Link) {
-    // SAFETY: as above.
+/// Does what a step says.
+fn take(step: Step) {
+    // SAFETY: only one thread is here at a time.
     unsafe {
-        bbn_queue_start(
-            link.rate,
-            link.overhead,
-            link.method,
-            link.limit,
-            link.limit_bytes,
-        );
+        match step {
+            Step::Send(sent) => {
+                send(&sent);
+            }
+            Step::Take => {
+                bbn_queue_take();
+            }
+            Step::Sleep => bbn_queue_sleep(),
+            Step::Wait(ns) => bbn_queue_wait(ns),
+            Step::Upgrade => bbn_queue_upgrade(),
+            Step::Reset => bbn_queue_reset(),
+            Step::Forget(socket) => bbn_queue_forget(socket),
+        }
     }
 }
 
@@ -173,6 +128,7 @@ fn sent() -> impl Strategy<Value = Sent> {
                     priority,
                     treatment,
                     socket,
+                    ..ANOTHER
                 }
             },
         )
@@ -219,18 +175,12 @@ proptest! {
         start(link);
         let mut told = false;
         for (n, step) in steps.iter().enumerate() {
-            // SAFETY: only one thread is here at a time.
-            unsafe {
-                match step {
-                    Step::Send(sent) => { send(sent); told = true; }
-                    Step::Take => { bbn_queue_take(); }
-                    Step::Sleep => bbn_queue_sleep(),
-                    Step::Wait(ns) => bbn_queue_wait(*ns),
-                    Step::Upgrade => { bbn_queue_upgrade(); told = false; }
-                    Step::Reset => { bbn_queue_reset(); told = false; }
-                    Step::Forget(socket) => bbn_queue_forget(*socket),
-                }
-            }
+            take(*step);
+            told = match step {
+                Step::Send(_) => true,
+                Step::Upgrade | Step::Reset => false,
+                _ => told,
+            };
             prop_assert_eq!(wrong(told), None, "step {}", n);
             prop_assert!(of_sockets().iter().all(|queued| *queued <= 64), "step {}", n);
         }

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the device takes while it pushes back, and what it holds.
+ *
+ * A modem, a serial line, a NIC that is full stop their transmit queues. Nobody has to tell a
+ * rate then, and none that is told holds if the device is slower.
+ *
+ *  1. The device is in the way between two departures if both packets had to wait, and nothing in
+ *     between left at once or was refused by this queue itself (bbq_device_free).
+ *  2. What counts is which bytes have left the *device* meanwhile. Drivers with byte queue limits
+ *     (BQL) count them. The others hold as many packets as they take at once while
+ *     they are empty.
+ *  3. Plans reckon with that rate (bbq_rate). Nothing is paced by it: a device that may go
+ *     faster shows that only if it is given more.
+ *  4. A packet is out of the device after all that the device holds (bbq_out). The paper's owd counts
+ *     from there.
+ */
+#ifndef BBQ_DEVICE_BPF_H
+#define BBQ_DEVICE_BPF_H
+
+#include "bbq_state.bpf.h"
+
+/* Less does not show that the device is in the way: another processor may be sending. */
+#define BBQ_DEVICE_WAIT_NS 20000
+/* The sums are halved beyond this. */
+#define BBQ_DEVICE_NS (1ULL << 27)
+/* One packet is on the line, and one behind it. */
+#define BBQ_DEVICE_USUAL 2
+/* What was measured counts half after each 134 ms without the device in the way. */
+#define BBQ_DEVICE_AGE_SHIFT 27
+/* As many packets say a rate. */
+#define BBQ_DEVICE_SURE 8
+/* A rate is tried out that is this old, after an ADU was given up not longer ago. */
+#define BBQ_DEVICE_TRY_NS (500 * 1000000ULL)
+/* A rate that was seen longer ago does not count beside one that was told. */
+#define BBQ_DEVICE_OLD_NS (10 * BB_NSEC_PER_SEC)
+
+/* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
+#define BBQ_INV_SHIFT 10
+
+bb_inline __u64 bbq_inverse(__u64 rate)
+{
+	return (BB_NSEC_PER_SEC << BBQ_INV_SHIFT) / (rate > 1000 ? rate : 1000);
+}
+
+/* When the device has sent all that it holds: now, unless it has pushed back. */
+bb_inline __u64 bbq_free_at(const struct bbq_instance *in, __u64 now)
+{
+	return in->device.busy_ns > now ? in->device.busy_ns : now;
+}
+
+/*
+ * When packet p, if it leaves now, is out of the device. Of a device that never pushed back
+ * nothing is known, and it takes no time.
+ */
+bb_inline __u64 bbq_out(const struct bbq_instance *in, const struct bbq_packet *p, __u64 now)
+{
+	if (!in->device.inv)
+		return now;
+	return bbq_free_at(in, now) + (p->len * in->device.inv >> BBQ_INV_SHIFT);
+}
+
+/* The queue sends nothing although the device would take it. */
+bb_inline void bbq_device_free(struct bbq_instance *in)
+{
+	in->device.free = 1;
+}
+
+/* Bytes of the packet that is the last one but n. */
+bb_inline __u32 bbq_departed(const struct bbq_device *d, __u32 n)
+{
+	return d->before[(d->departed - n) & (BBQ_DEVICE_HOLDS - 1)];
+}
+
+/*
+ * How many packets the device holds, of a driver that does not count: as many as it takes while the
+ * first one that found it empty is not out yet. Packet p leaves. A tun device takes each when its
+ * program reads the one before: so a short wait does not say that it was full.
+ */
+bb_inline void bbq_device_holds(struct bbq_device *d, const struct bbq_packet *p, __u64 now,
+				int waited)
+{
+	__u64 time = p->len * d->inv >> BBQ_INV_SHIFT;
+
+	if (now < d->run_ns && (waited || now - p->arrived_ns < BBQ_DEVICE_WAIT_NS)) {
+		d->run++;
+		return;
+	}
+	if (waited) {
+		if (d->run_ns && p->arrived_ns < d->run_ns)
+			d->holds = d->run < BBQ_DEVICE_HOLDS ? d->run : BBQ_DEVICE_HOLDS;
+		d->run_ns = 0;
+		return;
+	}
+	/* What this queue held back it would have taken, too. By margins: no rate is exact. */
+	d->run_ns = d->inv && d->busy_ns + time <= now ? now + time - (time >> 2) : 0;
+	d->run = 1;
+}
+
+/* A packet that had waited departs at `now`. `out` bytes have left the device since the last departure. */
+bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
+{
+	if (!d->at_ns) {
+		__u64 age = (now - d->seen_ns) >> BBQ_DEVICE_AGE_SHIFT;
+
+		age = age < 32 ? age : 32;
+		d->ns >>= age;
+		d->bytes >>= age;
+		if (now - d->seen_ns > BBQ_DEVICE_OLD_NS)
+			d->rate = 0;
+	} else {
+		d->ns += now - d->at_ns;
+		d->bytes += out;
+		if (d->packets < BBQ_DEVICE_SURE) {
+			d->packets++;
+		} else if (d->ns) {
+			d->rate = d->bytes * BB_NSEC_PER_SEC / d->ns;
+			d->last = d->rate;
+			d->inv = bbq_inverse(d->rate);
+		}
+		d->seen_ns = now;
+		if (d->ns > BBQ_DEVICE_NS) {
+			d->ns >>= 1;
+			d->bytes >>= 1;
+		}
+	}
+	d->at_ns = now;
+}
+
+/*
+ * The device takes a packet at once, although an ADU was given up of late for want of its rate, and
+ * that was measured a while ago. What is planned with too low a rate never meets the device, and
+ * would not learn that it is faster.
+ */
+bb_inline void bbq_device_try(struct bbq_device *d, __u64 now)
+{
+	if (now - d->gave_up_ns > BBQ_DEVICE_TRY_NS || now - d->seen_ns < BBQ_DEVICE_TRY_NS)
+		return;
+	d->last += d->last >> 3;
+	if (d->rate)
+		d->rate = d->last;
+	d->inv = bbq_inverse(d->last);
+}
+
+/* Packet p leaves the queue at `now`, after `wait` ns. */
+bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
+			       const struct bbq_packet *p, __u64 now, __u64 wait)
+{
+	struct bbq_device *d = &in->device;
+	__u32 queued = 0, done = 0, held = 0, out, n;
+	__u64 from = now;
+	int waited;
+
+	/* The usual case, which is to cost little: it was never in the way. */
+	if (wait < BBQ_DEVICE_WAIT_NS && !d->departed)
+		return;
+	waited = wait >= BBQ_DEVICE_WAIT_NS && !d->free;
+	d->free = 0;
+	if (!waited && !d->departed)
+		return;
+	if (bpf_core_field_exists(sch->dev_queue->dql)) {
+		queued = sch->dev_queue->dql.num_queued;
+		done = sch->dev_queue->dql.num_completed;
+	}
+	if (queued | done) {
+		held = queued - done;
+		out = done - d->done;
+		d->done = done;
+	} else {
+		__u32 holds;
+
+		bbq_device_holds(d, p, now, waited);
+		holds = d->holds ?: BBQ_DEVICE_USUAL;
+		out = bbq_departed(d, holds - 1);
+		for (n = 0; waited && n + 1 < BBQ_DEVICE_HOLDS; n++)
+			held += n + 1 < holds ? bbq_departed(d, n) : 0;
+		if (!waited)
+			from = bbq_free_at(in, now);
+	}
+	if (waited) {
+		bbq_device_took(d, now, out);
+	} else {
+		d->at_ns = 0;
+		if (wait < BBQ_DEVICE_WAIT_NS && d->last)
+			bbq_device_try(d, now);
+	}
+	if (d->inv)
+		d->busy_ns = from + ((held + p->len) * d->inv >> BBQ_INV_SHIFT);
+	d->departed++;
+	d->before[d->departed & (BBQ_DEVICE_HOLDS - 1)] = p->len;
+}
+
+#endif /* BBQ_DEVICE_BPF_H */

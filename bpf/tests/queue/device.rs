@@ -1,0 +1,386 @@
+//! A device that pushes back: what the queue sees of its rate, and what it makes of that.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bestby_bpf::abi::*;
+
+use super::*;
+
+const SECOND: u64 = 1_000 * MS;
+/// IPv4 and UDP.
+const HEADERS: u32 = 28;
+
+/// Numbers that look drawn, the same ones each time.
+struct Drawn(u64);
+
+impl Drawn {
+    /// From 0 to 1.
+    fn part(&mut self) -> f64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as f64 / (1u64 << 31) as f64
+    }
+
+    /// Of a normal distribution with a mean of 0 and a deviation of 1.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.part()).sum::<f64>() - 6.0
+    }
+}
+
+/// A packet of the conference.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    at: u64,
+    frame: Option<u32>,
+    bytes: u32,
+}
+
+/// Audio each 20 ms, ten frames a second of video: 10 s of large ones, 5 s of small ones.
+fn conference(seconds: u64, seed: u64) -> Vec<Packet> {
+    let mut drawn = Drawn(seed);
+    let mut all: Vec<Packet> = (0..seconds * 50)
+        .map(|n| Packet {
+            at: n * 20 * MS,
+            frame: None,
+            bytes: 160 + HEADERS,
+        })
+        .collect();
+    for n in 0..seconds * 10 {
+        let (mean, deviation) = if n % 150 < 100 {
+            (4450.0, 1000.0)
+        } else {
+            (1075.0, 475.0)
+        };
+        let mut left = (mean + deviation * drawn.normal()).max(100.0) as u32;
+        while left > 0 {
+            let bytes = left.min(980);
+            left -= bytes;
+            all.push(Packet {
+                at: n * 100 * MS + 1,
+                frame: Some(n as u32),
+                bytes: bytes + HEADERS,
+            });
+        }
+    }
+    all.sort_by_key(|packet| packet.at);
+    all
+}
+
+/// bytes/s, from so many ns on.
+type Rates = Vec<(u64, f64)>;
+
+/// A rate that wanders as that of a mobile network, and fades.
+fn wandering(mean: f64, seconds: u64, seed: u64) -> Rates {
+    let (mut drawn, mut x, mut fade) = (Drawn(1000 + seed), 0.0, 0);
+    let mut all: Vec<f64> = (0..seconds * 10)
+        .map(|_| {
+            x = 0.9 * x + 0.218 * drawn.normal();
+            if fade > 0 {
+                fade -= 1;
+            } else if drawn.part() < 0.01 {
+                fade = 3 + (drawn.part() * 7.0) as u32;
+            }
+            f64::exp(x) * if fade > 0 { 0.2 } else { 1.0 }
+        })
+        .collect();
+    let scale = mean / (all.iter().sum::<f64>() / all.len() as f64);
+    for rate in &mut all {
+        *rate *= scale;
+    }
+    (0..).map(|n| n * 100 * MS).zip(all).collect()
+}
+
+/// When so many bytes that begin at `at` are through.
+fn through(rates: &Rates, mut at: u64, bytes: u32) -> u64 {
+    let mut left = f64::from(bytes);
+    let mut n = rates.partition_point(|(from, _)| *from <= at).max(1) - 1;
+    loop {
+        let end = rates.get(n + 1).map_or(u64::MAX, |(from, _)| *from);
+        let can = rates[n].1 * (end - at) as f64 / SECOND as f64;
+        if can >= left {
+            return at + (left / rates[n].1 * SECOND as f64) as u64;
+        }
+        left -= can;
+        at = end;
+        n += 1;
+    }
+}
+
+/// What the receiver of a conference gets in time, of a hundred, and what the queue saw.
+#[derive(Debug, Default)]
+struct Got {
+    audio: f64,
+    frames: f64,
+    /// The same of the frames that begin in the last second.
+    at_last: f64,
+    /// Bytes/s; 0: the device was never in the way.
+    seen: u64,
+    /// Packets that never left.
+    dropped: usize,
+}
+
+const OWD: u64 = 40 * MS;
+const LIFETIME: u64 = 200 * MS;
+
+/// The device that is tried.
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    /// Packets that it holds.
+    holds: usize,
+    /// Whether its driver counts bytes (BQL), and from where.
+    counts: Option<u32>,
+}
+
+/// One that counts its bytes, over the end of their numbers; serial lines and tun, which do not.
+const DEVICES: [Device; 4] = [
+    Device {
+        holds: 2,
+        counts: Some(u32::MAX - 20_000),
+    },
+    Device {
+        holds: 1,
+        counts: None,
+    },
+    Device {
+        holds: 2,
+        counts: None,
+    },
+    Device {
+        holds: 3,
+        counts: None,
+    },
+];
+
+/// A conference over a device.
+#[derive(Clone, Debug)]
+struct Trial {
+    rates: Rates,
+    device: Device,
+    /// The rate that the operator told, bytes/s.
+    told: Option<u64>,
+    /// The delay that is known of the way behind the device; [`OWD`] is true.
+    owd: u64,
+    method: u32,
+    packets: Vec<Packet>,
+}
+
+impl Trial {
+    /// Nothing is told of a device with this rate, bytes/s.
+    fn of(device: Device, rate: f64, seed: u64) -> Self {
+        Self {
+            rates: vec![(0, rate)],
+            device,
+            told: None,
+            owd: OWD,
+            method: BB_TRIAGE,
+            packets: conference(20, seed),
+        }
+    }
+
+    fn run(&self) -> Got {
+        let _one = ONE.lock();
+        start(super::Link {
+            rate: self.told.unwrap_or(0),
+            overhead: 0,
+            method: self.method,
+            limit: 60,
+            limit_bytes: 1 << 20,
+        });
+        // SAFETY: only one thread is here at a time.
+        let begin = unsafe {
+            bbn_queue_owd(self.owd);
+            bbn_queue_now()
+        };
+        let mut held: VecDeque<(usize, u64)> = VecDeque::new();
+        let mut count = [self.device.counts.unwrap_or(0); 2];
+        let mut out = vec![None; self.packets.len()];
+        let mut coming = self.packets.iter().enumerate().peekable();
+        let mut wakes: Option<u64> = None;
+        loop {
+            let next = [
+                coming.peek().map(|(_, packet)| packet.at),
+                held.front().map(|(_, at)| *at),
+                wakes,
+            ];
+            let Some(now) = next.into_iter().flatten().min() else {
+                break;
+            };
+            // SAFETY: as above.
+            unsafe { bbn_queue_wait((begin + now).saturating_sub(bbn_queue_now())) };
+            wakes = wakes.filter(|at| *at > now);
+            if let Some((n, _)) = held.pop_front_if(|(_, at)| *at <= now) {
+                out[n] = Some(now);
+                count[1] = count[1].wrapping_add(self.packets[n].bytes);
+            }
+            if let Some((n, packet)) = coming.next_if(|(_, packet)| packet.at <= now) {
+                send(&Sent {
+                    pkt_len: packet.bytes,
+                    lifetime: LIFETIME,
+                    adu: packet.frame.map_or(0, |frame| (1 << 16) | (frame + 1)),
+                    priority: if packet.frame.is_some() { 2 } else { 0 },
+                    treatment: BB_TREAT_DISCARD,
+                    tag: n as u32,
+                    ..Sent::default()
+                });
+            }
+            while held.len() < self.device.holds {
+                if self.device.counts.is_some() {
+                    // SAFETY: as above.
+                    unsafe { bbn_queue_bql(count[0], count[1]) };
+                }
+                // SAFETY: as above.
+                let (bytes, tag) = unsafe { (bbn_queue_take(), bbn_queue_taken()) };
+                if bytes == 0 {
+                    // SAFETY: as above.
+                    let at = unsafe { bbn_queue_wakes() };
+                    wakes = (at > 0).then(|| at.saturating_sub(begin));
+                    break;
+                }
+                count[0] = count[0].wrapping_add(bytes);
+                let from = held.back().map_or(now, |(_, at)| *at);
+                held.push_back((tag as usize, through(&self.rates, from, bytes)));
+            }
+        }
+        self.judge(&out)
+    }
+
+    fn judge(&self, out: &[Option<u64>]) -> Got {
+        let mut audio = Vec::new();
+        let mut frames = BTreeMap::new();
+        for (packet, out) in self.packets.iter().zip(out) {
+            let in_time = out.is_some_and(|at| at + OWD <= packet.at + LIFETIME);
+            match packet.frame {
+                None => audio.push(in_time),
+                Some(frame) => *frames.entry(frame).or_insert(true) &= in_time,
+            }
+        }
+        let frames: Vec<bool> = frames.into_values().collect();
+        let part = |all: &[bool]| {
+            100.0 * all.iter().filter(|in_time| **in_time).count() as f64 / all.len() as f64
+        };
+        Got {
+            audio: part(&audio),
+            frames: part(&frames),
+            at_last: part(&frames[frames.len() - 10..]),
+            // SAFETY: only one thread is here at a time.
+            seen: unsafe { bbn_queue_seen() },
+            dropped: out.iter().filter(|out| out.is_none()).count(),
+        }
+    }
+}
+
+/// Sums over seeds: audio and frames, %.
+fn mean(trials: impl IntoIterator<Item = Trial>) -> (f64, f64) {
+    let all: Vec<Got> = trials.into_iter().map(|trial| trial.run()).collect();
+    let part = |of: fn(&Got) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    (part(|got| got.audio), part(|got| got.frames))
+}
+
+/// What `bbn_queue_owd` should be, were the rate told: a packet of 1,008 bytes is out of the device
+/// so much later than it begins to leave.
+fn told(trial: Trial, rate: f64) -> Trial {
+    Trial {
+        told: Some(rate as u64),
+        owd: OWD + (1_008.0 / rate * SECOND as f64) as u64,
+        ..trial
+    }
+}
+
+#[test]
+fn a_device_that_pushes_back_needs_no_rate() {
+    for (device, rate) in DEVICES
+        .iter()
+        .flat_map(|d| [31_625.0, 23_750.0].map(|r| (*d, r)))
+    {
+        // Three packets of 24 kB/s take most of the lifetime.
+        if device.holds == 3 && rate < 30_000.0 {
+            continue;
+        }
+        let trial = |seed| Trial::of(device, rate, seed);
+        let (audio, frames) = mean((1..=4).map(trial));
+        let (_, with_rate) = mean((1..=4).map(|seed| told(trial(seed), rate)));
+        let (_, by_priority) = mean((1..=4).map(|seed| Trial {
+            method: BB_RING_SFDPS2,
+            ..trial(seed)
+        }));
+        println!(
+            "{device:?} at {rate}: audio {audio:.1} %, frames {frames:.1} % \
+             ({with_rate:.1} % told, {by_priority:.1} % by priority)"
+        );
+        assert!(audio > 99.5 && frames >= 0.95 * with_rate && frames > 1.1 * by_priority);
+        let seen = trial(1).run().seen as f64;
+        assert!((seen / rate - 1.0).abs() < 0.05, "{seen} of {rate}");
+    }
+}
+
+#[test]
+fn of_a_rate_that_was_told_and_what_the_device_takes_the_lower_one_counts() {
+    let rate = 31_625.0;
+    // Of one that holds more, and does not say so, nobody learns that while packets are paced.
+    for device in DEVICES.into_iter().filter(|device| device.holds < 3) {
+        let trial = |seed| Trial::of(device, rate, seed);
+        let (_, with_rate) = mean((1..=4).map(|seed| told(trial(seed), rate)));
+        let (audio, frames) = mean((1..=4).map(|seed| Trial {
+            told: Some(2 * rate as u64),
+            ..trial(seed)
+        }));
+        println!("{device:?}: audio {audio:.1} %, frames {frames:.1} % ({with_rate:.1} % told)");
+        assert!(audio > 99.5 && frames >= 0.9 * with_rate);
+    }
+}
+
+#[test]
+fn a_device_that_takes_everything_is_never_in_the_way() {
+    for told in [None, Some(31_625)] {
+        let got = Trial {
+            told,
+            ..Trial::of(
+                Device {
+                    holds: 1_000,
+                    counts: None,
+                },
+                1e9,
+                1,
+            )
+        }
+        .run();
+        assert_eq!(got.seen, 0, "{told:?}: {got:?}");
+        // What is told is paced, and given up by that; nothing else is.
+        assert_eq!(got.dropped == 0, told.is_none(), "{told:?}: {got:?}");
+    }
+}
+
+#[test]
+fn a_rate_that_fell_is_tried_out_until_it_has_risen() {
+    for device in DEVICES {
+        let rates = vec![(0, 60_000.0), (6 * SECOND, 6_000.0), (9 * SECOND, 60_000.0)];
+        let got = Trial {
+            rates,
+            packets: conference(14, 3),
+            ..Trial::of(device, 0.0, 3)
+        }
+        .run();
+        println!("{device:?}: {got:?}");
+        assert!(got.at_last >= 90.0, "{device:?}: {got:?}");
+    }
+}
+
+#[test]
+fn a_rate_that_wanders_is_followed() {
+    let rate = 31_625.0;
+    for device in DEVICES {
+        let trial = |seed| Trial {
+            rates: wandering(rate, 30, seed),
+            packets: conference(30, seed),
+            ..Trial::of(device, rate, seed)
+        };
+        let (audio, frames) = mean((1..=8).map(trial));
+        let (told_audio, told_frames) = mean((1..=8).map(|seed| told(trial(seed), rate)));
+        println!(
+            "{device:?}: audio {audio:.1} %, frames {frames:.1} %; the mean told {told_audio:.1} %, {told_frames:.1} %"
+        );
+        assert!(frames >= 1.15 * told_frames && audio >= told_audio - 3.0);
+    }
+}

@@ -112,6 +112,9 @@ __noinline int bbq_go_first(__u32 inst, __u32 session)
 		q->walk.passed = BB_PRIORITIES;
 		return 0;
 	}
+	/* What it would have overtaken has left since the walk passed it. */
+	if (before == idx)
+		before = p->prev;
 	bbq_unlink(q, p, idx);
 	bbq_link(q, 0, idx, p, before, bbq_packet_at(before));
 	takes = p->adu_bytes * in->plan.inv_turns >> BBQ_INV_SHIFT;

@@ -238,3 +238,71 @@ fn bytes_that_an_earlier_object_lost_are_forgotten_when_the_queue_is_empty() {
         assert_eq!(drain(), (None, (0, 0, 0)), "{reset}");
     }
 }
+
+#[test]
+fn a_packet_that_may_go_first_and_has_nothing_to_overtake_any_more_keeps_its_place() {
+    let of = |session, priority| Sent {
+        session,
+        priority,
+        pkt_len: HEADERS,
+        ..ANOTHER
+    };
+    let first = of(0, 0);
+    let _one = ONE.lock();
+    start(SLOW);
+    for sent in [
+        first,
+        Sent {
+            adu: 1 << 16 | 3,
+            ..of(1, 6)
+        },
+        first,
+        of(2, 0),
+        first,
+        Sent {
+            pkt_len: HEADERS + 1,
+            headers: HEADERS,
+            lifetime: MS,
+            adu: 1 << 16 | 2,
+            treatment: BB_TREAT_TRUNCATE,
+            ..of(1, 1)
+        },
+        first,
+        Sent {
+            pkt_len: 667,
+            grown: 8,
+            lifetime: MS,
+            ..of(1, 2)
+        },
+    ] {
+        send(&sent);
+    }
+    send(&Sent {
+        pkt_len: 900,
+        grown: 16,
+        ..first
+    });
+    send(&Sent {
+        lifetime: MS,
+        departs: 341_723_313,
+        adu: 1 << 16 | 3,
+        ..of(1, 6)
+    });
+    send(&first);
+    take(Step::Wait(1_011_014));
+    // It may go before all that is queued, and most of that leaves first.
+    send(&Sent {
+        lifetime: 50_628_986,
+        ..of(1, 0)
+    });
+    send(&first);
+    take(Step::Wait(23_168_335));
+    take(Step::Wait(45_117_317));
+    send(&Sent {
+        pkt_len: 873,
+        grown: 16,
+        ..first
+    });
+    take(Step::Wait(47_146_647));
+    assert_eq!(drain(), (None, (0, 0, 0)));
+}

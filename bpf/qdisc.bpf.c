@@ -243,6 +243,7 @@ int BPF_PROG(bestby_enqueue, struct sk_buff *skb, struct Qdisc *sch,
 	p = bbq_packet_take(in, &idx);
 	if (!p)
 		goto out;
+	bbq_meet_device(in, sch, now);
 	bbq_read_cb(p, skb, now);
 	/* The other methods are what their papers say. */
 	if (iface->method != BB_TRIAGE)

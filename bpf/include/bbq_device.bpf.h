@@ -5,8 +5,9 @@
  * A modem, a serial line, a NIC that is full stop their transmit queues. Nobody has to tell a
  * rate then, and none that is told holds if the device is slower.
  *
- *  1. The device is in the way between two departures if both packets had to wait, and nothing in
- *     between left at once or was refused by this queue itself (bbq_device_free).
+ *  1. The device is in the way between two departures if both packets met a transmit queue that was
+ *     stopped, and nothing in between left at once or was refused by this queue itself
+ *     (bbq_device_free). That they had to wait says nothing: another processor may be sending.
  *  2. What counts is which bytes have left the *device* meanwhile. Drivers with byte queue limits
  *     (BQL) count them. The others hold as many packets as they take at once while
  *     they are empty.
@@ -20,10 +21,13 @@
 
 #include "bbq_state.bpf.h"
 
-/* Less does not show that the device is in the way: another processor may be sending. */
-#define BBQ_DEVICE_WAIT_NS 20000
+/* __QUEUE_STATE_DRV_XOFF, by the driver, and __QUEUE_STATE_STACK_XOFF, by BQL. */
+#define BBQ_QUEUE_STOPPED 3
 /* The sums are halved beyond this. */
 #define BBQ_DEVICE_NS (1ULL << 27)
+/* So many times in a row it must be seen to hold the same number of packets, if that are fewer, or more. */
+#define BBQ_DEVICE_FEWER 4
+#define BBQ_DEVICE_MORE 2
 /* One packet is on the line, and one behind it. */
 #define BBQ_DEVICE_USUAL 2
 /* What was measured counts half after each 134 ms without the device in the way. */
@@ -32,6 +36,8 @@
 #define BBQ_DEVICE_SURE 8
 /* A rate is tried out that is this old, after an ADU was given up not longer ago. */
 #define BBQ_DEVICE_TRY_NS (500 * 1000000ULL)
+/* By an eighth each time, to four times as much. What is planned with that, if it is true, shows it. */
+#define BBQ_DEVICE_TRIES 12
 /* A rate that was seen longer ago does not count beside one that was told. */
 #define BBQ_DEVICE_OLD_NS (10 * BB_NSEC_PER_SEC)
 
@@ -60,6 +66,13 @@ bb_inline __u64 bbq_out(const struct bbq_instance *in, const struct bbq_packet *
 	return bbq_free_at(in, now) + (p->len * in->device.inv >> BBQ_INV_SHIFT);
 }
 
+/* A packet comes at `now`: does it find the device in the way? */
+bb_inline void bbq_meet_device(struct bbq_instance *in, struct Qdisc *sch, __u64 now)
+{
+	if (sch->dev_queue->state & BBQ_QUEUE_STOPPED)
+		in->device.stopped_ns = now;
+}
+
 /* The queue sends nothing although the device would take it. */
 bb_inline void bbq_device_free(struct bbq_instance *in)
 {
@@ -78,22 +91,33 @@ bb_inline __u32 bbq_departed(const struct bbq_device *d, __u32 n)
  * program reads the one before: so a short wait does not say that it was full.
  */
 bb_inline void bbq_device_holds(struct bbq_device *d, const struct bbq_packet *p, __u64 now,
-				int waited)
+				int waited, int refused)
 {
 	__u64 time = p->len * d->inv >> BBQ_INV_SHIFT;
 
-	if (now < d->run_ns && (waited || now - p->arrived_ns < BBQ_DEVICE_WAIT_NS)) {
+	if (now < d->run_ns && !refused) {
 		d->run++;
 		return;
 	}
 	if (waited) {
-		if (d->run_ns && p->arrived_ns < d->run_ns)
-			d->holds = d->run < BBQ_DEVICE_HOLDS ? d->run : BBQ_DEVICE_HOLDS;
+		if (d->run_ns && p->arrived_ns < d->run_ns) {
+			__u32 run = d->run < BBQ_DEVICE_HOLDS ? d->run : BBQ_DEVICE_HOLDS;
+
+			/*
+			 * A rate that rose meanwhile makes it seem to hold more, one that fell makes it seem
+			 * empty before it is, and then to hold fewer.
+			 */
+			d->alike = run == d->found ? d->alike + 1 : 1;
+			d->found = run;
+			if (!d->holds ||
+			    d->alike >= (run < d->holds ? BBQ_DEVICE_FEWER : BBQ_DEVICE_MORE))
+				d->holds = run;
+		}
 		d->run_ns = 0;
 		return;
 	}
-	/* What this queue held back it would have taken, too. By margins: no rate is exact. */
-	d->run_ns = d->inv && d->busy_ns + time <= now ? now + time - (time >> 2) : 0;
+	/* What this queue held back it would have taken, too. By margins: a rate may have risen. */
+	d->run_ns = d->inv && d->busy_ns + time <= now ? now + (time >> 1) : 0;
 	d->run = 1;
 }
 
@@ -119,6 +143,7 @@ bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
 			d->inv = bbq_inverse(d->rate);
 		}
 		d->seen_ns = now;
+		d->tried = 0;
 		if (d->ns > BBQ_DEVICE_NS) {
 			d->ns >>= 1;
 			d->bytes >>= 1;
@@ -134,30 +159,31 @@ bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
  */
 bb_inline void bbq_device_try(struct bbq_device *d, __u64 now)
 {
-	if (now - d->gave_up_ns > BBQ_DEVICE_TRY_NS || now - d->seen_ns < BBQ_DEVICE_TRY_NS)
+	if (now - d->gave_up_ns > BBQ_DEVICE_TRY_NS || now - d->seen_ns < BBQ_DEVICE_TRY_NS ||
+	    d->tried == BBQ_DEVICE_TRIES)
 		return;
+	d->tried++;
 	d->last += d->last >> 3;
 	if (d->rate)
 		d->rate = d->last;
 	d->inv = bbq_inverse(d->last);
 }
 
-/* Packet p leaves the queue at `now`, after `wait` ns. */
+/* Packet p leaves the queue at `now`. */
 bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
-			       const struct bbq_packet *p, __u64 now, __u64 wait)
+			       const struct bbq_packet *p, __u64 now)
 {
 	struct bbq_device *d = &in->device;
 	__u32 queued = 0, done = 0, held = 0, out, n;
 	__u64 from = now;
-	int waited;
+	int waited, refused;
 
 	/* The usual case, which is to cost little: it was never in the way. */
-	if (wait < BBQ_DEVICE_WAIT_NS && !d->departed)
+	if (!d->stopped_ns)
 		return;
-	waited = wait >= BBQ_DEVICE_WAIT_NS && !d->free;
+	refused = d->free;
 	d->free = 0;
-	if (!waited && !d->departed)
-		return;
+	waited = !refused && p->arrived_ns <= d->stopped_ns;
 	if (bpf_core_field_exists(sch->dev_queue->dql)) {
 		queued = sch->dev_queue->dql.num_queued;
 		done = sch->dev_queue->dql.num_completed;
@@ -169,7 +195,7 @@ bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
 	} else {
 		__u32 holds;
 
-		bbq_device_holds(d, p, now, waited);
+		bbq_device_holds(d, p, now, waited, refused);
 		holds = d->holds ?: BBQ_DEVICE_USUAL;
 		out = bbq_departed(d, holds - 1);
 		for (n = 0; waited && n + 1 < BBQ_DEVICE_HOLDS; n++)
@@ -181,7 +207,7 @@ bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
 		bbq_device_took(d, now, out);
 	} else {
 		d->at_ns = 0;
-		if (wait < BBQ_DEVICE_WAIT_NS && d->last)
+		if (!refused && d->last)
 			bbq_device_try(d, now);
 	}
 	if (d->inv)

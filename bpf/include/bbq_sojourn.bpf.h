@@ -40,7 +40,7 @@ static __noinline int bbq_note_departure(struct bbq_instance *in, struct Qdisc *
 
 	bb_wait_add(ses, wait, now);
 	bbq_time_add(&in->times.sojourn, wait);
-	bbq_note_device(in, sch, p, now, wait);
+	bbq_note_device(in, sch, p, now);
 	if (!p->deadline)
 		return 0;
 	late = bb_lateness(in->device.inv ? in->device.busy_ns : now, ses->owd_ns, p->deadline);

@@ -344,8 +344,8 @@ bb_inline void bbq_expect(const struct bbq_instance *in, struct bb_iface *iface,
 	__u64 gap = now - q->ahead_ns, period, load;
 	__u32 priority = p->priority;
 
-	if (iface->method != BB_TRIAGE || !(iface->rate | ses->rate | in->device.last) || !p->deadline || slack < 0 ||
-	    (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
+	if (iface->method != BB_TRIAGE || !(iface->rate | ses->rate | in->device.last) ||
+	    !p->deadline || slack < 0 || (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
 		return;
 	period = now - q->ahead_from_ns;
 	if (priority != q->ahead_priority || gap >= BBQ_AHEAD_NS) {

@@ -213,6 +213,7 @@ struct dql {
 struct netdev_queue {
 	struct net_device *dev;
 	struct Qdisc *qdisc;
+	unsigned long state; /* bits __QUEUE_STATE_* */
 	struct dql dql; /* CONFIG_BQL; all 0 where the driver does not count */
 };
 

@@ -175,6 +175,7 @@ void bbn_queue_start(__u64 rate, __u32 overhead, __u32 method, __u32 limit, __u6
 	wrong = 0;
 	alive = 0;
 	tx.dql = (struct dql){};
+	tx.state = 0;
 	bbq_slot = 0;
 	bbq_ifindex = 7;
 	bbq_netns = net.net_cookie;
@@ -323,6 +324,12 @@ void bbn_queue_bql(__u32 queued, __u32 completed)
 {
 	tx.dql.num_queued = queued;
 	tx.dql.num_completed = completed;
+}
+
+/* The driver has stopped its transmit queue, or takes packets. */
+void bbn_queue_stop(int stopped)
+{
+	tx.state = stopped;
 }
 
 /* What the device takes, bytes/s, as the queue saw it; 0 = it has not been in the way. */

@@ -215,6 +215,8 @@ impl Trial {
                 count[1] = count[1].wrapping_add(self.packets[n].bytes);
             }
             if let Some((n, packet)) = coming.next_if(|(_, packet)| packet.at <= now) {
+                // SAFETY: as above.
+                unsafe { bbn_queue_stop((held.len() == self.device.holds).into()) };
                 send(&Sent {
                     pkt_len: packet.bytes,
                     lifetime: LIFETIME,
@@ -381,6 +383,6 @@ fn a_rate_that_wanders_is_followed() {
         println!(
             "{device:?}: audio {audio:.1} %, frames {frames:.1} %; the mean told {told_audio:.1} %, {told_frames:.1} %"
         );
-        assert!(frames >= 1.15 * told_frames && audio >= told_audio - 3.0);
+        assert!(frames >= 1.15 * told_frames && audio >= told_audio - 2.0);
     }
 }

@@ -34,13 +34,6 @@
 /* No path of today's is longer: whoever says so lies, or its answer lay about. */
 #define BB_RTT_MOST_NS (10 * BB_NSEC_PER_SEC)
 
-/*
- * A wait counts for one to four of these after the packet left, because its
- * acknowledgement comes an RTT later. Counting a wait for too long is harmless: a
- * longer path is followed later.
- */
-#define BB_WAIT_WINDOW_NS BB_NSEC_PER_SEC
-
 /* A packet of the session leaves our queue at now_ns, wait_ns after it came. */
 bb_inline void bb_wait_add(struct bb_session *session, __u64 wait_ns, __u64 now_ns)
 {
@@ -73,6 +66,8 @@ bb_inline void bb_rtt_begin(struct bb_rtt *rtt, __u32 source)
 	rtt->source = source;
 	rtt->least_ns[0] = rtt->least_ns[1] = BB_RTT_NONE;
 	rtt->window = 0;
+	rtt->base_ns[0] = rtt->base_ns[1] = BB_RTT_NONE;
+	rtt->base_window = 0;
 }
 
 /* An estimate that knows nothing. */
@@ -122,6 +117,22 @@ bb_inline __u64 bb_dlsr_ns(__u32 dlsr)
 	return (__u64)dlsr * BB_NSEC_PER_SEC >> 16;
 }
 
+/*
+ * The least round trip of minutes, whatever waited in it: the last one above that, less our own wait, is
+ * what a queue behind us holds.
+ */
+bb_inline void bb_rtt_base(struct bb_rtt *rtt, __u64 sample_ns, __u64 now_ns)
+{
+	__u32 window = now_ns >> BB_RTT_BASE_SHIFT, last = rtt->base_window;
+
+	if (window != last && __sync_bool_compare_and_swap(&rtt->base_window, last, window)) {
+		rtt->base_ns[1] = window == last + 1 ? rtt->base_ns[0] : BB_RTT_NONE;
+		rtt->base_ns[0] = BB_RTT_NONE;
+	}
+	if (sample_ns < rtt->base_ns[0])
+		rtt->base_ns[0] = sample_ns;
+}
+
 /* A sample of sample_ns, of which at most wait_ns were our own queue. */
 bb_inline void bb_rtt_add(struct bb_rtt *rtt, __u64 sample_ns, __u64 wait_ns, __u64 now_ns)
 {
@@ -141,6 +152,7 @@ bb_inline void bb_rtt_add(struct bb_rtt *rtt, __u64 sample_ns, __u64 wait_ns, __
 	if (estimate < floor)
 		estimate = floor;
 	rtt->min_rtt_ns = estimate < sample_ns ? estimate : sample_ns;
+	bb_rtt_base(rtt, sample_ns, now_ns);
 }
 
 /*

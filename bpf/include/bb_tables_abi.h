@@ -295,6 +295,14 @@ struct bb_addr {
 #define BB_RTT_WINDOW_SHIFT 32 /* a window is 2^32 ns: two of them and a sample are below 10 s */
 /* Of STUN and RTCP, which have a sample each 5 s or so: 17 s. After as long without, another may speak. */
 #define BB_RTT_SELDOM_SHIFT 34
+/*
+ * A wait counts for one to four of these after the packet left, because its
+ * acknowledgement comes an RTT later. Counting a wait for too long is harmless: a
+ * longer path is followed later.
+ */
+#define BB_WAIT_WINDOW_NS 1000000000ULL
+/* A window of the least round trip: 4.6 minutes, so that a queue which stands is not taken for the path. */
+#define BB_RTT_BASE_SHIFT 38
 
 /* Who measured it: of several that do the least counts (bb_rtt.h). */
 enum bb_rtt_source {
@@ -314,8 +322,10 @@ struct bb_rtt {
 	__u64 srtt_ns;
 	__u64 rto_ns; /* of the same; 0 = it has none */
 	__u64 updated_ns; /* last sample */
+	__u64 base_ns
+		[2]; /* least sample: this window of BB_RTT_BASE_SHIFT, the one before; ~0 = none */
+	__u32 base_window; /* number of this window: time >> BB_RTT_BASE_SHIFT; 0 = no sample yet */
 	__u32 source; /* enum bb_rtt_source */
-	__u32 pad;
 };
 
 /* What left through us and will be answered at once: no answer that is not here counts. */

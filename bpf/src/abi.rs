@@ -35,6 +35,8 @@ pub const BB_KNOWN_BITS: u32 = 15;
 pub const BB_KNOWN: u32 = 32768;
 pub const BB_RTT_WINDOW_SHIFT: u32 = 32;
 pub const BB_RTT_SELDOM_SHIFT: u32 = 34;
+pub const BB_WAIT_WINDOW_NS: u32 = 1000000000;
+pub const BB_RTT_BASE_SHIFT: u32 = 38;
 pub const BB_PEER_OWD: u32 = 1;
 pub const BB_PEER_RATE: u32 = 2;
 pub const BB_PEER_OPERATOR: u32 = 4;
@@ -981,12 +983,13 @@ pub struct bb_rtt {
     pub srtt_ns: __u64,
     pub rto_ns: __u64,
     pub updated_ns: __u64,
+    pub base_ns: [__u64; 2usize],
+    pub base_window: __u32,
     pub source: __u32,
-    pub pad: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 64usize];
+    ["Size of bb_rtt"][::std::mem::size_of::<bb_rtt>() - 80usize];
     ["Alignment of bb_rtt"][::std::mem::align_of::<bb_rtt>() - 8usize];
     ["Offset of field: bb_rtt::min_rtt_ns"][::std::mem::offset_of!(bb_rtt, min_rtt_ns) - 0usize];
     ["Offset of field: bb_rtt::least_ns"][::std::mem::offset_of!(bb_rtt, least_ns) - 8usize];
@@ -994,8 +997,9 @@ const _: () = {
     ["Offset of field: bb_rtt::srtt_ns"][::std::mem::offset_of!(bb_rtt, srtt_ns) - 32usize];
     ["Offset of field: bb_rtt::rto_ns"][::std::mem::offset_of!(bb_rtt, rto_ns) - 40usize];
     ["Offset of field: bb_rtt::updated_ns"][::std::mem::offset_of!(bb_rtt, updated_ns) - 48usize];
-    ["Offset of field: bb_rtt::source"][::std::mem::offset_of!(bb_rtt, source) - 56usize];
-    ["Offset of field: bb_rtt::pad"][::std::mem::offset_of!(bb_rtt, pad) - 60usize];
+    ["Offset of field: bb_rtt::base_ns"][::std::mem::offset_of!(bb_rtt, base_ns) - 56usize];
+    ["Offset of field: bb_rtt::base_window"][::std::mem::offset_of!(bb_rtt, base_window) - 72usize];
+    ["Offset of field: bb_rtt::source"][::std::mem::offset_of!(bb_rtt, source) - 76usize];
 };
 #[repr(C)]
 #[derive(

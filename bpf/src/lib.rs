@@ -36,7 +36,7 @@ mod control_block;
 pub use control_block::{deadline, seal, sealed};
 
 mod instance;
-pub use instance::{held, instance};
+pub use instance::{Device, Instance, instance};
 
 mod dscp;
 pub use dscp::dscp_so_priority;

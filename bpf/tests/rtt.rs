@@ -38,8 +38,9 @@ impl Estimate {
             srtt_ns: 7,
             rto_ns: 7,
             updated_ns: 7,
+            base_ns: [7; 2],
+            base_window: 7,
             source: 7,
-            pad: 0,
         };
         bbn_rtt_init(&mut rtt);
         let mut estimate = Self(rtt);
@@ -94,6 +95,31 @@ fn better_source_speaks_until_it_is_silent() {
         })
         .takes(BB_RTT_STUN, now)
     );
+}
+
+#[test]
+fn least_round_trip_of_minutes_is_not_raised_by_a_queue_that_stands() {
+    let base = |e: &Estimate| e.0.base_ns.into_iter().min().unwrap();
+    let mut e = Estimate::new();
+    let mut now = START;
+    assert_eq!(base(&e), u64::MAX);
+    e.add(80 * MS, 0, now);
+    // Four minutes of a full queue raise the path's estimate, but not this.
+    while now < START + 240 * SECOND {
+        now += SECOND;
+        e.add(900 * MS, 0, now);
+        assert_eq!(base(&e), 80 * MS);
+    }
+    assert_eq!(e.0.min_rtt_ns, 900 * MS);
+    // A path that is longer is one at last.
+    while now < START + (3 << BB_RTT_BASE_SHIFT) {
+        now += SECOND;
+        e.add(900 * MS, 0, now);
+    }
+    assert_eq!(base(&e), 900 * MS);
+    // Another source measures something else.
+    assert!(e.takes(BB_RTT_STUN, now + 60 * SECOND));
+    assert_eq!(base(&e), u64::MAX);
 }
 
 #[test]

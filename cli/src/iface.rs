@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use bestby_api::{
     AttachRequest, Decrement, DevName, Done, InterfaceInfo, Limit, Method, Mode, Overhead, Prefix,
-    Prefixes, Rate, SessionKey, path,
+    Prefixes, PushedBack, Rate, SessionKey, path,
 };
 use clap::{Args, Subcommand};
 
 use crate::client::{Client, part};
 use crate::failure::Failure;
-use crate::format::{memory, or_dash};
+use crate::format::{memory, or_dash, time};
 use crate::output::Output;
 use crate::setting::{Setting, change, setting, value};
 use crate::stats::waited;
@@ -167,6 +167,17 @@ fn delay(i: &InterfaceInfo) -> Option<String> {
     ))
 }
 
+/// Of an interface without a rate, whose device has not pushed back.
+const HOLDS_NO_QUEUE: &str = "holds no queue: no rate is known, and the device has not pushed back";
+
+/// What its device takes: `device pushes back, 248kbit seen`.
+fn device(rate: Rate, age_ns: u64) -> String {
+    if age_ns < PushedBack::LATELY_NS {
+        return format!("device pushes back, {rate} seen");
+    }
+    format!("device pushed back {} ago, {rate} seen", time(age_ns))
+}
+
 /// The interfaces under control, with their notes below.
 pub(crate) fn render(list: &[InterfaceInfo]) -> String {
     if list.is_empty() {
@@ -207,6 +218,12 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
         }
         if i.cuts {
             remarks.push("cuts super-packets");
+        }
+        let device = i.device.map(|d| device(d.rate, d.age_ns));
+        match &device {
+            Some(device) => remarks.push(device),
+            None if i.rate.is_none() && !i.observe => remarks.push(HOLDS_NO_QUEUE),
+            None => {}
         }
         let dropped = if i.observe {
             i.counters.would_drop

@@ -88,8 +88,8 @@ pub(crate) fn render(list: &SessionList) -> String {
 
 fn sessions(sessions: &[SessionInfo]) -> String {
     let mut table = Table::new(&[
-        "SESSION", "KIND", "MEDIA", "USER", ">RATE", ">OWD", "OWD FROM", ">OWD AGE", ">IDLE",
-        ">QUEUED", ">IN", ">SENT", ">DROPPED",
+        "SESSION", "KIND", "MEDIA", "USER", ">RATE", ">OWD", "OWD FROM", ">OWD AGE", ">BEHIND",
+        ">IDLE", ">QUEUED", ">IN", ">SENT", ">DROPPED",
     ]);
     for s in sessions {
         table.row(vec![
@@ -101,6 +101,7 @@ fn sessions(sessions: &[SessionInfo]) -> String {
             or_dash(s.owd_ns.map(time)).into(),
             s.owd_source.into(),
             or_dash(s.owd_age_ns.map(time)).into(),
+            or_dash(s.queue_behind_ns.map(time)).into(),
             time(s.idle_ns).into(),
             s.counters.queued.into(),
             s.counters.packets_in.into(),
@@ -109,7 +110,7 @@ fn sessions(sessions: &[SessionInfo]) -> String {
         ]);
     }
     table
-        .without_empty(&["USER", "OWD FROM", "OWD AGE"])
+        .without_empty(&["USER", "OWD FROM", "OWD AGE", "BEHIND"])
         .render()
 }
 

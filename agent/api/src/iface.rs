@@ -258,6 +258,20 @@ impl AttachRequest {
     }
 }
 
+/// What a device takes that pushes back: a modem, a NIC that is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushedBack {
+    /// What left it while it was in the way.
+    pub rate: Rate,
+    /// Since it was, ns.
+    pub age_ns: u64,
+}
+
+impl PushedBack {
+    /// Longer ago it says nothing of now, ns.
+    pub const LATELY_NS: u64 = 10_000_000_000;
+}
+
 /// An attached interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceInfo {
@@ -301,6 +315,10 @@ pub struct InterfaceInfo {
     /// Kernel memory preallocated for this interface, bytes.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    /// Mode qdisc: what the device took when it pushed back last; null: it never has. Plans reckon with it, or with
+    /// a lower rate that was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PushedBack>,
     /// What passed.
     pub counters: Counters,
     /// Mode qdisc: how long the packets waited that left, and how much of their time was left.

@@ -55,7 +55,7 @@ pub use extensions::{
 };
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
 pub use http::{ConfigDiff, Done, ErrorBody, ErrorDetail, path};
-pub use iface::{AttachRequest, InterfaceInfo, InterfaceSettings};
+pub use iface::{AttachRequest, InterfaceInfo, InterfaceSettings, PushedBack};
 pub use lpd::{HOP_BY_HOP_BYTES, LpdExpiry, LpdOption, LpdTypes, StaleTreatment};
 pub use media::{Learning, MediaList, MediaStream, Pictures, codec_words};
 pub use metric::{Kind, Metric, metrics};

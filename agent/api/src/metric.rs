@@ -207,6 +207,13 @@ const OTHERS: &[Other] = &[
         &["session"],
         "how long ago that delay was said, or the round trip measured that it is half of",
     ),
+    (
+        "path_queue",
+        Kind::Gauge,
+        "seconds",
+        &["session"],
+        "how long its packets wait in a queue behind this host: the last round trip, less the least of some minutes, less what waited here",
+    ),
 ];
 
 /// All metrics, in the order in which they are written.

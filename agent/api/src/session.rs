@@ -77,6 +77,9 @@ pub struct SessionInfo {
     /// Since it was said or measured last, ns; null: nobody did.
     #[serde(default)]
     pub owd_age_ns: Option<u64>,
+    /// How long its packets wait in a queue behind this host, by the last round trip, ns; null: nobody measures that.
+    #[serde(default)]
+    pub queue_behind_ns: Option<u64>,
     /// Since its last packet, ns.
     pub idle_ns: u64,
     /// What passed.

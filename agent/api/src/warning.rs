@@ -56,6 +56,8 @@ pub struct Controlled {
     /// A VLAN device that makes the priority of its tags of `SO_PRIORITY` (`egress-qos-map`), and whose HTB tree has no
     /// filter.
     pub tags_priority: bool,
+    /// Whether its device has pushed back, so that its rate is seen; `None`: nobody looked.
+    pub pushed_back: Option<bool>,
 }
 
 /// All that is set, and what is known of the links.
@@ -88,6 +90,7 @@ impl<'a> Setup<'a> {
             settings: request.settings(),
             speed_mbit_s: None,
             tags_priority: false,
+            pushed_back: None,
         };
         Self::new(
             config.flows.iter().collect(),
@@ -261,9 +264,31 @@ impl<'a> Setup<'a> {
         )]
     }
 
+    /// Without a rate nothing waits here, so nothing can be chosen: what is late waits somewhere else.
+    fn holds_no_queue(&self, controlled: &Controlled) -> Option<Warning> {
+        let settings = &controlled.settings;
+        let told = settings.rate.is_some() || self.receivers.iter().any(|r| r.rate.is_some());
+        if told || settings.observe || controlled.pushed_back != Some(false) {
+            return None;
+        }
+        Some(Warning::new(
+            "holds-no-queue",
+            format!(
+                "interface {} holds no queue: no rate is known, and the device has not pushed back; so packets wait \
+                 elsewhere, and only what is late already is dropped",
+                settings.dev
+            ),
+            format!(
+                "give a little less than the narrowest link on the way carries: bestby iface set {} --rate RATE",
+                settings.dev
+            ),
+        ))
+    }
+
     /// What is likely wrong with an interface, and what rates of receivers mean because of it.
     pub fn of_interface(&self, controlled: &Controlled) -> Vec<Warning> {
         let mut warnings = of_settings(controlled);
+        warnings.extend(self.holds_no_queue(controlled));
         warnings.extend(self.receivers.iter().flat_map(|r| self.rate_of(r)));
         warnings
     }
@@ -273,6 +298,11 @@ impl<'a> Setup<'a> {
         let rules = 0..self.rules.len().min(COMPARED);
         let mut all: Vec<Warning> = rules.flat_map(|at| self.of_rule(at)).collect();
         all.extend(self.interfaces.iter().flat_map(of_settings));
+        all.extend(
+            self.interfaces
+                .iter()
+                .filter_map(|i| self.holds_no_queue(i)),
+        );
         all.extend(self.receivers.iter().flat_map(|r| self.rate_of(r)));
         shortened(all)
     }
@@ -315,6 +345,7 @@ fn of_settings(controlled: &Controlled) -> Vec<Warning> {
         settings,
         speed_mbit_s,
         tags_priority,
+        pushed_back: _,
     } = controlled;
     let mut warnings = Vec::new();
     let speed = speed_mbit_s.and_then(|m| Rate::from_bytes_per_s(u64::from(m) * 125_000));

@@ -13,6 +13,17 @@ use crate::kernel::tc::{Link, Qdisc};
 use crate::kernel::{hooks, htb, tc};
 use crate::observed::attached::{Attached, in_place_of_fq, instances, limit, needs_root};
 
+/// What passed an attached interface.
+#[derive(Debug, Clone)]
+pub(crate) struct Counted {
+    /// Its packets.
+    pub(crate) counters: abi::bb_counters,
+    /// Mode qdisc: how long they waited.
+    pub(crate) times: Option<abi::bb_times>,
+    /// Mode qdisc: what its device took when it was in the way last; `None`: it never was.
+    pub(crate) device: Option<bestby_bpf::Device>,
+}
+
 /// Where classifiers are without tcx.
 const NO_TCX: &str = "the classifier is attached by clsact: this kernel has no tcx (6.6)";
 
@@ -110,15 +121,11 @@ impl Datapath {
         let link = tc::named(&links, request.dev.as_str())?;
         let mut notes = Vec::new();
         let mode = self.mode(request, &mut notes)?;
-        if mode == Mode::Tc && request.rate.is_none() {
-            let done = if request.observe {
-                "counted"
-            } else {
-                "dropped"
-            };
-            notes.push(format!(
-                "no rate is known, so delay cannot be predicted: only what is stale already is {done}"
-            ));
+        if mode == Mode::Tc && request.rate.is_none() && request.observe {
+            notes.push(
+                "no rate is known, so delay cannot be predicted: only what is stale already is counted"
+                    .into(),
+            );
         }
         if mode == Mode::Tc && !request.observe {
             if let Some(method) = request.method.filter(|m| *m != Method::Triage) {
@@ -557,17 +564,21 @@ impl Datapath {
         Ok(Done { message, warnings })
     }
 
-    /// Counters of an attached interface and, in mode qdisc, the times of its packets.
-    pub(crate) fn iface_counted(
-        &self,
-        slot: u32,
-        attached: &Attached,
-    ) -> Result<(abi::bb_counters, Option<abi::bb_times>)> {
+    /// What passed an attached interface.
+    pub(crate) fn iface_counted(&self, slot: u32, attached: &Attached) -> Result<Counted> {
         if attached.mode == Mode::Qdisc {
-            let (counters, times) = qdisc::counted(&self.pins(attached.ifindex))?;
-            return Ok((counters, Some(times)));
+            let all = qdisc::counted(&self.pins(attached.ifindex))?;
+            return Ok(Counted {
+                counters: all.counters,
+                times: Some(all.times),
+                device: (all.device.rate > 0).then_some(all.device),
+            });
         }
         let iface = self.shared.ifaces.get(&slot)?.unwrap_or_default();
-        Ok((iface.counters, None))
+        Ok(Counted {
+            counters: iface.counters,
+            times: None,
+            device: None,
+        })
     }
 }

@@ -11,17 +11,6 @@ use crate::kernel::address::address;
 use crate::observed::attached::Attached;
 use crate::observed::speed::{link_speed, tags_priority};
 
-fn controlled(attached: &Attached) -> Controlled {
-    Controlled {
-        settings: InterfaceSettings {
-            mode: attached.mode,
-            ..attached.request.clone()
-        },
-        speed_mbit_s: link_speed(attached.dev.as_str(), attached.ifindex),
-        tags_priority: !attached.steers && tags_priority(attached.dev.as_str()),
-    }
-}
-
 fn lines(warnings: Vec<Warning>) -> Vec<String> {
     let told = shortened(warnings);
     told.iter().map(ToString::to_string).collect()
@@ -47,11 +36,27 @@ impl Datapath {
             .collect()
     }
 
+    fn controlled(&self, slot: u32, attached: &Attached) -> Controlled {
+        let device = self.iface_counted(slot, attached).map(|c| c.device);
+        Controlled {
+            settings: InterfaceSettings {
+                mode: attached.mode,
+                ..attached.request.clone()
+            },
+            speed_mbit_s: link_speed(attached.dev.as_str(), attached.ifindex),
+            tags_priority: !attached.steers && tags_priority(attached.dev.as_str()),
+            pushed_back: device.ok().map(|device| device.is_some()),
+        }
+    }
+
     fn setup(&self) -> Setup<'_> {
         Setup::new(
             self.book.entries.iter().map(|e| &e.rule).collect(),
             self.receivers(),
-            self.attached.values().map(controlled).collect(),
+            self.attached
+                .iter()
+                .map(|(slot, attached)| self.controlled(*slot, attached))
+                .collect(),
         )
     }
 
@@ -78,9 +83,10 @@ impl Datapath {
 
     /// What is probably wrong with an attached interface, and with rates of receivers because of it.
     pub(crate) fn mistakes_of_interface(&self, dev: &DevName) -> Vec<String> {
-        let Some((_, attached)) = self.by_name(dev) else {
+        let Some((slot, attached)) = self.by_name(dev) else {
             return Vec::new();
         };
-        lines(self.setup().of_interface(&controlled(attached)))
+        let controlled = self.controlled(slot, attached);
+        lines(self.setup().of_interface(&controlled))
     }
 }

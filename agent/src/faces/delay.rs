@@ -55,7 +55,44 @@ pub(super) fn measured_by(rtt: &abi::bb_rtt) -> OwdSource {
     }
 }
 
+/// A round trip that was measured longer ago says nothing of a queue of now.
+const QUEUE_AGE_NS: u64 = 10_000_000_000;
+
+/// How long packets of a session waited in our own queue of which answers may come now (`bb_wait_lately`), ns.
+fn waited_lately(s: &abi::bb_session, now_ns: u64) -> u64 {
+    let age = now_ns.saturating_sub(s.wait_from_ns);
+    match age / u64::from(abi::BB_WAIT_WINDOW_NS) {
+        0 | 1 => s.wait_ns[0].max(s.wait_ns[1]),
+        2 => s.wait_ns[0],
+        _ => 0,
+    }
+}
+
+/// How long the last round trip waited behind this host: what it took above the least one of minutes, less our own
+/// queue, ns. `None`: none was measured lately.
+fn queue_behind(rtt: &abi::bb_rtt, own_ns: u64, now_ns: u64) -> Option<u64> {
+    let [this, before] = rtt.base_ns;
+    let base = this.min(before);
+    if base == u64::MAX || now_ns.saturating_sub(rtt.updated_ns) > QUEUE_AGE_NS {
+        return None;
+    }
+    Some(rtt.srtt_ns.saturating_sub(base).saturating_sub(own_ns))
+}
+
 impl Datapath {
+    /// How long packets of a session wait in a queue behind this host, ns; `None`: nobody measures that.
+    pub(crate) fn queue_behind(&self, s: &abi::bb_session) -> Result<Option<u64>> {
+        let Some(addr) = address_of(s).filter(|_| kind_of(s) != abi::BB_SESSION_PREFIX) else {
+            return Ok(None);
+        };
+        let key = abi::bb_addr {
+            addr: address_bytes(addr),
+        };
+        let now = monotonic_ns();
+        let rtt = self.shared.rtts.get(&key)?;
+        Ok(rtt.and_then(|rtt| queue_behind(&rtt, waited_lately(s, now), now)))
+    }
+
     /// What is known of the delay to one address by anybody but sockets, and who knows it.
     pub(crate) fn delay_to(&self, addr: IpAddr) -> Result<Delay> {
         let now = monotonic_ns();
@@ -105,5 +142,44 @@ impl Datapath {
             OwdSource::Set => Ok(delay),
             _ => Ok(self.said_by_sockets(&s.key)?.unwrap_or(delay)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const NOW: u64 = 1_000_000 * MS;
+
+    #[test]
+    fn queue_behind_is_what_a_round_trip_took_above_the_least_but_for_our_own() {
+        let rtt = abi::bb_rtt {
+            srtt_ns: 300 * MS,
+            base_ns: [200 * MS, 80 * MS],
+            updated_ns: NOW - MS,
+            ..abi::bb_rtt::default()
+        };
+        assert_eq!(queue_behind(&rtt, 0, NOW), Some(220 * MS));
+        assert_eq!(queue_behind(&rtt, 50 * MS, NOW), Some(170 * MS));
+        assert_eq!(queue_behind(&rtt, 900 * MS, NOW), Some(0));
+        // Nothing is known of now, or of the path.
+        assert_eq!(queue_behind(&rtt, 0, NOW + 11_000 * MS), None);
+        let unknown = abi::bb_rtt {
+            base_ns: [u64::MAX; 2],
+            ..rtt
+        };
+        assert_eq!(queue_behind(&unknown, 0, NOW), None);
+    }
+
+    #[test]
+    fn a_wait_counts_as_long_as_its_answer_may_come() {
+        let session = abi::bb_session {
+            wait_from_ns: NOW,
+            wait_ns: [3, 7],
+            ..abi::bb_session::default()
+        };
+        let after = |s: u64| waited_lately(&session, NOW + s * 1000 * MS);
+        assert_eq!([0, 1, 2, 3].map(after), [7, 7, 3, 0]);
     }
 }

@@ -1,12 +1,21 @@
 //! The attached interfaces as the API shows them.
 
-use bestby_api::{InterfaceInfo, Mode};
+use bestby_api::{InterfaceInfo, Mode, PushedBack, Rate};
 
 use crate::datapath::Datapath;
 use crate::desired::interfaces::Origin;
 use crate::error::Result;
+use crate::kernel::sys::monotonic_ns;
 use crate::kernel::tc::Qdisc;
 use crate::kernel::{maps, qdisc};
+
+/// As the API shows what a device took.
+fn pushed_back(device: bestby_bpf::Device) -> Option<PushedBack> {
+    Some(PushedBack {
+        rate: Rate::from_bytes_per_s(device.rate)?,
+        age_ns: monotonic_ns().saturating_sub(device.seen_ns),
+    })
+}
 
 impl Datapath {
     /// Everything attached.
@@ -48,7 +57,7 @@ impl Datapath {
                 ));
             }
             let kernel = a.kernel(self.plain_share);
-            let (counters, times) = self.iface_counted(slot, &a)?;
+            let counted = self.iface_counted(slot, &a)?;
             all.push(InterfaceInfo {
                 dev: a.dev.clone(),
                 ifindex: a.ifindex,
@@ -70,8 +79,9 @@ impl Datapath {
                     .filter(|_| a.needs_root())
                     .map(|q| q.kind.clone()),
                 memory_bytes: (a.mode == Mode::Qdisc).then(|| qdisc::memory(&self.pins(a.ifindex))),
-                counters: maps::counters(&counters),
-                times: times.as_ref().map(maps::times),
+                device: counted.device.and_then(pushed_back),
+                counters: maps::counters(&counted.counters),
+                times: counted.times.as_ref().map(maps::times),
                 origin: a
                     .request
                     .fields()

@@ -327,6 +327,9 @@ impl Sheet {
             if let Some(age) = s.delay.age_ns {
                 sheet.level("bestby_session_owd_age_seconds", &[&s.name], seconds(age));
             }
+            if let Some(queue) = s.queue_behind_ns {
+                sheet.level("bestby_path_queue_seconds", &[&s.name], seconds(queue));
+            }
         }
         for (d, value) in GlobalCounters::DESCRIBED
             .iter()

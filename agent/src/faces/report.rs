@@ -78,6 +78,8 @@ pub struct TopSession {
     pub counters: Counters,
     /// Its one-way delay.
     pub delay: Delay,
+    /// How long its packets wait behind this host, ns; `None`: nobody measures that.
+    pub queue_behind_ns: Option<u64>,
 }
 
 /// How many sessions are in use, by interface and kind.
@@ -132,9 +134,9 @@ impl Datapath {
             .collect();
         let (mut interfaces, mut delays) = (BTreeMap::new(), BTreeMap::new());
         for (slot, attached) in &self.attached {
-            let (counters, times) = self.iface_counted(*slot, attached)?;
-            interfaces.insert(attached.dev.to_string(), maps::counters(&counters));
-            if let Some(delay) = times.and_then(|t| maps::times(&t).sojourn.delay()) {
+            let counted = self.iface_counted(*slot, attached)?;
+            interfaces.insert(attached.dev.to_string(), maps::counters(&counted.counters));
+            if let Some(delay) = counted.times.and_then(|t| maps::times(&t).sojourn.delay()) {
                 delays.insert(attached.dev.to_string(), delay);
             }
         }
@@ -191,6 +193,17 @@ impl Datapath {
         Ok(payload_types)
     }
 
+    /// How long packets wait behind this host, by session, where somebody measures that, ns.
+    pub(crate) fn queues_behind(&self) -> Result<Vec<(String, u64)>> {
+        let mut behind = Vec::new();
+        for (_, name, s) in self.used_sessions()? {
+            if let Some(ns) = self.queue_behind(&s)? {
+                behind.push((name, ns));
+            }
+        }
+        Ok(behind)
+    }
+
     /// The sessions with most trouble (packets dropped or sent stale, then packets), at most `most` of them, and how
     /// many there are in all, by interface and kind. Only those that are returned get a name: that is what takes time.
     pub(crate) fn top_sessions(&self, most: usize) -> Result<(Vec<TopSession>, SessionCounts)> {
@@ -219,6 +232,7 @@ impl Datapath {
                 name,
                 counters: maps::counters(&s.counters),
                 delay: self.delay_of(&s)?,
+                queue_behind_ns: self.queue_behind(&s)?,
             });
         }
         let device = |index: u32| match index {
@@ -257,6 +271,7 @@ impl Datapath {
                 owd_ns: delay.owd_ns,
                 owd_source: delay.source,
                 owd_age_ns: delay.age_ns,
+                queue_behind_ns: self.queue_behind(&s)?,
                 idle_ns: if s.way.used_ns == 0 {
                     0
                 } else {

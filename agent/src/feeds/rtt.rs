@@ -63,8 +63,10 @@ pub(crate) fn measured(
             srtt_ns: ns(info.rtt),
             rto_ns: ns(info.rto),
             updated_ns: now_ns - ns(info.last_ack_recv.saturating_mul(1000)).min(now_ns),
+            // The kernel's is of five minutes, too.
+            base_ns: [ns(info.min_rtt), u64::MAX],
+            base_window: u32::try_from(now_ns >> abi::BB_RTT_BASE_SHIFT).unwrap_or(u32::MAX),
             source: abi::BB_RTT_TCP,
-            pad: 0,
         },
     ))
 }
@@ -197,8 +199,9 @@ mod tests {
             srtt_ns: 900_000_000,
             rto_ns: SECOND,
             updated_ns: NOW - age_s * SECOND,
+            base_ns: [min_ms * 1_000_000, u64::MAX],
+            base_window: 3,
             source: abi::BB_RTT_TCP,
-            pad: 0,
         }
     }
 

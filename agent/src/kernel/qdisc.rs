@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use bestby_bpf::{abi, qdisc};
+use bestby_bpf::{Device, Instance, qdisc};
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
 
@@ -263,43 +263,51 @@ impl Queue<'_> {
     }
 }
 
-/// Counters and times of all instances of an attached interface, added up.
+/// What all instances of an attached interface counted and saw together. A device below mq takes what all of its
+/// transmit queues take that were in the way of late.
 ///
 /// # Errors
 /// The pinned map is gone or of another layout.
-pub fn counted(pins: &Path) -> Result<(abi::bb_counters, abi::bb_times)> {
+pub fn counted(pins: &Path) -> Result<Instance> {
+    /// Queues that were in the way so shortly after each other were so at once.
+    const TOGETHER_NS: u64 = 10_000_000_000;
     let path = pins.join("bbq_instances");
     let map = MapHandle::from_pinned_path(&path).tried(|| format!("opening {}", path.display()))?;
-    let (mut sum, mut times) = <(abi::bb_counters, abi::bb_times)>::default();
+    let mut sum = Instance::default();
+    let mut devices = Vec::new();
     for instance in 0..map.max_entries() {
         let value = map
             .lookup(&instance.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
             .tried(|| format!("reading {}", path.display()))?;
-        let Some((c, t)) = value.as_deref().and_then(bestby_bpf::instance) else {
+        let Some(one) = value.as_deref().and_then(bestby_bpf::instance) else {
             return Err(Error::failed(format!(
                 "{} is of another layout",
                 path.display()
             )));
         };
+        devices.push(one.device);
+        sum.packets = sum.packets.wrapping_add(one.packets);
+        sum.bytes = sum.bytes.wrapping_add(one.bytes);
+        let (c, t) = (one.counters, one.times);
         for (to, from) in [
-            (&mut sum.packets_in, c.packets_in),
-            (&mut sum.bytes_in, c.bytes_in),
-            (&mut sum.packets_sent, c.packets_sent),
-            (&mut sum.bytes_sent, c.bytes_sent),
-            (&mut sum.queued, c.queued),
-            (&mut sum.sent_stale, c.sent_stale),
-            (&mut sum.truncated, c.truncated),
+            (&mut sum.counters.packets_in, c.packets_in),
+            (&mut sum.counters.bytes_in, c.bytes_in),
+            (&mut sum.counters.packets_sent, c.packets_sent),
+            (&mut sum.counters.bytes_sent, c.bytes_sent),
+            (&mut sum.counters.queued, c.queued),
+            (&mut sum.counters.sent_stale, c.sent_stale),
+            (&mut sum.counters.truncated, c.truncated),
         ] {
             *to = to.wrapping_add(from);
         }
-        for reason in 0..sum.dropped.len() {
-            sum.dropped[reason] += c.dropped[reason];
-            sum.would_drop[reason] += c.would_drop[reason];
+        for reason in 0..c.dropped.len() {
+            sum.counters.dropped[reason] += c.dropped[reason];
+            sum.counters.would_drop[reason] += c.would_drop[reason];
         }
         for (to, from) in [
-            (&mut times.sojourn, t.sojourn),
-            (&mut times.slack, t.slack),
-            (&mut times.lateness, t.lateness),
+            (&mut sum.times.sojourn, t.sojourn),
+            (&mut sum.times.slack, t.slack),
+            (&mut sum.times.lateness, t.lateness),
         ] {
             to.sum_ns = to.sum_ns.wrapping_add(from.sum_ns);
             for (to, from) in to.count.iter_mut().zip(from.count) {
@@ -307,7 +315,15 @@ pub fn counted(pins: &Path) -> Result<(abi::bb_counters, abi::bb_times)> {
             }
         }
     }
-    Ok((sum, times))
+    let newest = devices.iter().map(|d| d.seen_ns).max().unwrap_or(0);
+    let lately = devices
+        .iter()
+        .filter(|d| newest.saturating_sub(d.seen_ns) < TOGETHER_NS);
+    sum.device = Device {
+        rate: lately.map(|d| d.rate).fold(0, u64::saturating_add),
+        seen_ns: newest,
+    };
+    Ok(sum)
 }
 
 /// Kernel memory of the pinned maps of an attached interface, bytes.

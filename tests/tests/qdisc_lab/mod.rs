@@ -427,14 +427,14 @@ impl Bed {
     pub(crate) fn instance(&self, instance: u32) -> bb_counters {
         let map = &self.queue().skel.maps.bbq_instances;
         let value = map.lookup(&instance.to_ne_bytes(), MapFlags::ANY).unwrap();
-        bestby_bpf::instance(&value.unwrap()).unwrap().0
+        bestby_bpf::instance(&value.unwrap()).unwrap().counters
     }
 
     /// How long the packets waited that left, and how much of their time was left.
     pub(crate) fn times(&self, instance: u32) -> bb_times {
         let map = &self.queue().skel.maps.bbq_instances;
         let value = map.lookup(&instance.to_ne_bytes(), MapFlags::ANY).unwrap();
-        bestby_bpf::instance(&value.unwrap()).unwrap().1
+        bestby_bpf::instance(&value.unwrap()).unwrap().times
     }
 
     /// Sends one packet; returns its sequence number.

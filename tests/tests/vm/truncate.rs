@@ -139,7 +139,8 @@ fn reckoned(lab: &Lab) -> (u32, u64) {
     let pins = lab.bpffs.join("iface").join(ifindex("v0").to_string());
     let map = MapHandle::from_pinned_path(pins.join("bbq_instances")).unwrap();
     let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap();
-    bestby_bpf::held(&value.unwrap()).unwrap()
+    let held = bestby_bpf::instance(&value.unwrap()).unwrap();
+    (held.packets, held.bytes)
 }
 
 /// The stamp makes a packet longer after the kernel reckoned its length: its headers alone may be longer than that.

@@ -26,6 +26,7 @@ fn interface(rate: &str, session: &str, speed_mbit_s: Option<u32>) -> Controlled
         settings,
         speed_mbit_s,
         tags_priority: false,
+        pushed_back: None,
     }
 }
 
@@ -296,4 +297,24 @@ fn roles_that_mode_tc_keeps_room_for_are_warned_of() {
         let found = ids(roles, mode, rate, observe, dev);
         assert_eq!(found, [""; 0], "{roles} {mode:?} {rate} {observe} {dev}");
     }
+}
+
+#[test]
+fn interface_that_holds_no_queue_is_warned_of_and_one_that_holds_any_is_not() {
+    let with = |rate: &str, pushed_back, observe, receivers: Vec<PeerConfig>| {
+        let mut controlled = interface(rate, "dst", None);
+        controlled.settings.observe = observe;
+        controlled.pushed_back = pushed_back;
+        let setup = Setup::new(Vec::new(), receivers, vec![controlled]);
+        let all = setup.all();
+        all.into_iter().map(|w| w.id).collect::<Vec<_>>()
+    };
+    assert_eq!(with("", Some(false), false, vec![]), ["holds-no-queue"]);
+    assert!(with("10mbit", Some(false), false, vec![]).is_empty());
+    // The device says its rate, nobody looked, nothing is dropped at all, a receiver has a rate.
+    assert!(with("", Some(true), false, vec![]).is_empty());
+    assert!(with("", None, false, vec![]).is_empty());
+    assert!(with("", Some(false), true, vec![]).is_empty());
+    let slow = receiver("192.0.2.1", "253kbit", "");
+    assert!(with("", Some(false), false, vec![slow]).is_empty());
 }

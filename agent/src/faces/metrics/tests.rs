@@ -23,6 +23,7 @@ fn measured() -> Measured {
             source: OwdSource::Tcp,
             age_ns: Some(1_500_000_000),
         },
+        queue_behind_ns: Some(250_000_000),
     };
     Measured {
         flows: [("audio".to_string(), counters(5))].into(),
@@ -63,6 +64,7 @@ fn openmetrics_text_has_each_kind_of_metric() {
         "bestby_payload_type_in_packets_total{payload_type=\"111\"} 6",
         "bestby_session_owd_seconds{session=\"eth0/10.0.0.2\",source=\"tcp\"} 0.04",
         "bestby_session_owd_age_seconds{session=\"eth0/10.0.0.2\"} 1.5",
+        "bestby_path_queue_seconds{session=\"eth0/10.0.0.2\"} 0.25",
         "bestby_sessions{interface=\"eth0\",kind=\"dst\"} 10000.0",
         "bestby_interface_configured{interface=\"eth0\"} 1.0",
         "bestby_interface_attached{interface=\"eth0\"} 0.0",

@@ -9,6 +9,7 @@ mod chain;
 mod codel;
 mod cost;
 mod decoded;
+mod device;
 mod early;
 mod etf;
 mod hostile;

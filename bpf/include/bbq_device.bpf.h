@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the device takes while it pushes back, and what it holds.
+ * The rate of a device that pushes back, and the time that it needs for its own packets.
  *
  * A modem, a serial line, a NIC that is full stop their transmit queues. Nobody has to tell a
  * rate then, and none that is told holds if the device is slower.
  *
- *  1. The device is in the way between two departures if both packets met a transmit queue that was
- *     stopped, and nothing in between left at once or was refused by this queue itself
- *     (bbq_device_free). That they had to wait says nothing: another processor may be sending.
- *  2. What counts is which bytes have left the *device* meanwhile. Drivers with byte queue limits
- *     (BQL) count them. The others hold as many packets as they take at once while
- *     they are empty.
- *  3. Plans reckon with that rate (bbq_rate). Nothing is paced by it: a device that may go
- *     faster shows that only if it is given more.
- *  4. A packet is out of the device after all that the device holds (bbq_out). The paper's owd counts
- *     from there.
+ *  1. The device is in the way of a packet that finds the transmit queue stopped. It was in the way
+ *     all the time between two departures if it was in the way of both packets, and this queue held
+ *     neither back (bbq_device_free). A wait alone says nothing: another processor may be sending.
+ *  2. The bytes that leave the *device* in that time count. Drivers with byte queue limits (BQL)
+ *     count them. Any other device holds as many packets as it takes at once while it is empty.
+ *  3. Plans use that rate (bbq_rate). Nothing is paced by it: a faster device shows its rate only
+ *     if it is given more.
+ *  4. A packet is out of the device after all that the device holds (bbq_out). The path's owd
+ *     begins then.
  */
 #ifndef BBQ_DEVICE_BPF_H
 #define BBQ_DEVICE_BPF_H
@@ -30,13 +29,13 @@
 #define BBQ_DEVICE_MORE 2
 /* One packet is on the line, and one behind it. */
 #define BBQ_DEVICE_USUAL 2
-/* What was measured counts half after each 134 ms without the device in the way. */
+/* A measurement counts half after each 134 ms without the device in the way. */
 #define BBQ_DEVICE_AGE_SHIFT 27
 /* As many packets say a rate. */
 #define BBQ_DEVICE_SURE 8
 /* A rate is tried out that is this old, after an ADU was given up not longer ago. */
 #define BBQ_DEVICE_TRY_NS (500 * 1000000ULL)
-/* By an eighth each time, to four times as much. What is planned with that, if it is true, shows it. */
+/* By an eighth each time, to four times as much. A plan with that shows whether it is true. */
 #define BBQ_DEVICE_TRIES 12
 /* A rate that was seen longer ago does not count beside one that was told. */
 #define BBQ_DEVICE_OLD_NS (10 * BB_NSEC_PER_SEC)
@@ -86,9 +85,9 @@ bb_inline __u32 bbq_departed(const struct bbq_device *d, __u32 n)
 }
 
 /*
- * How many packets the device holds, of a driver that does not count: as many as it takes while the
- * first one that found it empty is not out yet. Packet p leaves. A tun device takes each when its
- * program reads the one before: so a short wait does not say that it was full.
+ * Packet p leaves. The device does not count its bytes: how many packets does it hold? As many as leave
+ * until the first one that found it empty is out. A tun device takes a packet when its program reads the
+ * one before, so a short wait does not show that it is full.
  */
 bb_inline void bbq_device_holds(struct bbq_device *d, const struct bbq_packet *p, __u64 now,
 				int waited, int refused)
@@ -104,8 +103,8 @@ bb_inline void bbq_device_holds(struct bbq_device *d, const struct bbq_packet *p
 			__u32 run = d->run < BBQ_DEVICE_HOLDS ? d->run : BBQ_DEVICE_HOLDS;
 
 			/*
-			 * A rate that rose meanwhile makes it seem to hold more, one that fell makes it seem
-			 * empty before it is, and then to hold fewer.
+			 * A rate that has risen makes it seem to hold more. A rate that has fallen makes it
+			 * seem empty too early, and so to hold fewer.
 			 */
 			d->alike = run == d->found ? d->alike + 1 : 1;
 			d->found = run;
@@ -116,7 +115,7 @@ bb_inline void bbq_device_holds(struct bbq_device *d, const struct bbq_packet *p
 		d->run_ns = 0;
 		return;
 	}
-	/* What this queue held back it would have taken, too. By margins: a rate may have risen. */
+	/* A run begins where it is empty by a margin, and ends early: the rate may have changed. */
 	d->run_ns = d->inv && d->busy_ns + time <= now ? now + (time >> 1) : 0;
 	d->run = 1;
 }
@@ -153,9 +152,8 @@ bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
 }
 
 /*
- * The device takes a packet at once, although an ADU was given up of late for want of its rate, and
- * that was measured a while ago. What is planned with too low a rate never meets the device, and
- * would not learn that it is faster.
+ * The device takes a packet at once. Shortly before, an ADU was given up because of its rate, and that is an old
+ * measurement. A plan with too low a rate never meets the device, and would not learn that it is faster.
  */
 bb_inline void bbq_device_try(struct bbq_device *d, __u64 now)
 {

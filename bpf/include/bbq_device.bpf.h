@@ -72,6 +72,13 @@ bb_inline void bbq_meet_device(struct bbq_instance *in, struct Qdisc *sch, __u64
 		in->device.stopped_ns = now;
 }
 
+/* An ADU of this session would have been late. Media's alone: anybody may say a deadline that cannot be kept. */
+bb_inline void bbq_device_gave_up(struct bbq_instance *in, const struct bbq_queue *q, __u64 now)
+{
+	if (q->user == BBQ_MEDIA)
+		in->device.gave_up_ns = now;
+}
+
 /* The queue sends nothing although the device would take it. */
 bb_inline void bbq_device_free(struct bbq_instance *in)
 {

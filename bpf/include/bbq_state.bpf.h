@@ -279,7 +279,7 @@ struct bbq_device {
 	__u64 rate; /* bytes/s that left it while it was in the way; 0 = it has not been of late */
 	__u64 last; /* the same, however long ago that was; 0 = it never was */
 	__u64 seen_ns; /* when that was */
-	__u64 gave_up_ns; /* when an ADU was given up that would have been late */
+	__u64 gave_up_ns; /* when an ADU of media was given up that would have been late */
 	__u64 stopped_ns; /* the last packet that came while the transmit queue was stopped; 0 = none ever did */
 	__u64 at_ns; /* the last departure, if the device had been in the way and nothing else has since; 0 = no */
 	__u64 ns; /* so long it has been in the way of late ... */

@@ -321,7 +321,7 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 			q->unordered = walk->stuck ? BBQ_STUCK : 0;
 		if (step == BBQ_STEP_END || walk->victim == BBQ_NONE)
 			break;
-		in->device.gave_up_ns = now;
+		bbq_device_gave_up(in, q, now);
 		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);
 		if (in->chained)
 			bbq_drop_chain(inst);

@@ -3,11 +3,12 @@
 
 use std::net::IpAddr;
 
-use bestby_api::OwdSource;
+use bestby_api::{Check, CheckStatus, OwdSource};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
 use crate::error::Result;
+use crate::faces::doctor::check;
 use crate::faces::session::{address_of, kind_of};
 use crate::kernel::address::address_bytes;
 use crate::kernel::sys::monotonic_ns;
@@ -55,6 +56,9 @@ pub(super) fn measured_by(rtt: &abi::bb_rtt) -> OwdSource {
     }
 }
 
+/// Media that wait longer behind this host are worth a word, ns.
+const QUEUE_WARN_NS: u64 = 50_000_000;
+
 /// A round trip that was measured longer ago says nothing of a queue of now.
 const QUEUE_AGE_NS: u64 = 10_000_000_000;
 
@@ -91,6 +95,26 @@ impl Datapath {
         let now = monotonic_ns();
         let rtt = self.shared.rtts.get(&key)?;
         Ok(rtt.and_then(|rtt| queue_behind(&rtt, waited_lately(s, now), now)))
+    }
+
+    /// Receivers whose packets wait behind this host.
+    pub(super) fn queue_elsewhere(&self) -> Option<Check> {
+        let behind = self.queues_behind().ok()?;
+        let waits = behind.iter().filter(|(_, ns)| *ns >= QUEUE_WARN_NS);
+        let (name, ns) = waits.clone().max_by_key(|(_, ns)| *ns)?;
+        let more = match waits.count() - 1 {
+            0 => String::new(),
+            n => format!(" ({n} more wait for over {} ms)", QUEUE_WARN_NS / 1_000_000),
+        };
+        Some(check(
+            "queue elsewhere",
+            CheckStatus::Warn,
+            format!(
+                "packets of {name} wait {} ms in a queue behind this host{more}: the narrow place is there, and bestby does not choose what waits",
+                ns / 1_000_000
+            ),
+            "tell what that link carries, less a little: bestby iface set DEV --rate RATE, or bestby session set ADDR --rate RATE; or attach bestby there",
+        ))
     }
 
     /// What is known of the delay to one address by anybody but sockets, and who knows it.

@@ -14,10 +14,7 @@ use crate::kernel::{locked, sys};
 use crate::observed::names::{PART_OF_TREE, WHOLE_TREE};
 use crate::observed::speed::queues_in_use;
 
-/// Media that wait longer behind this host are worth a word, ns.
-const QUEUE_WARN_NS: u64 = 50_000_000;
-
-fn check(
+pub(super) fn check(
     name: &str,
     status: CheckStatus,
     detail: impl Into<String>,
@@ -541,26 +538,6 @@ impl Datapath {
                 checks.push(check("delay", CheckStatus::Warn, format!("{} times the delay to a receiver was looked for and not known: deadlines are judged as if it were 0", g.no_rtt), "bestby session set ADDR --owd T, or owd in the flow rule"));
             }
         }
-    }
-
-    /// Receivers whose packets wait behind this host.
-    fn queue_elsewhere(&self) -> Option<Check> {
-        let behind = self.queues_behind().ok()?;
-        let waits = behind.iter().filter(|(_, ns)| *ns >= QUEUE_WARN_NS);
-        let (name, ns) = waits.clone().max_by_key(|(_, ns)| *ns)?;
-        let more = match waits.count() - 1 {
-            0 => String::new(),
-            n => format!(" ({n} more wait for over {} ms)", QUEUE_WARN_NS / 1_000_000),
-        };
-        Some(check(
-            "queue elsewhere",
-            CheckStatus::Warn,
-            format!(
-                "packets of {name} wait {} ms in a queue behind this host{more}: the narrow place is there, and bestby does not choose what waits",
-                ns / 1_000_000
-            ),
-            "tell what that link carries, less a little: bestby iface set DEV --rate RATE, or bestby session set ADDR --rate RATE; or attach bestby there",
-        ))
     }
 
     /// GET /v1/doctor.

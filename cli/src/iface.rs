@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use crate::client::{Client, part};
 use crate::failure::Failure;
-use crate::format::{memory, or_dash, time};
+use crate::format::{measured_rate, memory, or_dash, time};
 use crate::output::Output;
 use crate::setting::{Setting, change, setting, value};
 use crate::stats::waited;
@@ -171,11 +171,15 @@ fn delay(i: &InterfaceInfo) -> Option<String> {
 const HOLDS_NO_QUEUE: &str = "holds no queue: no rate is known, and the device has not pushed back";
 
 /// What its device takes: `device pushes back, 248kbit seen`.
-fn device(rate: Rate, age_ns: u64) -> String {
-    if age_ns < PushedBack::LATELY_NS {
-        return format!("device pushes back, {rate} seen");
+fn device(device: PushedBack) -> String {
+    let seen = measured_rate(device.rate.bytes_per_s());
+    if device.age_ns < PushedBack::LATELY_NS {
+        return format!("device pushes back, {seen} seen");
     }
-    format!("device pushed back {} ago, {rate} seen", time(age_ns))
+    format!(
+        "device pushed back {} ago, {seen} seen",
+        time(device.age_ns)
+    )
 }
 
 /// The interfaces under control, with their notes below.
@@ -219,7 +223,7 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
         if i.cuts {
             remarks.push("cuts super-packets");
         }
-        let device = i.device.map(|d| device(d.rate, d.age_ns));
+        let device = i.device.map(device);
         match &device {
             Some(device) => remarks.push(device),
             None if i.rate.is_none() && !i.observe => remarks.push(HOLDS_NO_QUEUE),
@@ -254,4 +258,48 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
         .without_empty(&["OVERHEAD", "DELAY", "MEMORY"])
         .render()
         + &notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_is_said_to_push_back_while_it_does_so_of_late() {
+        let of = |age_ns| {
+            device(PushedBack {
+                rate: "252216bit".parse().unwrap(),
+                age_ns,
+            })
+        };
+        assert_eq!(of(33_000_000), "device pushes back, 252kbit seen");
+        assert_eq!(
+            of(240_000_000_000),
+            "device pushed back 240s ago, 252kbit seen"
+        );
+    }
+
+    #[test]
+    fn interface_that_holds_no_queue_says_so_and_one_that_may_does_not() {
+        let remarks = |more: serde_json::Value| {
+            let mut json = serde_json::json!({
+                "dev": "eth0", "ifindex": 2, "mode": "qdisc", "predicts_delay": false, "method": "triage",
+                "session": "dst", "limit": 1000, "observe": false, "instances": 1,
+                "counters": bestby_api::Counters::default(),
+            });
+            for (key, value) in more.as_object().unwrap() {
+                json[key] = value.clone();
+            }
+            render(&[serde_json::from_value(json).unwrap()])
+        };
+        assert!(remarks(serde_json::json!({})).contains(HOLDS_NO_QUEUE));
+        let seen = serde_json::json!({"device": {"rate": "252216bit", "age_ns": 9}});
+        for holds in [
+            seen,
+            serde_json::json!({"rate": "1mbit"}),
+            serde_json::json!({"observe": true}),
+        ] {
+            assert!(!remarks(holds).contains("holds no queue"));
+        }
+    }
 }

@@ -31,8 +31,10 @@
 #define BBQ_DEVICE_USUAL 2
 /* A measurement counts half after each 134 ms without the device in the way. */
 #define BBQ_DEVICE_AGE_SHIFT 27
-/* As many packets say a rate. */
+/* As many packets say a rate, at first. Later so many bytes do, or so much time. */
 #define BBQ_DEVICE_SURE 8
+#define BBQ_DEVICE_SURE_BYTES 3000
+#define BBQ_DEVICE_SURE_NS (BBQ_DEVICE_NS / 2)
 /* A rate is tried out that is this old, after an ADU was given up not longer ago. */
 #define BBQ_DEVICE_TRY_NS (500 * 1000000ULL)
 /* By an eighth each time, to four times as much. A plan with that shows whether it is true. */
@@ -143,7 +145,8 @@ bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
 		d->bytes += out;
 		if (d->packets < BBQ_DEVICE_SURE) {
 			d->packets++;
-		} else if (d->ns) {
+		} else if (d->bytes && d->ns &&
+			   (d->bytes >= BBQ_DEVICE_SURE_BYTES || d->ns >= BBQ_DEVICE_SURE_NS)) {
 			d->rate = d->bytes * BB_NSEC_PER_SEC / d->ns;
 			d->last = d->rate;
 			d->inv = bbq_inverse(d->rate);

@@ -131,25 +131,37 @@ struct Device {
     holds: usize,
     /// Whether its driver counts bytes (BQL), and from where.
     counts: Option<u32>,
+    /// It says at multiples of this that packets have left it, ns: as a modem on USB does.
+    ticks: u64,
 }
 
-/// One that counts its bytes, over the end of their numbers; serial lines and tun, which do not.
-const DEVICES: [Device; 4] = [
+/// Two that count their bytes, one of them over the end of their numbers, one in steps; serial lines and tun, which do
+/// not.
+const DEVICES: [Device; 5] = [
     Device {
         holds: 2,
         counts: Some(u32::MAX - 20_000),
+        ticks: 1,
+    },
+    Device {
+        holds: 3,
+        counts: Some(7),
+        ticks: 10 * MS,
     },
     Device {
         holds: 1,
         counts: None,
+        ticks: 1,
     },
     Device {
         holds: 2,
         counts: None,
+        ticks: 1,
     },
     Device {
         holds: 3,
         counts: None,
+        ticks: 1,
     },
 ];
 
@@ -193,7 +205,9 @@ impl Trial {
             bbn_queue_owd(self.owd);
             bbn_queue_now()
         };
+        // Packets, and when they are out.
         let mut held: VecDeque<(usize, u64)> = VecDeque::new();
+        let said = |at: u64| at.div_ceil(self.device.ticks) * self.device.ticks;
         let mut count = [self.device.counts.unwrap_or(0); 2];
         let mut out = vec![None; self.packets.len()];
         let mut coming = self.packets.iter().enumerate().peekable();
@@ -201,7 +215,7 @@ impl Trial {
         loop {
             let next = [
                 coming.peek().map(|(_, packet)| packet.at),
-                held.front().map(|(_, at)| *at),
+                held.front().map(|(_, at)| said(*at)),
                 wakes,
             ];
             let Some(now) = next.into_iter().flatten().min() else {
@@ -210,8 +224,8 @@ impl Trial {
             // SAFETY: as above.
             unsafe { bbn_queue_wait((begin + now).saturating_sub(bbn_queue_now())) };
             wakes = wakes.filter(|at| *at > now);
-            if let Some((n, _)) = held.pop_front_if(|(_, at)| *at <= now) {
-                out[n] = Some(now);
+            while let Some((n, at)) = held.pop_front_if(|(_, at)| said(*at) <= now) {
+                out[n] = Some(at);
                 count[1] = count[1].wrapping_add(self.packets[n].bytes);
             }
             if let Some((n, packet)) = coming.next_if(|(_, packet)| packet.at <= now) {
@@ -241,7 +255,7 @@ impl Trial {
                     break;
                 }
                 count[0] = count[0].wrapping_add(bytes);
-                let from = held.back().map_or(now, |(_, at)| *at);
+                let from = held.back().map_or(now, |(_, at)| *at).max(now);
                 held.push_back((tag as usize, through(&self.rates, from, bytes)));
             }
         }
@@ -313,7 +327,9 @@ fn a_device_that_pushes_back_needs_no_rate() {
         );
         assert!(audio > 99.5 && frames >= 0.95 * with_rate && frames > 1.1 * by_priority);
         let seen = trial(1).run().seen as f64;
-        assert!((seen / rate - 1.0).abs() < 0.05, "{seen} of {rate}");
+        // Steps of 10 ms are much of the time that is measured.
+        let exact = if device.ticks > 1 { 0.12 } else { 0.05 };
+        assert!((seen / rate - 1.0).abs() < exact, "{seen} of {rate}");
     }
 }
 
@@ -342,6 +358,7 @@ fn a_device_that_takes_everything_is_never_in_the_way() {
                 Device {
                     holds: 1_000,
                     counts: None,
+                    ticks: 1,
                 },
                 1e9,
                 1,

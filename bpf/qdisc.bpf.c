@@ -513,7 +513,8 @@ __noinline int bbq_clear(__u32 inst)
 	bpf_for(i, 0, BB_MAX_SESSIONS) {
 		struct bbq_queue *q = bbq_queue_at(inst, i);
 
-		if (q && (q->m.turn != BBQ_IDLE || q->nonempty || q->qlen || q->bytes))
+		/* One that is empty may be in the line of urgent ones still. */
+		if (q && (q->m.turn != BBQ_IDLE || q->nonempty || q->qlen || q->bytes || q->urgent))
 			__builtin_memset(q, 0, sizeof(*q));
 	}
 	bpf_for(i, 0, BBQ_USERS) {

@@ -231,6 +231,47 @@ bb_inline void bbq_least(struct bbq_queue *q, __u32 idx)
 		q->least = idx;
 }
 
+/* The lists of priorities that are not triage's. */
+#define BBQ_OF_PRIORITIES (((1U << BB_PRIORITIES) - 1) & ~1U)
+
+/*
+ * No rate was known when the first ADU of these lists came, and one is now: it gets its place in triage's list,
+ * before whatever is due later.
+ */
+__noinline int bbq_line_up_with_rate(__u32 inst, __u32 session)
+{
+	struct bbq_queue *q = bbq_queue_at(inst, session);
+	struct bb_session *ses = bbq_session(session);
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bb_iface *iface = bbq_iface();
+	__u32 l, idx, before;
+	struct bbq_packet *p;
+
+	if (!q || !ses || !in || !iface || !(q->nonempty & BBQ_OF_PRIORITIES))
+		return 0;
+	l = bbq_lowest(q->nonempty & BBQ_OF_PRIORITIES);
+	if (l >= BBQ_STALE_LIST)
+		return 0;
+	idx = q->head[l];
+	p = bbq_packet_at(idx);
+	if (!p)
+		return 0;
+	in->work -= BBQ_WORK_PLAN;
+	bbq_unlink(q, p, idx);
+	p->key = bbq_key(iface->method, bbq_rank(p), p->deadline, ses->owd_ns,
+			 bbq_rate(in, iface, ses), p->arrived_ns);
+	before = bbq_find_first(inst, session, idx, 0);
+	if (before == BBQ_LOST)
+		before = q->tail[0];
+	bbq_link(q, 0, idx, p, before, bbq_packet_at(before));
+	if (p->adu)
+		*bbq_recent(q, p->adu) = idx;
+	q->walk.at = BBQ_NONE;
+	q->unordered = 1;
+	q->unplanned = 1;
+	return 1;
+}
+
 /*
  * Gives packet idx its place in its session's queue. It may leave since `since`; if
  * that is later than now, the place is among those that wait for their departure.

@@ -84,6 +84,9 @@ bb_inline int bbq_next_at_once(__u32 inst, struct bbq_instance *in, struct bb_if
 	if (!pick->q || !pick->ses || pick->q->m.deficit <= 0 || !pick->q->nonempty ||
 	    pick->q->head[BBQ_DEPART_LIST])
 		return 0;
+	/* Some may not be in triage's list yet (bbq_line_up_with_rate). */
+	if (pick->q->nonempty & 1 && pick->q->nonempty & BBQ_OF_PRIORITIES)
+		return 0;
 	if (pick->q->nonempty & 1) {
 		pick->idx = pick->q->head[0];
 	} else {
@@ -180,6 +183,12 @@ __noinline __u64 bbq_next_of(__u32 inst, __u32 user, __u64 now)
 			continue;
 		}
 		rate = bbq_rate(in, iface, ses);
+		if (q->nonempty & BBQ_OF_PRIORITIES && bbq_plans(iface, rate)) {
+			if (bbq_spent(in, BBQ_WORK_FIND))
+				return 0;
+			bbq_line_up_with_rate(inst, session);
+			continue;
+		}
 		if (q->unplanned && bbq_plans(iface, rate) && bbq_triage(inst, session, now))
 			return 0;
 		if (bbq_headers_wait(in)) {

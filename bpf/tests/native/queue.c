@@ -326,6 +326,12 @@ void bbn_queue_bql(__u32 queued, __u32 completed)
 	tx.dql.num_completed = completed;
 }
 
+/* The operator tells the rate of the interface, bytes/s. */
+void bbn_queue_rate(__u64 rate)
+{
+	bbq_iface()->rate = rate;
+}
+
 /* The driver has stopped its transmit queue, or takes packets. */
 void bbn_queue_stop(int stopped)
 {

@@ -306,3 +306,65 @@ fn a_packet_that_may_go_first_and_has_nothing_to_overtake_any_more_keeps_its_pla
     take(Step::Wait(47_146_647));
     assert_eq!(drain(), (None, (0, 0, 0)));
 }
+
+#[test]
+fn packets_of_one_kind_leave_as_they_came_when_a_rate_becomes_known() {
+    let _one = ONE.lock();
+    start(Link { rate: 0, ..SLOW });
+    let mut left = Vec::new();
+    for tag in 0..10 {
+        if tag == 5 {
+            // SAFETY: only one thread is here at a time.
+            unsafe { bbn_queue_rate(125_000) };
+        }
+        send(&Sent {
+            lifetime: 3_000 * MS,
+            adu: 1 << 16 | (tag + 1),
+            tag,
+            ..ANOTHER
+        });
+        take(Step::Wait(MS));
+    }
+    for _ in 0..100 {
+        // SAFETY: as above.
+        unsafe {
+            if bbn_queue_take() > 0 {
+                left.push(bbn_queue_taken());
+            } else {
+                bbn_queue_sleep();
+            }
+        }
+    }
+    assert_eq!(left, Vec::from_iter(0..10));
+}
+
+#[test]
+fn line_of_urgent_sessions_is_empty_after_a_reset() {
+    let _one = ONE.lock();
+    start(Link {
+        rate: 125_000,
+        limit: 4,
+        limit_bytes: 3_000,
+        ..SLOW
+    });
+    let first = |session, pkt_len| Sent {
+        session,
+        pkt_len,
+        priority: 0,
+        ..ANOTHER
+    };
+    send(&Sent {
+        departs: 1,
+        ..first(2, 648)
+    });
+    take(Step::Take);
+    send(&first(0, 45));
+    send(&Sent {
+        lifetime: MS,
+        ..first(2, 1_422)
+    });
+    send(&first(3, 886));
+    take(Step::Take);
+    take(Step::Reset);
+    assert_eq!(wrong(false), None);
+}

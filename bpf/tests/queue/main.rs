@@ -32,6 +32,7 @@ unsafe extern "C" {
     fn bbn_queue_now() -> u64;
     fn bbn_queue_owd(owd: u64);
     fn bbn_queue_bql(queued: u32, completed: u32);
+    fn bbn_queue_rate(rate: u64);
     fn bbn_queue_stop(stopped: i32);
     fn bbn_queue_seen() -> u64;
     fn bbn_queue_wait(ns: u64);

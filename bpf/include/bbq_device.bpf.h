@@ -35,11 +35,9 @@
 #define BBQ_DEVICE_SURE 8
 #define BBQ_DEVICE_SURE_BYTES 3000
 #define BBQ_DEVICE_SURE_NS (BBQ_DEVICE_NS / 2)
-/* A rate is tried out that is this old, after an ADU was given up not longer ago. */
+/* A rate that is this old is tried out, by an eighth each time, after an ADU was given up not longer ago. */
 #define BBQ_DEVICE_TRY_NS (500 * 1000000ULL)
-/* By an eighth each time, to four times as much. A plan with that shows whether it is true. */
-#define BBQ_DEVICE_TRIES 12
-/* A rate that was seen longer ago does not count beside one that was told. */
+/* A rate that was seen longer ago is forgotten. */
 #define BBQ_DEVICE_OLD_NS (10 * BB_NSEC_PER_SEC)
 
 /* ns per byte as a fixed-point number; a rate below 1000 bytes/s is planned as that. */
@@ -57,24 +55,41 @@ bb_inline __u64 bbq_free_at(const struct bbq_instance *in, __u64 now)
 }
 
 /*
- * When packet p, if it leaves now, is out of the device. Of a device that never pushed back
- * nothing is known, and it takes no time.
+ * When packet p, if it leaves now, is out of the device. An idle one takes it, whatever rate it showed: a rate
+ * that is too low must not keep everything from it.
  */
 bb_inline __u64 bbq_out(const struct bbq_instance *in, const struct bbq_packet *p, __u64 now)
 {
-	if (!in->device.inv)
+	if (in->device.busy_ns <= now)
 		return now;
-	return bbq_free_at(in, now) + (p->len * in->device.inv >> BBQ_INV_SHIFT);
+	return in->device.busy_ns + (p->len * in->device.inv >> BBQ_INV_SHIFT);
+}
+
+/* The device has not been in the way for long: it may be another one now. */
+bb_inline void bbq_forget_device(struct bbq_device *d)
+{
+	d->rate = 0;
+	d->inv = 0;
+	d->busy_ns = 0;
+	d->ns = 0;
+	d->bytes = 0;
+	d->packets = 0;
+	d->at_ns = 0;
+	d->stopped_ns = 0;
 }
 
 /* A packet comes at `now`: does it find the device in the way? */
 bb_inline void bbq_meet_device(struct bbq_instance *in, struct Qdisc *sch, __u64 now)
 {
+	struct bbq_device *d = &in->device;
+
 	if (sch->dev_queue->state & BBQ_QUEUE_STOPPED)
-		in->device.stopped_ns = now;
+		d->stopped_ns = now;
+	else if (d->rate && now - d->seen_ns > BBQ_DEVICE_OLD_NS)
+		bbq_forget_device(d);
 }
 
-/* An ADU of this session would have been late. Media's alone: anybody may say a deadline that cannot be kept. */
+/* An ADU of this session was given up. Media's alone: anybody may say a deadline that cannot be kept. */
 bb_inline void bbq_device_gave_up(struct bbq_instance *in, const struct bbq_queue *q, __u64 now)
 {
 	if (q->user == BBQ_MEDIA)
@@ -138,8 +153,6 @@ bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
 		age = age < 32 ? age : 32;
 		d->ns >>= age;
 		d->bytes >>= age;
-		if (now - d->seen_ns > BBQ_DEVICE_OLD_NS)
-			d->rate = 0;
 	} else {
 		d->ns += now - d->at_ns;
 		d->bytes += out;
@@ -152,7 +165,6 @@ bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
 			d->inv = bbq_inverse(d->rate);
 		}
 		d->seen_ns = now;
-		d->tried = 0;
 		if (d->ns > BBQ_DEVICE_NS) {
 			d->ns >>= 1;
 			d->bytes >>= 1;
@@ -162,19 +174,15 @@ bb_inline void bbq_device_took(struct bbq_device *d, __u64 now, __u32 out)
 }
 
 /*
- * The device takes a packet at once. Shortly before, an ADU was given up because of its rate, and that is an old
- * measurement. A plan with too low a rate never meets the device, and would not learn that it is faster.
+ * The device takes a packet that it was not in the way of. Is its rate an old measurement, and was an ADU given up
+ * shortly before? A plan with too low a rate never meets the device, and would not learn that it is faster.
  */
 bb_inline void bbq_device_try(struct bbq_device *d, __u64 now)
 {
-	if (now - d->gave_up_ns > BBQ_DEVICE_TRY_NS || now - d->seen_ns < BBQ_DEVICE_TRY_NS ||
-	    d->tried == BBQ_DEVICE_TRIES)
+	if (now - d->gave_up_ns > BBQ_DEVICE_TRY_NS || now - d->seen_ns < BBQ_DEVICE_TRY_NS)
 		return;
-	d->tried++;
-	d->last += d->last >> 3;
-	if (d->rate)
-		d->rate = d->last;
-	d->inv = bbq_inverse(d->last);
+	d->rate += d->rate >> 3;
+	d->inv = bbq_inverse(d->rate);
 }
 
 /* Packet p leaves the queue at `now`. */
@@ -215,7 +223,7 @@ bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
 		bbq_device_took(d, now, out);
 	} else {
 		d->at_ns = 0;
-		if (!refused && d->last)
+		if (d->rate)
 			bbq_device_try(d, now);
 	}
 	if (d->inv)

@@ -524,6 +524,7 @@ __noinline int bbq_drop_adu(__u32 inst, __u32 idx, __u32 reason, __u64 now)
 	q = bbq_queue_at(inst, p->session);
 	if (!q)
 		return 0;
+	bbq_device_gave_up(in, q, now);
 	bbq_adu_kill(q, p->adu, now);
 	if (p->flags & BBQ_F_LARGE)
 		bbq_note_large(p->adu, 1);

@@ -141,7 +141,6 @@ __noinline __u32 bbq_select(__u32 inst, __u32 session, __u64 now, __u64 rate)
 		}
 		if (!bbq_may_drop(iface, q, p, rate, now) && !bbq_in_the_way(in, q, p))
 			return idx;
-		bbq_device_gave_up(in, q, now);
 		bbq_drop_adu(inst, idx, BB_DROP_STALE, now);
 		/* What is left of it may be first. */
 		if (in->swapped) {

@@ -14,28 +14,17 @@ bb_inline __u64 bbq_lower(__u64 a, __u64 b)
 	return b && (!a || b < a) ? b : a;
 }
 
-/*
- * With what the device takes, of which a queue that it was never in the way of knows nothing. What it took long ago
- * is better than nothing.
- */
-bb_inline __u64 bbq_or_device(const struct bbq_instance *in, __u64 rate)
-{
-	if (!in->device.last)
-		return rate;
-	return bbq_lower(rate, in->device.rate) ?: in->device.last;
-}
-
 /* The rate of the link, bytes/s: the lower of what was told and what the device takes; 0 = neither is known. */
 bb_inline __u64 bbq_link_rate(const struct bbq_instance *in, const struct bb_iface *iface)
 {
-	return bbq_or_device(in, iface->rate);
+	return bbq_lower(iface->rate, in->device.rate);
 }
 
 /* The rate that binds a session, bytes/s: the lower of its own and the link's; 0 = none is known. */
 bb_inline __u64 bbq_rate(const struct bbq_instance *in, const struct bb_iface *iface,
 			 const struct bb_session *ses)
 {
-	return bbq_or_device(in, bbq_lower(iface->rate, ses->rate));
+	return bbq_lower(bbq_link_rate(in, iface), ses->rate);
 }
 
 /*

@@ -43,7 +43,7 @@ static __noinline int bbq_note_departure(struct bbq_instance *in, struct Qdisc *
 	bbq_note_device(in, sch, p, now);
 	if (!p->deadline)
 		return 0;
-	late = bb_lateness(in->device.inv ? in->device.busy_ns : now, ses->owd_ns, p->deadline);
+	late = bb_lateness(bbq_free_at(in, now), ses->owd_ns, p->deadline);
 	if (late > 0)
 		bbq_time_add(&in->times.lateness, late);
 	else

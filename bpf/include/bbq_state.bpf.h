@@ -277,15 +277,15 @@ struct bbq_search {
 #define BBQ_DEVICE_HOLDS 8
 struct bbq_device {
 	__u64 rate; /* bytes/s that left it while it was in the way; 0 = it has not been of late */
-	__u64 last; /* the same, however long ago that was; 0 = it never was */
+	__u64 last; /* for the operator: as measured, however long ago; 0 = it never was in the way */
 	__u64 seen_ns; /* when that was */
-	__u64 gave_up_ns; /* when an ADU of media was given up that would have been late */
+	__u64 gave_up_ns; /* when an ADU of media was given up last */
 	__u64 stopped_ns; /* the last packet that came while the transmit queue was stopped; 0 = none ever did */
 	__u64 at_ns; /* the last departure, if the device had been in the way and nothing else has since; 0 = no */
 	__u64 ns; /* so long it has been in the way of late ... */
 	__u64 bytes; /* ... and so many bytes left it meanwhile */
 	__u64 busy_ns; /* until when it is busy with what it holds */
-	__u64 inv; /* ns per byte (bbq_inverse) of `last` */
+	__u64 inv; /* ns per byte (bbq_inverse) of `rate`; 0 = not known */
 	__u32 packets; /* departures that ns and bytes are of */
 	__u32 done; /* bytes that had left it with the last departure (BQL) */
 	__u32 holds; /* packets that it holds, where it does not count bytes; 0 = not known ... */
@@ -293,7 +293,6 @@ struct bbq_device {
 	__u32 alike; /* ... and how often in a row */
 	__u32 run; /* packets that it took since it was empty ... */
 	__u64 run_ns; /* ... and until when none of them is out; 0 = it is not known */
-	__u32 tried; /* how often a higher rate was since seen_ns */
 	__u32 departed;
 	__u32 free; /* this queue refused to send since the last departure */
 	__u32 before

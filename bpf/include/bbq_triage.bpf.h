@@ -321,7 +321,6 @@ __noinline int bbq_triage(__u32 inst, __u32 session, __u64 now)
 			q->unordered = walk->stuck ? BBQ_STUCK : 0;
 		if (step == BBQ_STEP_END || walk->victim == BBQ_NONE)
 			break;
-		bbq_device_gave_up(in, q, now);
 		bbq_drop_adu(inst, walk->victim, BB_DROP_ADU, now);
 		if (in->chained)
 			bbq_drop_chain(inst);
@@ -344,7 +343,7 @@ bb_inline void bbq_expect(const struct bbq_instance *in, struct bb_iface *iface,
 	__u64 gap = now - q->ahead_ns, period, load;
 	__u32 priority = p->priority;
 
-	if (iface->method != BB_TRIAGE || !(iface->rate | ses->rate | in->device.last) ||
+	if (iface->method != BB_TRIAGE || !(iface->rate | ses->rate | in->device.rate) ||
 	    !p->deadline || slack < 0 || (priority > q->ahead_priority && gap < BBQ_AHEAD_NS))
 		return;
 	period = now - q->ahead_from_ns;

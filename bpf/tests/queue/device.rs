@@ -192,6 +192,11 @@ impl Trial {
     }
 
     fn run(&self) -> Got {
+        self.follow().0
+    }
+
+    /// What is got, and when each packet was out of the device.
+    fn follow(&self) -> (Got, Vec<Option<u64>>) {
         let _one = ONE.lock();
         start(super::Link {
             rate: self.told.unwrap_or(0),
@@ -259,7 +264,7 @@ impl Trial {
                 held.push_back((tag as usize, through(&self.rates, from, bytes)));
             }
         }
-        self.judge(&out)
+        (self.judge(&out), out)
     }
 
     fn judge(&self, out: &[Option<u64>]) -> Got {
@@ -383,6 +388,49 @@ fn a_rate_that_fell_is_tried_out_until_it_has_risen() {
         .run();
         println!("{device:?}: {got:?}");
         assert!(got.at_last >= 90.0, "{device:?}: {got:?}");
+    }
+}
+
+#[test]
+fn a_rate_at_which_no_packet_is_in_time_keeps_none_from_an_idle_device() {
+    for device in DEVICES {
+        // At first a packet alone takes longer than it may. Then the device is always idle when one comes.
+        let packets = (0..400).map(|n| Packet {
+            at: u64::from(n) * 20 * MS,
+            frame: Some(n),
+            bytes: 500,
+        });
+        let trial = Trial {
+            rates: vec![(0, 3_000.0), (2 * SECOND, 600_000.0)],
+            packets: packets.collect(),
+            ..Trial::of(device, 0.0, 1)
+        };
+        let (_, out) = trial.follow();
+        let came = out[250..].iter().flatten().count();
+        println!("{device:?}: {came} of the last 150");
+        assert!(came >= 148, "{device:?}: {came} of 150");
+    }
+}
+
+#[test]
+fn a_rate_of_long_ago_is_forgotten() {
+    for device in DEVICES {
+        // Slow and full for two seconds, then idle for twelve, and a hundred times as fast. Each frame is one packet,
+        // which a device that is not idle would not bring in time at the rate of before.
+        let slow = (0..100).map(|n| (n * 20 * MS, 500));
+        let fast = (0..200).map(|n| (14 * SECOND + n * 10 * MS, 1_000));
+        let packets = slow.chain(fast).zip(0..).map(|((at, bytes), n)| Packet {
+            at,
+            frame: Some(n),
+            bytes,
+        });
+        let trial = Trial {
+            rates: vec![(0, 6_000.0), (10 * SECOND, 600_000.0)],
+            packets: packets.collect(),
+            ..Trial::of(device, 0.0, 1)
+        };
+        let (_, out) = trial.follow();
+        assert_eq!(out[100..].iter().flatten().count(), 200, "{device:?}");
     }
 }
 

@@ -8,7 +8,6 @@ use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
 use crate::error::Result;
-use crate::faces::doctor::check;
 use crate::faces::session::{address_of, kind_of};
 use crate::kernel::address::address_bytes;
 use crate::kernel::sys::monotonic_ns;
@@ -106,7 +105,7 @@ impl Datapath {
             0 => String::new(),
             n => format!(" ({n} more wait for over {} ms)", QUEUE_WARN_NS / 1_000_000),
         };
-        Some(check(
+        Some(Check::new(
             "queue elsewhere",
             CheckStatus::Warn,
             format!(

@@ -14,7 +14,7 @@ use crate::kernel::{locked, sys};
 use crate::observed::names::{PART_OF_TREE, WHOLE_TREE};
 use crate::observed::speed::queues_in_use;
 
-pub(super) fn check(
+fn check(
     name: &str,
     status: CheckStatus,
     detail: impl Into<String>,

@@ -439,7 +439,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 	if (rate)
 		bbq_use(&iface->link_next, now, p->len, rate);
 
-	stale = bbq_note_departure(in, sch, ses, p, now);
+	bbq_tell_device(inst, in, sch, pick.idx, now);
+	stale = bbq_note_departure(in, ses, p, now);
 	len = p->pkt_len;
 	bbq_count_sent(in, p, stale, alone);
 	bb_count_sent(&ses->counters, len, stale);

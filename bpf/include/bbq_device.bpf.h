@@ -185,25 +185,25 @@ bb_inline void bbq_device_try(struct bbq_device *d, __u64 now)
 	d->inv = bbq_inverse(d->rate);
 }
 
-/* Packet p leaves the queue at `now`. */
-bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
-			       const struct bbq_packet *p, __u64 now)
+/*
+ * Packet idx leaves the queue at `now`, and the device was in the way of one before it. Its driver has counted so
+ * many bytes, modulo 2^32, that it got, and that left it; both 0: it counts none.
+ */
+__noinline int bbq_note_device(__u32 inst, __u32 idx, __u64 now, __u32 queued, __u32 done)
 {
-	struct bbq_device *d = &in->device;
-	__u32 queued = 0, done = 0, held = 0, out, n;
+	struct bbq_instance *in = bbq_instance(inst);
+	struct bbq_packet *p = bbq_packet_at(idx);
+	struct bbq_device *d;
+	__u32 held = 0, out;
 	__u64 from = now;
 	int waited, refused;
 
-	/* The usual case, which is to cost little: it was never in the way. */
-	if (!d->stopped_ns)
-		return;
+	if (!in || !p)
+		return 0;
+	d = &in->device;
 	refused = d->free;
 	d->free = 0;
 	waited = !refused && p->arrived_ns <= d->stopped_ns;
-	if (bpf_core_field_exists(sch->dev_queue->dql)) {
-		queued = sch->dev_queue->dql.num_queued;
-		done = sch->dev_queue->dql.num_completed;
-	}
 	if (queued | done) {
 		held = queued - done;
 		out = done - d->done;
@@ -214,7 +214,7 @@ bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
 		bbq_device_holds(d, p, now, waited, refused);
 		holds = d->holds ?: BBQ_DEVICE_USUAL;
 		out = bbq_departed(d, holds - 1);
-		for (n = 0; waited && n + 1 < BBQ_DEVICE_HOLDS; n++)
+		for (__u32 n = 0; waited && n + 1 < BBQ_DEVICE_HOLDS; n++)
 			held += n + 1 < holds ? bbq_departed(d, n) : 0;
 		if (!waited)
 			from = bbq_free_at(in, now);
@@ -230,6 +230,22 @@ bb_inline void bbq_note_device(struct bbq_instance *in, struct Qdisc *sch,
 		d->busy_ns = from + ((held + p->len) * d->inv >> BBQ_INV_SHIFT);
 	d->departed++;
 	d->before[d->departed & (BBQ_DEVICE_HOLDS - 1)] = p->len;
+	return 0;
+}
+
+/* Packet idx leaves the queue at `now`. The usual case is to cost little: the device was never in the way. */
+bb_inline void bbq_tell_device(__u32 inst, const struct bbq_instance *in, struct Qdisc *sch,
+			       __u32 idx, __u64 now)
+{
+	__u32 queued = 0, done = 0;
+
+	if (!in->device.stopped_ns)
+		return;
+	if (bpf_core_field_exists(sch->dev_queue->dql)) {
+		queued = sch->dev_queue->dql.num_queued;
+		done = sch->dev_queue->dql.num_completed;
+	}
+	bbq_note_device(inst, idx, now, queued, done);
 }
 
 #endif /* BBQ_DEVICE_BPF_H */

@@ -287,7 +287,7 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 			found = 1;
 			break;
 		}
-		k--;
+		k = (k - 1) | bb_zero;
 	}
 	bb_keep_check(l);
 	if (l >= BBQ_LISTS)

@@ -31,16 +31,14 @@ bb_inline void bbq_time_add(struct bb_time *t, __u64 ns)
 }
 
 /* Packet p leaves its session at `now`; returns whether it is late. A call: a dequeue has no room for it on its stack. */
-static __noinline int bbq_note_departure(struct bbq_instance *in, struct Qdisc *sch,
-					 struct bb_session *ses, const struct bbq_packet *p,
-					 __u64 now)
+static __noinline int bbq_note_departure(struct bbq_instance *in, struct bb_session *ses,
+					 const struct bbq_packet *p, __u64 now)
 {
 	__u64 wait = now - p->arrived_ns;
 	__s64 late;
 
 	bb_wait_add(ses, wait, now);
 	bbq_time_add(&in->times.sojourn, wait);
-	bbq_note_device(in, sch, p, now);
 	if (!p->deadline)
 		return 0;
 	late = bb_lateness(bbq_free_at(in, now), ses->owd_ns, p->deadline);

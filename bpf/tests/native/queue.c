@@ -40,7 +40,7 @@ static void *find(const void *map, __u64 size, __u32 count, __u32 index)
 }
 
 /* Entries of each array: what bestby_bpf::qdisc_sizes says of one instance. */
-#define LIMIT 64
+#define LIMIT 254
 #define PACKETS (LIMIT + 2)
 static __u32 count_of(const void *map);
 
@@ -80,6 +80,7 @@ static __u32 count_of(const void *map);
 #define const
 
 #include "../../qdisc.bpf.c"
+#include "bb_auto.h"
 
 static const char *wrong;
 static __u64 alive; /* packets and twins that are allocated, and not sent */
@@ -519,4 +520,69 @@ const char *bbn_queue_wrong(int told)
 	if (in->plain_qlen != users[1] + users[2] || in->plain_bytes != plain)
 		return "the packets or bytes of all users";
 	return 0;
+}
+
+/* ---- a path whose rate nobody tells ---- */
+
+static struct bb_auto path;
+
+void bbn_auto_start(__u64 least, __u64 most)
+{
+	bb_auto_init(&path);
+	path.least = least;
+	path.most = most;
+}
+
+/* Before the queue is asked for packets: is an answer overdue, and would more be sent? */
+void bbn_auto_look(void)
+{
+	const struct bbq_instance *in = bbq_instance(0);
+
+	path.gave_up_ns = in->device.gave_up_ns;
+	if (clock_ns >= path.due_ns)
+		bb_auto_overdue(&path, clock_ns);
+	bbq_iface()->rate = path.rate;
+}
+
+/* So many bytes leave. */
+void bbn_auto_sent(__u32 bytes)
+{
+	path.sent += bytes;
+	path.largest = bb_auto_most(path.largest, bytes);
+}
+
+/* What left last is a marker: its number. */
+__u32 bbn_auto_leaves(void)
+{
+	if (bbq_instance(0)->bytes > 2 * path.largest)
+		path.waited_ns = clock_ns;
+	return bb_auto_leaves(&path, clock_ns);
+}
+
+void bbn_auto_hears(__u32 number)
+{
+	bb_auto_hears(&path, number, clock_ns);
+	bbq_iface()->rate = path.rate;
+}
+
+__u64 bbn_auto_rate(void)
+{
+	return path.rate;
+}
+
+/* How long a packet waits behind us, ns. */
+__u64 bbn_auto_behind(void)
+{
+	return path.behind_ns;
+}
+
+__u32 bbn_auto_state(void)
+{
+	return path.state;
+}
+
+/* When more would have been sent, last. */
+__u64 bbn_auto_wanted(void)
+{
+	return bb_auto_most(path.gave_up_ns, path.waited_ns);
 }

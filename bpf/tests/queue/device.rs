@@ -1,112 +1,11 @@
 //! A device that pushes back: what the queue sees of its rate, and what it makes of that.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bestby_bpf::abi::*;
 
+use super::media::*;
 use super::*;
-
-const SECOND: u64 = 1_000 * MS;
-/// IPv4 and UDP.
-const HEADERS: u32 = 28;
-
-/// Numbers that look drawn, the same ones each time.
-struct Drawn(u64);
-
-impl Drawn {
-    /// From 0 to 1.
-    fn part(&mut self) -> f64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as f64 / (1u64 << 31) as f64
-    }
-
-    /// Of a normal distribution with a mean of 0 and a deviation of 1.
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.part()).sum::<f64>() - 6.0
-    }
-}
-
-/// A packet of the conference.
-#[derive(Clone, Copy, Debug)]
-struct Packet {
-    at: u64,
-    frame: Option<u32>,
-    bytes: u32,
-}
-
-/// Audio each 20 ms, ten frames a second of video: 10 s of large ones, 5 s of small ones.
-fn conference(seconds: u64, seed: u64) -> Vec<Packet> {
-    let mut drawn = Drawn(seed);
-    let mut all: Vec<Packet> = (0..seconds * 50)
-        .map(|n| Packet {
-            at: n * 20 * MS,
-            frame: None,
-            bytes: 160 + HEADERS,
-        })
-        .collect();
-    for n in 0..seconds * 10 {
-        let (mean, deviation) = if n % 150 < 100 {
-            (4450.0, 1000.0)
-        } else {
-            (1075.0, 475.0)
-        };
-        let mut left = (mean + deviation * drawn.normal()).max(100.0) as u32;
-        while left > 0 {
-            let bytes = left.min(980);
-            left -= bytes;
-            all.push(Packet {
-                at: n * 100 * MS + 1,
-                frame: Some(n as u32),
-                bytes: bytes + HEADERS,
-            });
-        }
-    }
-    all.sort_by_key(|packet| packet.at);
-    all
-}
-
-/// bytes/s, from so many ns on.
-type Rates = Vec<(u64, f64)>;
-
-/// A rate that wanders as that of a mobile network, and fades.
-fn wandering(mean: f64, seconds: u64, seed: u64) -> Rates {
-    let (mut drawn, mut x, mut fade) = (Drawn(1000 + seed), 0.0, 0);
-    let mut all: Vec<f64> = (0..seconds * 10)
-        .map(|_| {
-            x = 0.9 * x + 0.218 * drawn.normal();
-            if fade > 0 {
-                fade -= 1;
-            } else if drawn.part() < 0.01 {
-                fade = 3 + (drawn.part() * 7.0) as u32;
-            }
-            f64::exp(x) * if fade > 0 { 0.2 } else { 1.0 }
-        })
-        .collect();
-    let scale = mean / (all.iter().sum::<f64>() / all.len() as f64);
-    for rate in &mut all {
-        *rate *= scale;
-    }
-    (0..).map(|n| n * 100 * MS).zip(all).collect()
-}
-
-/// When so many bytes that begin at `at` are through.
-fn through(rates: &Rates, mut at: u64, bytes: u32) -> u64 {
-    let mut left = f64::from(bytes);
-    let mut n = rates.partition_point(|(from, _)| *from <= at).max(1) - 1;
-    loop {
-        let end = rates.get(n + 1).map_or(u64::MAX, |(from, _)| *from);
-        let can = rates[n].1 * (end - at) as f64 / SECOND as f64;
-        if can >= left {
-            return at + (left / rates[n].1 * SECOND as f64) as u64;
-        }
-        left -= can;
-        at = end;
-        n += 1;
-    }
-}
 
 /// What the receiver of a conference gets in time, of a hundred, and what the queue saw.
 #[derive(Debug, Default)]
@@ -120,9 +19,6 @@ struct Got {
     /// Packets that never left.
     dropped: usize,
 }
-
-const OWD: u64 = 40 * MS;
-const LIFETIME: u64 = 200 * MS;
 
 /// The device that is tried.
 #[derive(Clone, Copy, Debug)]
@@ -187,7 +83,7 @@ impl Trial {
             told: None,
             owd: OWD,
             method: BB_TRIAGE,
-            packets: conference(20, seed),
+            packets: conference(SMALL, 20, seed),
         }
     }
 
@@ -268,23 +164,11 @@ impl Trial {
     }
 
     fn judge(&self, out: &[Option<u64>]) -> Got {
-        let mut audio = Vec::new();
-        let mut frames = BTreeMap::new();
-        for (packet, out) in self.packets.iter().zip(out) {
-            let in_time = out.is_some_and(|at| at + OWD <= packet.at + LIFETIME);
-            match packet.frame {
-                None => audio.push(in_time),
-                Some(frame) => *frames.entry(frame).or_insert(true) &= in_time,
-            }
-        }
-        let frames: Vec<bool> = frames.into_values().collect();
-        let part = |all: &[bool]| {
-            100.0 * all.iter().filter(|in_time| **in_time).count() as f64 / all.len() as f64
-        };
+        let (audio, frames) = in_time(&self.packets, out, 0);
         Got {
-            audio: part(&audio),
-            frames: part(&frames),
-            at_last: part(&frames[frames.len() - 10..]),
+            audio: percent(&audio),
+            frames: percent(&frames),
+            at_last: percent(&frames[frames.len() - 10..]),
             // SAFETY: only one thread is here at a time.
             seen: unsafe { bbn_queue_seen() },
             dropped: out.iter().filter(|out| out.is_none()).count(),
@@ -382,7 +266,7 @@ fn a_rate_that_fell_is_tried_out_until_it_has_risen() {
         let rates = vec![(0, 60_000.0), (6 * SECOND, 6_000.0), (9 * SECOND, 60_000.0)];
         let got = Trial {
             rates,
-            packets: conference(14, 3),
+            packets: conference(SMALL, 14, 3),
             ..Trial::of(device, 0.0, 3)
         }
         .run();
@@ -440,7 +324,7 @@ fn a_rate_that_wanders_is_followed() {
     for device in DEVICES {
         let trial = |seed| Trial {
             rates: wandering(rate, 30, seed),
-            packets: conference(30, seed),
+            packets: conference(SMALL, 30, seed),
             ..Trial::of(device, rate, seed)
         };
         let (audio, frames) = mean((1..=8).map(trial));

@@ -1,7 +1,9 @@
 //! The whole queue (`qdisc.bpf.c`), compiled natively (`tests/native/queue.c`).
 
+mod auto;
 mod counters;
 mod device;
+mod media;
 
 use std::{ffi::c_char, sync::Mutex};
 
@@ -47,6 +49,15 @@ unsafe extern "C" {
     fn bbn_queue_forget(socket: u32);
     fn bbn_queue_of_socket(socket: u32) -> u64;
     fn bbn_queue_wrong(told: i32) -> *const c_char;
+    fn bbn_auto_start(least: u64, most: u64);
+    fn bbn_auto_look();
+    fn bbn_auto_sent(bytes: u32);
+    fn bbn_auto_leaves() -> u32;
+    fn bbn_auto_hears(number: u32);
+    fn bbn_auto_rate() -> u64;
+    fn bbn_auto_behind() -> u64;
+    fn bbn_auto_state() -> u32;
+    fn bbn_auto_wanted() -> u64;
 }
 
 /// The queue keeps its state in globals.

@@ -180,7 +180,7 @@ bb_inline __u32 bb_auto_leaves(struct bb_auto *a, __u64 now)
 	return number;
 }
 
-/* A rate comes in force that leaves a queue of queue_ns, since[_ns] the last one did. */
+/* A rate comes in force, since_ns after the last one: so much waits behind us now. */
 bb_inline void bb_auto_put(struct bb_auto *a, const struct bb_auto_scale *s, __u64 queue_ns,
 			   __u64 since_ns, int wanted)
 {

@@ -351,9 +351,7 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 		worst = bbq_weight(method, p);
 
 	/* Least important list first: priority 0 is the most important one. */
-	for (__u32 l = BB_PRIORITIES + bb_zero; l && bb_can_loop;) {
-		l = (l - 1) | bb_zero;
-		bb_mask(l, BB_PRIORITIES - 1);
+	for (__s32 l = BB_PRIORITIES - 1; l >= 0; l--) {
 		idx = q->head[l];
 		if (!l && method == BB_TRIAGE) {
 			p = bbq_packet_at(q->least);

@@ -122,17 +122,12 @@ __noinline __u32 bbq_largest_waiting(__u32 inst)
 }
 
 /* The user who holds more than `most`, but this one; 0 = none is known. */
-__noinline __u32 bbq_largest_user(__u32 inst, __u32 but, __u64 most)
+bb_inline __u32 bbq_largest_user(__u32 inst, struct bbq_instance *in, struct bb_iface *iface,
+				 __u32 but, __u64 most)
 {
-	struct bbq_instance *in = bbq_instance(inst);
-	struct bb_iface *iface = bbq_iface();
-	__u32 next, first, largest = bb_zero;
-	struct bbq_user *u;
+	__u32 next = in->looked, first, largest = 0;
+	struct bbq_user *u = bbq_user_at(in, inst, next);
 
-	if (!in || !iface)
-		return 0;
-	next = in->looked;
-	u = bbq_user_at(in, inst, next);
 	if (!u || !bbq_in_ring(&u->m))
 		next = bbq_ring_first(&in->users);
 	first = next;
@@ -174,7 +169,7 @@ __noinline __u32 bbq_largest_session(__u32 inst, __u32 user, __u32 but, __u64 mo
 {
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bb_iface *iface = bbq_iface();
-	__u32 next, first, largest = bb_zero;
+	__u32 next, first, largest = 0;
 	struct bbq_queue *q;
 	struct bbq_user *u;
 
@@ -253,7 +248,7 @@ __noinline __u32 bbq_payer(__u32 inst, __u32 user, __u64 arriving)
 	if (media_hold && (user == BBQ_MEDIA || iface->plain_share) &&
 	    users_hold <= (users_hold + media_hold) / 100 * iface->plain_share)
 		return BBQ_MEDIA;
-	payer = bbq_largest_user(inst, but, most);
+	payer = bbq_largest_user(inst, in, iface, but, most);
 	return payer ?: user;
 }
 

@@ -3,6 +3,7 @@
 //! The peer's namespace sends over 20 Mbit/s, the agent's receives: there each packet is measured at ingress.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::thread;
 use std::time::Duration;
 
@@ -257,7 +258,15 @@ fn pins_that_vanished_are_made_again_by_on() {
         switch_on(&agent);
         // As if somebody had unmounted bpffs: with the pins go links and name, as soon as the kernel gets round to it.
         let slow = Link::open(lab.bpffs.join("real/ops")).unwrap();
-        fs::remove_dir_all(lab.bpffs.join("real")).unwrap();
+        // Again if the agent, which follows interfaces, has made their pins anew meanwhile.
+        let real = lab.bpffs.join("real");
+        let mut wait = Wait::new(Duration::from_secs(10));
+        while let Err(e) = fs::remove_dir_all(&real) {
+            assert!(
+                e.kind() == ErrorKind::DirectoryNotEmpty && wait.pause(),
+                "{e}"
+            );
+        }
         let (status, body) = agent.request("GET", API, "");
         assert!(status >= 400 && body.contains("tcp-real on"), "{body}");
         thread::scope(|scope| {

@@ -53,8 +53,7 @@ on:;                                                                            
 
 /*
  * 0, but the verifier does not know it: a loop that counts from here converges
- * after a few rounds instead of being followed for every value of its counter. One that
- * counts down takes it in at each step (`| bb_zero`): else each round has fewer values.
+ * after a few rounds instead of being followed for every value of its counter.
  */
 __u32 bb_zero SEC(".bss");
 

@@ -350,8 +350,9 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 	if (p)
 		worst = bbq_weight(method, p);
 
-	/* Least important list first: priority 0 is the most important one. */
-	for (__s32 l = BB_PRIORITIES - 1; l >= 0; l--) {
+	/* Least important list first: priority 0 is the most important one. With a rate all are in that. */
+	for (__s32 l = q->nonempty & BBQ_OF_PRIORITIES || worst >> 32 ? BB_PRIORITIES - 1 : 0;
+	     l >= 0; l--) {
 		idx = q->head[l];
 		if (!l && method == BB_TRIAGE) {
 			p = bbq_packet_at(q->least);
@@ -362,7 +363,7 @@ __noinline __u32 bbq_victim(__u32 inst, __u32 session, __u32 priority, __u32 oth
 			if (q->looked)
 				idx = q->looked;
 		}
-		while (bb_can_loop) {
+		while (idx && bb_can_loop) {
 			__u64 weight;
 
 			p = bbq_packet_at(idx);

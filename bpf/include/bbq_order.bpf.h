@@ -259,7 +259,7 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 	struct bbq_queue *q = bbq_queue_at(inst, session);
 	struct bbq_instance *in = bbq_instance(inst);
 	struct bbq_packet *p = bbq_packet_at(idx), *a, *beyond = 0;
-	__u32 at, beyond_idx = BBQ_NONE, k = BBQ_LANES - 1;
+	__u32 at, beyond_idx = BBQ_NONE, k;
 	int found = 0;
 	__s32 work;
 	__u64 key;
@@ -268,13 +268,12 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 		return BBQ_NONE;
 	key = p->key;
 	work = (in->work > 0 ? in->work : 0) + BBQ_WORK_FIND;
+	in->lane = BBQ_LANES - 1;
 	while (work > 0 && bb_can_loop) {
 		work -= BBQ_WORK_STEP;
+		k = *(volatile __u32 *)&in->lane;
 		bb_mask(k, BBQ_LANES - 1);
-		at = q->lane_tail[k];
-		asm volatile("" : "+r"(at));
-		if (beyond)
-			at = beyond->lane[k].prev;
+		at = beyond ? beyond->lane[k].prev : q->lane_tail[k];
 		a = bbq_packet_at(at);
 		if (a && (a->list > l || (a->list == l && a->key > key))) {
 			beyond = a;
@@ -287,7 +286,7 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 			found = 1;
 			break;
 		}
-		k = (k - 1) | bb_zero;
+		in->lane = k - 1;
 	}
 	bb_keep_check(l);
 	if (l >= BBQ_LISTS)

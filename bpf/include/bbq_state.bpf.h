@@ -342,6 +342,7 @@ struct bbq_instance {
 	struct bbq_plan plan;
 	struct bbq_search search;
 	struct bbq_lane place[BBQ_LANES]; /* what a new ADU stands between */
+	__u32 lane; /* of these, in bbq_find: in memory the verifier does not follow its number */
 	__s32 work; /* what is left of BBQ_WORK, or BBQ_WORK_ENQUEUE */
 	__u8 noticed; /* this operation has sent a drop notice */
 	__u8 more; /* something was left undone: come back at once */

@@ -15,7 +15,8 @@
 //! 5. **owd** = smoothed RTT − half of the least RTT: the queue is on the way there.
 //!    After a time with nothing in flight the smoothed RTT is that of a queue which is gone. Nothing new would
 //!    tell, if everything were given up because of it. So for a while the queue is taken for what is in
-//!    flight, and no more.
+//!    flight, and no more. The least RTT may be wrong, too: a handshake whose answer was lost has measured a
+//!    timer. So where everything is given up with nothing in flight, something is sent now and then all the same.
 //! 6. **Margin**: 1.25 smoothed RTT while segments were retransmitted in the last 3 s, because
 //!    everything behind a lost segment waits for it.
 //!
@@ -35,6 +36,8 @@ const NEVER_EMPTY: u64 = 10_000_000_000;
 const DISBELIEF: u64 = 1_000_000_000;
 /// The rate is doubted once in so long or a round trip.
 const DOUBT_LEAST: u64 = 100_000_000;
+/// What is tried though it seems too late is tried after `DOUBT_LEAST`, then twice as long, at most so many times.
+const TRIES: u32 = 6;
 /// More is no short queue.
 const QUEUE_MOST: u64 = 10_000_000_000;
 /// Segments that may always be in flight.
@@ -104,6 +107,9 @@ pub(crate) struct Path {
     in_flight: u64,
     /// Until when the smoothed RTT may be that of a queue which is gone.
     disbelief: u64,
+    /// Since when ADUs were given up as too late with nothing in flight, and how often one was tried in vain.
+    refused_since: Option<u64>,
+    tries: u32,
     growing: bool,
     /// When the queue was last seen short.
     short_at: u64,
@@ -137,6 +143,8 @@ impl Path {
             busy_since: None,
             in_flight: 0,
             disbelief: 0,
+            refused_since: None,
+            tries: 0,
             growing: true,
             short_at: 0,
             drain: None,
@@ -191,10 +199,26 @@ impl Path {
         }
     }
 
+    /// ADUs were given up because they would be late.
+    pub(crate) fn refused(&mut self, now: u64) {
+        if self.in_flight == 0 {
+            self.refused_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether what seems too late is sent all the same: nothing else would tell how long the way is.
+    fn tries(&self, now: u64) -> bool {
+        self.refused_since
+            .is_some_and(|since| now.saturating_sub(since) >= DOUBT_LEAST << self.tries)
+    }
+
     fn update_busy(&mut self, report: &Report) {
         let now = report.now;
         self.in_flight = report.in_flight;
         if report.in_flight > 0 {
+            if self.refused_since.take().is_some() {
+                self.tries = TRIES.min(self.tries + 1);
+            }
             self.busy_since.get_or_insert(now);
         } else {
             self.busy_since = None;
@@ -218,6 +242,7 @@ impl Path {
             self.short_at = now;
         } else if reported < self.reported_min {
             self.min_rtt = self.min_rtt.min(reported);
+            self.tries = 0;
         }
         self.reported_min = reported;
         if self.srtt > 0 {
@@ -250,7 +275,11 @@ impl Path {
             .is_some_and(|at| now.saturating_sub(at) < LOSS_MEMORY);
         let rtt = self.rtt(now);
         View {
-            owd: rtt.saturating_sub(self.min_rtt / 2),
+            owd: if self.tries(now) {
+                0
+            } else {
+                rtt.saturating_sub(self.min_rtt / 2)
+            },
             margin: if lost { rtt.saturating_add(rtt / 4) } else { 0 },
             acknowledged: false,
             // While neither a queue nor a loss is seen, more and more is sent, and nobody can say what will be late.
@@ -277,10 +306,13 @@ impl Path {
 
     /// The smoothed RTT, or less where its queue is gone.
     fn rtt(&self, now: u64) -> u64 {
-        if now >= self.disbelief || self.rate() == 0 {
-            return self.srtt;
-        }
-        let own = u128::from(self.in_flight) * 1_000_000_000 / u128::from(self.rate());
+        let own = match self.rate() {
+            _ if now >= self.disbelief => return self.srtt,
+            // So little is no queue at any rate.
+            0 if self.in_flight <= FLOOR * self.mss => 0,
+            0 => return self.srtt,
+            rate => u128::from(self.in_flight) * 1_000_000_000 / u128::from(rate),
+        };
         let own = u64::try_from(own).unwrap_or(u64::MAX);
         let most = self.min_rtt.saturating_add(self.queue.unwrap_or(0) / 2);
         self.srtt.min(most.max(own))

@@ -234,6 +234,7 @@ fn owd_counts_the_queue_on_the_way_there() {
     path.update(&report, false);
     assert_eq!(path.view(report.now).owd, 40 * MS);
     report.srtt = 130 * MS;
+    report.in_flight = 5 * MSS;
     path.update(&report, false);
     assert_eq!(path.view(report.now).owd, 90 * MS);
 }
@@ -404,4 +405,44 @@ fn a_queue_that_is_gone_keeps_nothing_back_for_ever() {
     report.in_flight = 2 * MSS;
     path.update(&report, true);
     assert_eq!(path.view(report.now).owd, 860 * MS);
+}
+
+#[test]
+fn a_handshake_that_measured_a_timer_keeps_nothing_back_for_ever() {
+    let mut path = path();
+    let mut report = Link::new(125_000, 80 * MS).report();
+    // The answer to the first SYN was lost, and the second one names the first.
+    (report.srtt, report.min_rtt) = (1_200 * MS, 1_200 * MS);
+    (report.rate, report.acked, report.in_flight) = (0, None, 0);
+    path.update(&report, false);
+    assert_eq!(path.view(report.now).owd, 600 * MS);
+    // Who gives nothing up tries nothing.
+    report.now += SECOND;
+    path.update(&report, false);
+    assert_eq!(path.view(report.now).owd, 600 * MS);
+    path.refused(report.now);
+    assert_eq!(path.view(report.now + 99 * MS).owd, 600 * MS);
+    report.now += 100 * MS;
+    path.refused(report.now);
+    assert_eq!(path.view(report.now).owd, 0);
+    report.in_flight = MSS;
+    path.update(&report, false);
+    assert_eq!(path.view(report.now).owd, 600 * MS);
+    // The way is as long as it seemed: the next try waits longer, but no more than some seconds.
+    for pause in [200, 400, 800, 1_600, 3_200, 6_400, 6_400] {
+        report.in_flight = 0;
+        report.now += 2 * SECOND;
+        path.update(&report, false);
+        path.refused(report.now);
+        report.now += pause * MS;
+        assert_eq!(path.view(report.now - MS).owd, 600 * MS, "{pause}");
+        assert_eq!(path.view(report.now).owd, 0, "{pause}");
+        report.in_flight = MSS;
+        path.update(&report, false);
+    }
+    // It is short: then the way is known.
+    (report.srtt, report.min_rtt) = (1_060 * MS, 80 * MS);
+    (report.rate, report.app_limited, report.in_flight) = (125_000, false, 0);
+    path.update(&report, false);
+    assert!(path.view(report.now + MS).owd <= 50 * MS);
 }

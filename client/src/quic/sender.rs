@@ -379,7 +379,7 @@ impl Driver {
         *report = self.report(&stats, core, now);
         path.update(report, self.pressed);
         let view = self.view(path, now);
-        let predicted = core.history.stats.given_up.predicted;
+        let before = core.history.stats.given_up;
         core.expire(now, &view);
 
         let segment = report.mss.saturating_sub(PACKET).max(1);
@@ -400,7 +400,11 @@ impl Driver {
         report.unsent += wrote.bytes;
         self.pressed = wrote.no_room;
         let waits = core.is_waiting() && !wrote.no_room && !wrote.no_leave;
-        if waits || core.history.stats.given_up.predicted > predicted {
+        let given_up = core.history.stats.given_up;
+        if given_up.stale > before.stale {
+            path.refused(now);
+        }
+        if waits || given_up.predicted > before.predicted {
             path.starved(now);
         }
 

@@ -263,14 +263,18 @@ impl<S: Wire, B: AsRef<[u8]>> Ring<S, B> {
         let now = monotonic_ns();
         self.look(now)?;
         let view = self.path.view(now);
-        let predicted = self.core.history.stats.given_up.predicted;
+        let before = self.core.history.stats.given_up;
         self.core.expire(now, &view);
         self.quiet = self.quiet.saturating_add(1);
         self.full = false;
         let blocked = self.write_all(now, &view)?;
         self.pressed = blocked;
         let waits = !blocked && !self.core.held && !self.core.is_idle();
-        if waits || self.core.history.stats.given_up.predicted > predicted {
+        let given_up = self.core.history.stats.given_up;
+        if given_up.stale > before.stale {
+            self.path.refused(now);
+        }
+        if waits || given_up.predicted > before.predicted {
             self.path.starved(now);
         }
         Ok(self.next(now, &view, blocked))

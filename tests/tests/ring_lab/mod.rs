@@ -57,6 +57,14 @@ impl Line {
         line
     }
 
+    /// The receiver of [`Line::far`] is so many ms away from now on.
+    pub(crate) fn moves_to(&self, owd: u32) {
+        let netem = format!("root netem limit 10000 delay {owd}ms");
+        self.receiver
+            .run(&format!("tc qdisc change dev b1 {netem}"));
+        self.sender.run(&format!("tc qdisc change dev a0 {netem}"));
+    }
+
     /// A connection over the line; sender's end first.
     pub(crate) fn connect(&self, congestion_control: &str) -> (TcpStream, TcpStream) {
         let listener = self

@@ -196,3 +196,33 @@ fn key_frames_arrive_at_twice_the_rate_with_and_without_loss() {
         assert!(seen.keys.in_time + may_fail >= seen.keys.pushed, "{seen:?}");
     }
 }
+
+/// A radio that has to wake up, or a neighbour that has to be found: the handshake takes longer than anything may.
+#[test]
+fn a_handshake_that_was_slow_keeps_nothing_back() {
+    let line = Line::far(1_000, 600, 0);
+    let (near, far) = line.connect("cubic");
+    line.moves_to(40);
+    let receiver = Receiver::new(far);
+    let mut ring = Ring::new(near).unwrap();
+    let start = Instant::now();
+    let mut pushed = 0;
+    for (ms, _, _) in call(4)
+        .into_iter()
+        .filter(|(_, priority, _)| *priority == 0)
+    {
+        ring.run_until(start + Duration::from_millis(ms.into()))
+            .unwrap();
+        ring.push(frame(pushed, 240), said(Duration::from_millis(200), 0));
+        pushed += 1;
+    }
+    let first = ring.path().unwrap();
+    ring.finish(start + Duration::from_secs(10)).unwrap();
+    drop(ring.close());
+    let due = |at: u64| start + Duration::from_millis(20 * at + 203);
+    let arrived = receiver.end();
+    let in_time = arrived.iter().filter(|(n, at)| *at <= due((*n).into()));
+    let in_time = in_time.count();
+    println!("{in_time} of {pushed} in time; {first:?}");
+    assert!(in_time as u32 * 100 >= pushed * 80, "{in_time} of {pushed}");
+}

@@ -49,6 +49,8 @@ const volatile union {
 	struct bb_told told;
 	struct bb_said said;
 	struct bb_explained explained;
+	struct bb_auto_marker auto_marker;
+	struct bb_auto auto_;
 } bb_abi_types = {};
 
 char _license[] SEC("license") = "GPL";

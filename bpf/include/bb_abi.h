@@ -19,6 +19,7 @@
 #define BB_ABI_H
 
 #include <linux/types.h>
+#include "bb_auto_abi.h"
 #include "bb_buffer_abi.h"
 #include "bb_counters.h"
 #include "bb_explain_abi.h"
@@ -269,6 +270,7 @@ enum bb_decrement {
 
 #define BB_IFACE_OBSERVE 0x01 /* mode tc: count what would be dropped, drop nothing */
 #define BB_IFACE_STEERS 0x02 /* mode tc: the tree has its filter (leaf.bpf.c) */
+#define BB_IFACE_AUTO 0x04 /* rate is found: bb_autos has the path at the interface's slot */
 
 /*
  * Mode tc: the HTB tree below. Its root class htb_major:1 has the interface's rate.
@@ -301,7 +303,7 @@ struct bb_iface {
 	__u8 prefix6;
 	__u16 htb_major; /* mode tc: leaf n is htb_major:(BB_TC_LEAF_MINOR + n); 0: no HTB below */
 	__u32 overhead; /* bytes added to each packet's length */
-	__u64 rate; /* bytes/s; 0 = not known */
+	__u64 rate; /* bytes/s; 0 = not known. With BB_IFACE_AUTO the data path writes it */
 	__u32 limit; /* packets queued on the interface (per transmit queue below mq) */
 	__u32 session_limit; /* packets queued in one session */
 	__u64 limit_bytes;

@@ -2,7 +2,7 @@
 /*
  * bb_auto.h - the rate of a path, from how long its markers take. Nobody has to tell it. Pure
  * arithmetic, like bb_core.h; bpf/tests/queue/auto.rs tests it, with the whole queue before a
- * router. No program of ours has markers yet.
+ * router. Markers are the agent's echo requests (bbq_auto.bpf.h).
  *
  * 1. The problem. The narrow place is a router behind us. All that it cannot send waits there,
  *    in order of arrival, and is late. This host sees nothing but a longer round trip.
@@ -122,7 +122,7 @@ bb_inline __u64 bb_auto_base(const struct bb_auto *a)
 /* A path of which nothing is known yet. The bounds stay. */
 bb_inline void bb_auto_init(struct bb_auto *a)
 {
-	a->rate = a->behind_ns = a->sent = a->gave_up_ns = a->waited_ns = 0;
+	a->rate = a->behind_ns = a->answers = a->sent = a->gave_up_ns = a->waited_ns = 0;
 	a->carries = a->top = a->best = 0;
 	a->heard_ns = a->heard_bytes = a->heard_carries = a->heard_queue_ns = 0;
 	a->least_ns[0] = a->least_ns[1] = BB_AUTO_NONE;
@@ -162,8 +162,8 @@ bb_inline void bb_auto_set_due(struct bb_auto *a, const struct bb_auto_scale *s)
 	a->due_ns = bb_auto_least(a->due_ns, bb_auto_marker(a, a->oldest)->left_ns + base + late);
 }
 
-/* A marker leaves at `now`; it is counted in a->sent already. Its number, which its answer names. */
-bb_inline __u32 bb_auto_leaves(struct bb_auto *a, __u64 now)
+/* A marker leaves at `now`; it is counted in a->sent already. */
+bb_inline void bb_auto_leaves(struct bb_auto *a, __u32 name, __u64 now)
 {
 	struct bb_auto_scale s = bb_auto_scale(a);
 	__u32 number = a->next;
@@ -173,11 +173,11 @@ bb_inline __u32 bb_auto_leaves(struct bb_auto *a, __u64 now)
 	m->bytes = a->sent;
 	m->heard_ns = 0;
 	m->queue_ns = 0;
+	m->name = name;
 	a->next = number + 1;
 	if (a->next - a->oldest > BB_AUTO_MARKERS)
 		a->oldest = a->next - BB_AUTO_MARKERS;
 	bb_auto_set_due(a, &s);
-	return number;
 }
 
 /* A rate comes in force, since_ns after the last one: so much waits behind us now. */
@@ -455,6 +455,7 @@ bb_inline int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __
 	}
 	m->heard_ns = x->now;
 	m->queue_ns = x->queue_ns;
+	a->answers++;
 	a->heard_queue_ns = said;
 	a->last = number + 1;
 	a->oldest = number + 1;
@@ -529,12 +530,18 @@ bb_inline void bb_auto_hear(struct bb_auto *a, __u32 number, __u64 now)
 		bb_auto_watch(a, &s, x.queue_ns, x.drained_ns, x.rtt_ns, now);
 }
 
-/* The answer of marker `number` comes at `now`. */
-bb_inline void bb_auto_hears(struct bb_auto *a, __u32 number, __u64 now)
+/* The answer of the marker with this name comes at `now`. */
+bb_inline void bb_auto_hears(struct bb_auto *a, __u32 name, __u64 now)
 {
 	struct bb_auto_scale s;
+	__u32 n;
 
-	bb_auto_hear(a, number, now);
+	for (n = 1; n <= BB_AUTO_MARKERS; n++)
+		if (n <= a->next && bb_auto_marker(a, a->next - n)->name == name)
+			break;
+	if (n > BB_AUTO_MARKERS)
+		return;
+	bb_auto_hear(a, a->next - n, now);
 	s = bb_auto_scale(a);
 	bb_auto_set_due(a, &s);
 }

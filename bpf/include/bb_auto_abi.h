@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * bb_auto_abi.h - the state of a path whose rate is found (bb_auto.h). The user of the law sets
- * the bounds. The rules of bb_abi.h hold here.
+ * bb_auto_abi.h - the state of a path whose rate is found (bb_auto.h). The agent sets bounds and nonce.
+ * The rules of bb_abi.h hold here.
  */
 #ifndef BB_AUTO_ABI_H
 #define BB_AUTO_ABI_H
@@ -17,7 +17,15 @@ struct bb_auto_marker {
 	__u64 bytes; /* bb_auto.sent, itself included */
 	__u64 heard_ns; /* when its answer came; 0 = none has */
 	__u64 queue_ns; /* what it waited behind us */
+	__u32 name; /* by which its answer names it */
+	__u32 pad;
 };
+
+/*
+ * The agent's echo request, ICMP's or ICMPv6's: identifier and sequence number are the marker's name, and the
+ * nonce follows. It comes back in the reply. Nobody else knows the nonce but who is on the way.
+ */
+#define BB_ECHO_BYTES 16 /* ICMP's header and the nonce */
 
 /* Why a path has the rate that it has. */
 enum bb_auto_state {
@@ -34,6 +42,8 @@ struct bb_auto {
 	/* In force: bytes/s, and how long a packet waits behind us. 0 = nothing is. */
 	__u64 rate;
 	__u64 behind_ns;
+	__u64 nonce; /* of the echo requests that are markers here, as the eight bytes lie in them; 0 = none is */
+	__u64 answers; /* that counted */
 	/* From here on the law's own. */
 	__u64 sent; /* bytes that left on the path */
 	__u64 gave_up_ns; /* when an ADU was given up, last */
@@ -46,8 +56,8 @@ struct bb_auto {
 	__u64 heard_bytes; /* bb_auto.sent, as its marker left */
 	__u64 heard_queue_ns; /* the queue that it says, jitter included */
 	__u64 heard_carries; /* bb_auto.carries then */
-	__u64 least_ns
-		[2]; /* least round trip: this window of BB_AUTO_BASE_SHIFT, the one before; ~0 = none */
+	/* Least round trip of this window of BB_AUTO_BASE_SHIFT and of the one before; ~0 = none. */
+	__u64 least_ns[2];
 	__u64 window;
 	__u64 jitter_ns; /* by which answers came too late lately though no queue stood */
 	__u64 spacing_ns; /* between answers, a running mean */

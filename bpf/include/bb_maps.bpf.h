@@ -47,6 +47,8 @@ BB_MAP(bb_rtts, BPF_MAP_TYPE_LRU_HASH, struct bb_addr, struct bb_rtt, BB_MAX_PEE
 /* LRU: who asks much pushes out what was asked before, and the last answer counts for a while. */
 BB_MAP(bb_asked, BPF_MAP_TYPE_LRU_HASH, struct bb_asked_key, struct bb_asked, BB_MAX_ASKED);
 BB_MAP(bb_sock_stats, BPF_MAP_TYPE_LRU_HASH, __u64, struct bb_counters, BB_MAX_PEERS);
+/* By slot of the interface, with BB_IFACE_AUTO. */
+BB_MAP(bb_autos, BPF_MAP_TYPE_ARRAY, __u32, struct bb_auto, BB_MAX_IFACES);
 BB_MAP(bb_global, BPF_MAP_TYPE_ARRAY, __u32, __u64, BB_GLOBALS);
 
 /* LRU: whoever names thousands of peers pushes out first those that nobody sends to. */

@@ -128,6 +128,8 @@ struct bb_flow {
  * packets leave as they came.
  */
 #define BB_STREAM_TS 2
+/* bb_cb.rtp: the agent's echo request, whose name is in bb_cb.adu (bb_auto_abi.h). */
+#define BB_STREAM_ECHO 3
 
 #define BB_MAX_STREAMS 65536 /* power of two, at most 65536 */
 #define BB_STREAM_WAYS 4

@@ -1,6 +1,8 @@
 //! Generated from `include/bb_abi.h` by `just gen`; do not edit.
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
+pub const BB_AUTO_MARKERS: u32 = 32;
+pub const BB_ECHO_BYTES: u32 = 16;
 pub const BB_BUFFER_MOST: u32 = 4194304;
 pub const BB_TIME_BUCKETS: u32 = 19;
 pub const BB_TIME_SHIFT: u32 = 16;
@@ -10,6 +12,7 @@ pub const BB_PART_NETWORK: u32 = 1;
 pub const BB_SESSION_NONE: u32 = 0;
 pub const BB_SESSION_SHARED: u32 = 1;
 pub const BB_STREAM_TS: u32 = 2;
+pub const BB_STREAM_ECHO: u32 = 3;
 pub const BB_MAX_STREAMS: u32 = 65536;
 pub const BB_STREAM_WAYS: u32 = 4;
 pub const BB_ADU_DEAD: u32 = 1;
@@ -114,6 +117,7 @@ pub const BB_MODE_QDISC: u32 = 1;
 pub const BB_MODE_TC: u32 = 2;
 pub const BB_IFACE_OBSERVE: u32 = 1;
 pub const BB_IFACE_STEERS: u32 = 2;
+pub const BB_IFACE_AUTO: u32 = 4;
 pub const BB_TC_LEAF_MINOR: u32 = 16;
 pub const BB_TC_LEAVES: u32 = 8;
 pub const BB_TC_LEAF_PLAIN: u32 = 8;
@@ -129,6 +133,145 @@ pub type __s32 = ::std::os::raw::c_int;
 pub type __u32 = ::std::os::raw::c_uint;
 pub type __s64 = ::std::os::raw::c_longlong;
 pub type __u64 = ::std::os::raw::c_ulonglong;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_auto_marker {
+    pub left_ns: __u64,
+    pub bytes: __u64,
+    pub heard_ns: __u64,
+    pub queue_ns: __u64,
+    pub name: __u32,
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_auto_marker"][::std::mem::size_of::<bb_auto_marker>() - 40usize];
+    ["Alignment of bb_auto_marker"][::std::mem::align_of::<bb_auto_marker>() - 8usize];
+    ["Offset of field: bb_auto_marker::left_ns"]
+        [::std::mem::offset_of!(bb_auto_marker, left_ns) - 0usize];
+    ["Offset of field: bb_auto_marker::bytes"]
+        [::std::mem::offset_of!(bb_auto_marker, bytes) - 8usize];
+    ["Offset of field: bb_auto_marker::heard_ns"]
+        [::std::mem::offset_of!(bb_auto_marker, heard_ns) - 16usize];
+    ["Offset of field: bb_auto_marker::queue_ns"]
+        [::std::mem::offset_of!(bb_auto_marker, queue_ns) - 24usize];
+    ["Offset of field: bb_auto_marker::name"]
+        [::std::mem::offset_of!(bb_auto_marker, name) - 32usize];
+    ["Offset of field: bb_auto_marker::pad"][::std::mem::offset_of!(bb_auto_marker, pad) - 36usize];
+};
+pub const BB_AUTO_UNSEEN: bb_auto_state = 0;
+pub const BB_AUTO_FOLLOWS: bb_auto_state = 1;
+pub const BB_AUTO_OTHERS: bb_auto_state = 2;
+pub const BB_AUTO_SILENT: bb_auto_state = 3;
+pub type bb_auto_state = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_auto {
+    pub least: __u64,
+    pub most: __u64,
+    pub rate: __u64,
+    pub behind_ns: __u64,
+    pub nonce: __u64,
+    pub answers: __u64,
+    pub sent: __u64,
+    pub gave_up_ns: __u64,
+    pub waited_ns: __u64,
+    pub due_ns: __u64,
+    pub carries: __u64,
+    pub top: __u64,
+    pub best: __u64,
+    pub heard_ns: __u64,
+    pub heard_bytes: __u64,
+    pub heard_queue_ns: __u64,
+    pub heard_carries: __u64,
+    pub least_ns: [__u64; 2usize],
+    pub window: __u64,
+    pub jitter_ns: __u64,
+    pub spacing_ns: __u64,
+    pub calm_ns: __u64,
+    pub drained_ns: __u64,
+    pub watch_most_ns: __u64,
+    pub others_ns: __u64,
+    pub rebased_ns: __u64,
+    pub others: __u32,
+    pub rebased: __u32,
+    pub next: __u32,
+    pub oldest: __u32,
+    pub last: __u32,
+    pub largest: __u32,
+    pub state: __u32,
+    pub busy: __u32,
+    pub marker: [bb_auto_marker; 32usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1528usize];
+    ["Alignment of bb_auto"][::std::mem::align_of::<bb_auto>() - 8usize];
+    ["Offset of field: bb_auto::least"][::std::mem::offset_of!(bb_auto, least) - 0usize];
+    ["Offset of field: bb_auto::most"][::std::mem::offset_of!(bb_auto, most) - 8usize];
+    ["Offset of field: bb_auto::rate"][::std::mem::offset_of!(bb_auto, rate) - 16usize];
+    ["Offset of field: bb_auto::behind_ns"][::std::mem::offset_of!(bb_auto, behind_ns) - 24usize];
+    ["Offset of field: bb_auto::nonce"][::std::mem::offset_of!(bb_auto, nonce) - 32usize];
+    ["Offset of field: bb_auto::answers"][::std::mem::offset_of!(bb_auto, answers) - 40usize];
+    ["Offset of field: bb_auto::sent"][::std::mem::offset_of!(bb_auto, sent) - 48usize];
+    ["Offset of field: bb_auto::gave_up_ns"][::std::mem::offset_of!(bb_auto, gave_up_ns) - 56usize];
+    ["Offset of field: bb_auto::waited_ns"][::std::mem::offset_of!(bb_auto, waited_ns) - 64usize];
+    ["Offset of field: bb_auto::due_ns"][::std::mem::offset_of!(bb_auto, due_ns) - 72usize];
+    ["Offset of field: bb_auto::carries"][::std::mem::offset_of!(bb_auto, carries) - 80usize];
+    ["Offset of field: bb_auto::top"][::std::mem::offset_of!(bb_auto, top) - 88usize];
+    ["Offset of field: bb_auto::best"][::std::mem::offset_of!(bb_auto, best) - 96usize];
+    ["Offset of field: bb_auto::heard_ns"][::std::mem::offset_of!(bb_auto, heard_ns) - 104usize];
+    ["Offset of field: bb_auto::heard_bytes"]
+        [::std::mem::offset_of!(bb_auto, heard_bytes) - 112usize];
+    ["Offset of field: bb_auto::heard_queue_ns"]
+        [::std::mem::offset_of!(bb_auto, heard_queue_ns) - 120usize];
+    ["Offset of field: bb_auto::heard_carries"]
+        [::std::mem::offset_of!(bb_auto, heard_carries) - 128usize];
+    ["Offset of field: bb_auto::least_ns"][::std::mem::offset_of!(bb_auto, least_ns) - 136usize];
+    ["Offset of field: bb_auto::window"][::std::mem::offset_of!(bb_auto, window) - 152usize];
+    ["Offset of field: bb_auto::jitter_ns"][::std::mem::offset_of!(bb_auto, jitter_ns) - 160usize];
+    ["Offset of field: bb_auto::spacing_ns"]
+        [::std::mem::offset_of!(bb_auto, spacing_ns) - 168usize];
+    ["Offset of field: bb_auto::calm_ns"][::std::mem::offset_of!(bb_auto, calm_ns) - 176usize];
+    ["Offset of field: bb_auto::drained_ns"]
+        [::std::mem::offset_of!(bb_auto, drained_ns) - 184usize];
+    ["Offset of field: bb_auto::watch_most_ns"]
+        [::std::mem::offset_of!(bb_auto, watch_most_ns) - 192usize];
+    ["Offset of field: bb_auto::others_ns"][::std::mem::offset_of!(bb_auto, others_ns) - 200usize];
+    ["Offset of field: bb_auto::rebased_ns"]
+        [::std::mem::offset_of!(bb_auto, rebased_ns) - 208usize];
+    ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 216usize];
+    ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 220usize];
+    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 224usize];
+    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 228usize];
+    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 232usize];
+    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 236usize];
+    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 240usize];
+    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 244usize];
+    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 248usize];
+};
 #[repr(C)]
 #[derive(
     Debug,

@@ -551,17 +551,20 @@ void bbn_auto_sent(__u32 bytes)
 	path.largest = bb_auto_most(path.largest, bytes);
 }
 
-/* What left last is a marker: its number. */
+/* What left last is a marker: its name. */
 __u32 bbn_auto_leaves(void)
 {
+	__u32 name = path.next;
+
 	if (bbq_instance(0)->bytes > 2 * path.largest)
 		path.waited_ns = clock_ns;
-	return bb_auto_leaves(&path, clock_ns);
+	bb_auto_leaves(&path, name, clock_ns);
+	return name;
 }
 
-void bbn_auto_hears(__u32 number)
+void bbn_auto_hears(__u32 name)
 {
-	bb_auto_hears(&path, number, clock_ns);
+	bb_auto_hears(&path, name, clock_ns);
 	bbq_iface()->rate = path.rate;
 }
 

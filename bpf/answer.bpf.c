@@ -16,18 +16,23 @@
  * itself, and those behind the same address: a path that seems short makes nothing
  * stale, and a path that seems long takes half of a lifetime at most.
  *
+ * Echo replies with the nonce of an interface's path (bb_echo.bpf.h) are the answers of its markers.
+ *
  * SRTCP is encrypted but for its first 8 bytes: its reports name nothing that left, and are
  * no answers. It has an index and a tag behind the last packet, where RTCP in clear ends
  * or has another packet.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#include "bb_echo.bpf.h"
 #include "bb_heard.bpf.h"
 #include "bb_stun.h"
 
 #define BB_ETH_P_IP 0x0800
 #define BB_ETH_P_IPV6 0x86DD
+#define BB_PROTO_ICMP 1
 #define BB_PROTO_UDP 17
+#define BB_PROTO_ICMPV6 58
 
 #define BB_MAX_BLOCKS 4 /* of a report: they are all of one path */
 
@@ -44,14 +49,35 @@ static __always_inline int bb_load(struct __sk_buff *skb, __u32 at, void *to, __
 	return bpf_skb_load_bytes_relative(skb, at, to, size, BPF_HDR_START_NET);
 }
 
+/* An echo reply may be the answer of a marker. */
+__noinline int bb_take_echo(struct __sk_buff *skb, __u32 at, __u32 type)
+{
+	__u32 name = 0, slot;
+	struct bb_auto *a = bb_echo_of(skb, at, type, &name);
+	struct bb_iface *iface;
+
+	if (!a)
+		return 0;
+	slot = a->nonce & (BB_MAX_IFACES - 1);
+	iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
+	if (!iface || !(iface->flags & BB_IFACE_AUTO) || !bb_auto_take(a))
+		return 0;
+	bb_auto_hears(a, name, bpf_ktime_get_ns());
+	bb_auto_give(a, iface);
+	return 0;
+}
+
 /* Addresses, ports and payload; 0: it is no whole datagram. VLAN tags are gone by now. */
 static __always_inline int bb_find_datagram(struct __sk_buff *skb, struct bb_datagram *d)
 {
 	__u32 ip[10], udp[2], at, end, *local = (__u32 *)d->key.local, *peer = (__u32 *)d->key.peer;
 
 	if (skb->protocol == bpf_htons(BB_ETH_P_IP)) {
-		if (bb_load(skb, 0, ip, 20) || (bpf_ntohl(ip[2]) >> 16 & 255) != BB_PROTO_UDP ||
-		    bpf_ntohl(ip[1]) & 0x3FFF) /* a fragment */
+		if (bb_load(skb, 0, ip, 20) || bpf_ntohl(ip[1]) & 0x3FFF) /* a fragment */
+			return 0;
+		if ((bpf_ntohl(ip[2]) >> 16 & 255) == BB_PROTO_ICMP)
+			bb_take_echo(skb, BB_ECHO_AT4, BB_ICMP_REPLY);
+		if ((bpf_ntohl(ip[2]) >> 16 & 255) != BB_PROTO_UDP)
 			return 0;
 		at = (bpf_ntohl(ip[0]) >> 24 & 15) * 4;
 		end = bpf_ntohl(ip[0]) & 0xFFFF;
@@ -62,7 +88,11 @@ static __always_inline int bb_find_datagram(struct __sk_buff *skb, struct bb_dat
 		local[3] = ip[4];
 	} else if (skb->protocol == bpf_htons(BB_ETH_P_IPV6)) {
 		/* Behind extension headers nobody puts an answer. */
-		if (bb_load(skb, 0, ip, 40) || (bpf_ntohl(ip[1]) >> 8 & 255) != BB_PROTO_UDP)
+		if (bb_load(skb, 0, ip, 40))
+			return 0;
+		if ((bpf_ntohl(ip[1]) >> 8 & 255) == BB_PROTO_ICMPV6)
+			bb_take_echo(skb, BB_ECHO_AT6, BB_ICMP6_REPLY);
+		if ((bpf_ntohl(ip[1]) >> 8 & 255) != BB_PROTO_UDP)
 			return 0;
 		at = 40;
 		end = 40 + (bpf_ntohl(ip[1]) >> 16);

@@ -33,6 +33,7 @@
 #include "bb_asked.bpf.h"
 #include "bb_buffer.bpf.h"
 #include "bb_count.bpf.h"
+#include "bb_echo.bpf.h"
 #include "bb_flow.bpf.h"
 #include "bb_fragment.bpf.h"
 #include "bb_kernel.bpf.h"
@@ -194,12 +195,65 @@ static __always_inline int bb_is_kernels(struct __sk_buff *skb, const struct bb_
 	       w->packet.key.proto != BB_PROTO_UDPLITE;
 }
 
+static __always_inline int bb_may_be_echo(const struct bb_packet *packet)
+{
+	return packet->key.proto == BB_PROTO_ICMP || packet->key.proto == BB_PROTO_ICMPV6;
+}
+
+/* Is it the agent's echo request, a marker of the path behind this interface? Its name goes with it then. */
+__noinline int bb_is_echo(struct __sk_buff *skb, struct bb_work *w)
+{
+	__u32 name = 0;
+	int four;
+
+	if (!w || skb->ingress_ifindex)
+		return 0;
+	four = w->packet.key.family == 4;
+	if (!bb_echo_of(skb, four ? BB_ECHO_AT4 : BB_ECHO_AT6,
+			four ? BB_ICMP_REQUEST : BB_ICMP6_REQUEST, &name))
+		return 0;
+	w->packet.rtp = BB_STREAM_ECHO;
+	w->packet.ssrc = name;
+	return 1;
+}
+
+/*
+ * Mode tc, where the rate of the path behind the interface is found: what is admitted counts as sent, though it may
+ * wait in the tree for a while. A marker does not wait there.
+ */
+__noinline int bb_tc_note_path(struct __sk_buff *skb, struct bb_work *w, int admitted)
+{
+	struct bb_auto_leaving leaving = {};
+	struct bb_iface *iface;
+	struct bb_auto *a;
+	__u32 slot;
+
+	if (!w)
+		return 0;
+	slot = w->slot;
+	iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
+	a = bpf_map_lookup_elem(&bb_autos, &slot);
+	if (!iface || !a)
+		return 0;
+	if (!admitted) {
+		if (w->media)
+			a->gave_up_ns = w->now;
+		return 0;
+	}
+	leaving.now = w->now;
+	leaving.bytes = skb->len + iface->overhead;
+	leaving.marks = w->packet.rtp == BB_STREAM_ECHO;
+	leaving.name = w->packet.ssrc;
+	bb_auto_sends(a, iface, &leaving);
+	return 0;
+}
+
 /* No metadata: plain or control. */
 static __always_inline void bb_make_plain(struct __sk_buff *skb, struct bb_work *w,
 					  struct bb_flow *flow)
 {
 	w->meta.deadline = 0;
-	w->meta.adu = 0;
+	w->meta.adu = w->packet.rtp == BB_STREAM_ECHO ? w->packet.ssrc : 0;
 	w->meta.flags = 0;
 	w->stream = BB_STREAM_NONE;
 	w->media = w->control && (w->media || bb_is_kernels(skb, w));
@@ -402,6 +456,12 @@ parsed:
 				bb_table_priority(config, skb->priority, w->packet.key.dscp);
 	bb_explain_step(&w->meta, BB_STEP_TXTIME, 0);
 
+	if (iface->flags & BB_IFACE_AUTO && bb_may_be_echo(&w->packet) && bb_is_echo(skb, w)) {
+		/* It goes before what waits here: it is to meet the queue behind us. */
+		w->control = w->media = 1;
+		goto plain;
+	}
+
 	flow = bb_last_flow(cpu);
 	if (!flow) {
 		if (bb_flow_of(cpu, config->seed) < 0)
@@ -497,8 +557,11 @@ out:
 	if (w->packet.flags & BB_P_CONTROL && w->media && !w->network &&
 	    w->packet.key.proto == BB_PROTO_UDP)
 		bb_note_asked(skb, w);
-	if (iface->mode == BB_MODE_TC)
+	if (iface->mode == BB_MODE_TC) {
 		reason = bb_tc_judge(skb, w, flow, iface);
+		if (iface->flags & BB_IFACE_AUTO)
+			bb_tc_note_path(skb, w, reason == BB_TC_ADMIT);
+	}
 	bb_explain_result(w, reason);
 	/* Who only observes changes no packet. */
 	if (!(iface->flags & BB_IFACE_OBSERVE)) {

@@ -57,6 +57,7 @@
 #include "bb_compat.bpf.h"
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
+#include "bbq_auto.bpf.h"
 #include "bbq_next.bpf.h"
 #include "bbq_room.bpf.h"
 #include "bbq_sojourn.bpf.h"
@@ -122,6 +123,10 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 	p->treatment = first >> 52 & 3;
 	p->flags = flags & BBQ_F_CB;
 	p->rtp = second >> 56;
+	if (p->rtp == BB_STREAM_ECHO) {
+		p->cookie = p->adu;
+		p->adu = 0;
+	}
 	p->role = bb_cb_role_of((__u8)(first >> 48));
 	/* What is beside the pictures of MPEG-TS goes before key frames, of which it is as important. */
 	if (p->flags & BBQ_F_LARGE && (p->adu ? bbq_is_owed(p->adu) : p->rtp == BB_STREAM_TS))
@@ -440,6 +445,8 @@ struct sk_buff *BPF_PROG(bestby_dequeue, struct Qdisc *sch)
 		bbq_use(&iface->link_next, now, p->len, rate);
 
 	bbq_tell_device(inst, in, sch, pick.idx, now);
+	if (iface->flags & BB_IFACE_AUTO)
+		bbq_note_path(inst, pick.idx, now);
 	stale = bbq_note_departure(in, ses, p, now);
 	len = p->pkt_len;
 	bbq_count_sent(in, p, stale, alone);

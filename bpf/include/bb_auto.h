@@ -27,14 +27,12 @@
 #ifndef BB_AUTO_H
 #define BB_AUTO_H
 
-#include "bb_auto_abi.h"
-#include "bb_core.h"
+#include "bb_auto_marker.h"
 
 #define BB_AUTO_NONE (~0ULL)
 #define BB_AUTO_MS 1000000ULL
 /* The least round trip is that of 17 to 34 s. */
 #define BB_AUTO_BASE_SHIFT 34
-#define BB_AUTO_ONE 65536ULL
 /* The queue that is aimed at, at least, and what counts as none. */
 #define BB_AUTO_TARGET_NS (10 * BB_AUTO_MS)
 #define BB_AUTO_NO_QUEUE_NS (4 * BB_AUTO_MS)
@@ -64,16 +62,6 @@
 /* Without an answer for so long, or five times the usual time between them, nothing is known. */
 #define BB_AUTO_SILENT_NS (10 * BB_NSEC_PER_SEC)
 
-bb_inline __u64 bb_auto_least(__u64 a, __u64 b)
-{
-	return a < b ? a : b;
-}
-
-bb_inline __u64 bb_auto_most(__u64 a, __u64 b)
-{
-	return a > b ? a : b;
-}
-
 /* Lengths of time that scale with the path. */
 struct bb_auto_scale {
 	__u64 packet_ns; /* a large packet takes this */
@@ -81,22 +69,6 @@ struct bb_auto_scale {
 	__u64 no_queue_ns;
 	__u64 mean_ns;
 };
-
-bb_inline __u64 bb_auto_ns(__u64 bytes, __u64 rate)
-{
-	return rate ? bb_auto_least(bytes, 1ULL << 34) * BB_NSEC_PER_SEC / rate : 0;
-}
-
-bb_inline __u64 bb_auto_rate(__u64 bytes, __u64 ns)
-{
-	return bb_auto_least(bytes, 1ULL << 34) * BB_NSEC_PER_SEC / (ns ?: 1);
-}
-
-/* part / whole. Both are below 2^47. */
-bb_inline __u64 bb_auto_part(__u64 part, __u64 whole)
-{
-	return (part << 16) / (whole ?: 1);
-}
 
 bb_inline struct bb_auto_scale bb_auto_scale(const struct bb_auto *a)
 {
@@ -107,11 +79,6 @@ bb_inline struct bb_auto_scale bb_auto_scale(const struct bb_auto *a)
 	s.no_queue_ns = bb_auto_most(BB_AUTO_NO_QUEUE_NS, s.packet_ns / 2);
 	s.mean_ns = bb_auto_most(BB_AUTO_MEAN_NS, 5 * s.packet_ns);
 	return s;
-}
-
-bb_inline struct bb_auto_marker *bb_auto_marker(struct bb_auto *a, __u32 number)
-{
-	return &a->marker[number & (BB_AUTO_MARKERS - 1)];
 }
 
 bb_inline __u64 bb_auto_base(const struct bb_auto *a)
@@ -128,8 +95,8 @@ bb_inline void bb_auto_init(struct bb_auto *a)
 	a->least_ns[0] = a->least_ns[1] = BB_AUTO_NONE;
 	a->window = a->jitter_ns = a->spacing_ns = a->calm_ns = 0;
 	a->drained_ns = a->watch_most_ns = a->others_ns = a->rebased_ns = 0;
-	a->others = a->rebased = a->next = a->oldest = a->last = a->largest = a->state = a->busy =
-		0;
+	a->others = a->rebased = a->first = a->next = a->oldest = a->last = a->largest = a->state =
+		a->busy = 0;
 	a->due_ns = BB_AUTO_NONE;
 }
 
@@ -150,22 +117,28 @@ bb_inline __u64 bb_auto_until(const struct bb_auto *a)
 }
 
 /* When is the answer of the oldest open marker overdue, or all that is known too old? */
-bb_inline void bb_auto_set_due(struct bb_auto *a, const struct bb_auto_scale *s)
+bb_apart int bb_auto_set_due(struct bb_auto *a)
 {
-	__u64 base = bb_auto_base(a), late = 2 * s->target_ns;
+	struct bb_auto_scale s;
+	__u64 base, late;
 
+	if (!a)
+		return 0;
+	s = bb_auto_scale(a);
+	base = bb_auto_base(a);
+	late = 2 * s.target_ns;
 	a->due_ns = a->rate ? bb_auto_until(a) : BB_AUTO_NONE;
 	if (a->oldest == a->next || base == BB_AUTO_NONE || !a->last)
-		return;
+		return 0;
 	/* Nothing is in force until a queue was met for certain. */
 	late += a->jitter_ns + (a->rate ? 0 : late);
 	a->due_ns = bb_auto_least(a->due_ns, bb_auto_marker(a, a->oldest)->left_ns + base + late);
+	return 0;
 }
 
 /* A marker leaves at `now`; it is counted in a->sent already. */
 bb_inline void bb_auto_leaves(struct bb_auto *a, __u32 name, __u64 now)
 {
-	struct bb_auto_scale s = bb_auto_scale(a);
 	__u32 number = a->next;
 	struct bb_auto_marker *m = bb_auto_marker(a, number);
 
@@ -177,15 +150,18 @@ bb_inline void bb_auto_leaves(struct bb_auto *a, __u32 name, __u64 now)
 	a->next = number + 1;
 	if (a->next - a->oldest > BB_AUTO_MARKERS)
 		a->oldest = a->next - BB_AUTO_MARKERS;
-	bb_auto_set_due(a, &s);
+	bb_auto_set_due(a);
 }
 
 /* A rate comes in force, since_ns after the last one: so much waits behind us now. */
-bb_inline void bb_auto_put(struct bb_auto *a, const struct bb_auto_scale *s, __u64 queue_ns,
-			   __u64 since_ns, int wanted)
+bb_apart int bb_auto_put(struct bb_auto *a, const struct bb_auto_scale *s, __u64 queue_ns,
+			 __u64 since_ns, int wanted)
 {
-	__u64 part, growth, rate = a->carries;
+	__u64 part, growth, rate;
 
+	if (!a || !s)
+		return 0;
+	rate = a->carries;
 	if (queue_ns > s->target_ns) {
 		part = bb_auto_part(queue_ns - s->target_ns,
 				    bb_auto_most(BB_AUTO_DRAIN_NS, since_ns));
@@ -204,6 +180,7 @@ bb_inline void bb_auto_put(struct bb_auto *a, const struct bb_auto_scale *s, __u
 	a->rate = a->most ? bb_auto_least(rate, a->most) : rate;
 	a->state = BB_AUTO_FOLLOWS;
 	a->best = bb_auto_most(a->carries, a->best - (a->best >> 9));
+	return 0;
 }
 
 /* A queue has begun since the marker before: the path carries no more than this. */
@@ -215,105 +192,22 @@ bb_inline __u64 bb_auto_begun(const struct bb_auto *a, __u64 rate, __u64 queue_n
 	return bb_auto_most(rate, shrunk);
 }
 
-/*
- * The marker that a busy time goes back to: from `number`, which met a queue, over those that did,
- * too, and for no longer than s->mean_ns. `number` itself: the one before met none.
- */
-bb_inline __u32 bb_auto_busy_since(struct bb_auto *a, const struct bb_auto_scale *s, __u32 number,
-				   __u64 now)
-{
-	__u32 since = number, n;
-
-	for (n = 1; n < BB_AUTO_MARKERS; n++) {
-		const struct bb_auto_marker *m = bb_auto_marker(a, number - n);
-
-		if (n > number)
-			break;
-		if (!m->heard_ns)
-			continue;
-		if (m->queue_ns <= s->no_queue_ns)
-			break;
-		since = number - n;
-		if (now - m->heard_ns >= s->mean_ns)
-			break;
-	}
-	return since;
-}
-
-/* The answered marker before `number`, and how many are looked at; NULL: none is known. */
-bb_inline struct bb_auto_marker *bb_auto_before(struct bb_auto *a, __u32 number, __u32 *steps)
-{
-	__u32 n;
-
-	for (n = 1; n < BB_AUTO_MARKERS; n++) {
-		struct bb_auto_marker *m = bb_auto_marker(a, number - n);
-
-		if (n > number)
-			return 0;
-		if (m->heard_ns) {
-			*steps = n;
-			return m;
-		}
-	}
-	return 0;
-}
-
-/* The answer of marker `number` came at `now`: how much does the path carry? */
-bb_inline void bb_auto_learn(struct bb_auto *a, const struct bb_auto_scale *s, __u32 number,
-			     __u64 now, __u64 since_ns, int wanted)
-{
-	struct bb_auto_marker *m = bb_auto_marker(a, number), *from;
-	__u64 queue = m->queue_ns, rate, time, part;
-	__u32 since, steps = 0;
-
-	if (queue > s->no_queue_ns) {
-		since = bb_auto_busy_since(a, s, number, now);
-		if (since != number) {
-			from = bb_auto_marker(a, since);
-			time = now - from->heard_ns;
-			rate = bb_auto_rate(m->bytes - from->bytes, time);
-			part = bb_auto_least(bb_auto_part(time, s->mean_ns), BB_AUTO_ONE);
-			part = part * bb_auto_least(bb_auto_part(2 * since_ns, time),
-						    BB_AUTO_ONE) >>
-			       16;
-			if (!a->carries)
-				a->carries = rate;
-			else if (rate > a->carries)
-				a->carries += (rate - a->carries) * part >> 16;
-			else
-				a->carries -= (a->carries - rate) * part >> 16;
-			return;
-		}
-		if (queue <= 2 * s->target_ns)
-			return;
-		from = bb_auto_before(a, number, &steps);
-		if (!from)
-			return;
-		time = now - from->heard_ns;
-		rate = bb_auto_rate(m->bytes - from->bytes, time);
-		a->carries = a->carries ? bb_auto_least(a->carries,
-							bb_auto_begun(a, rate, queue, time)) :
-					  rate;
-	} else if (a->rate && wanted && a->carries) {
-		/* It carries what was sent. */
-		a->carries = bb_auto_most(a->carries,
-					  bb_auto_least(a->rate, a->carries + a->carries / 10));
-	}
-}
-
 /* The last three markers all met a queue, and more came through than is believed: then that counts. */
-bb_inline int bb_auto_faster(struct bb_auto *a, const struct bb_auto_scale *s, __u32 number,
-			     __u64 now)
+bb_apart int bb_auto_faster(struct bb_auto *a, __u64 no_queue_ns, __u32 number, __u64 now)
 {
-	struct bb_auto_marker *m = bb_auto_marker(a, number), *one, *two;
-	__u32 steps = 0, more = 0;
+	struct bb_auto_marker *m, *two;
+	__u32 one, more;
 	__u64 rate;
 
-	one = bb_auto_before(a, number, &steps);
-	if (!one || one->queue_ns <= s->no_queue_ns)
+	if (!a)
 		return 0;
-	two = bb_auto_before(a, number - steps, &more);
-	if (!two || two->queue_ns <= s->no_queue_ns || steps + more >= BB_AUTO_MARKERS)
+	m = bb_auto_marker(a, number);
+	one = bb_auto_before(a, number);
+	if (!one || bb_auto_marker(a, number - one)->queue_ns <= no_queue_ns)
+		return 0;
+	more = bb_auto_before(a, number - one);
+	two = bb_auto_marker(a, number - one - more);
+	if (!more || two->queue_ns <= no_queue_ns || one + more >= BB_AUTO_MARKERS)
 		return 0;
 	rate = bb_auto_rate(m->bytes - two->bytes, now - two->heard_ns);
 	if (rate < a->carries + a->carries * 3 / 20)
@@ -335,54 +229,9 @@ bb_inline void bb_auto_round_trip(struct bb_auto *a, __u64 rtt_ns, __u64 now)
 	a->least_ns[0] = bb_auto_least(a->least_ns[0], rtt_ns);
 }
 
-/* The path is another one, whose round trip is longer by a queue that does not leave. */
-bb_inline void bb_auto_rebase(struct bb_auto *a, const struct bb_auto_scale *s, __u64 queue,
-			      __u64 rtt_ns, __u64 now)
-{
-	/* A little less than it is, so that it is seen to be one. */
-	a->least_ns[0] = rtt_ns - bb_auto_least(2 * BB_AUTO_MS, queue / 10);
-	a->least_ns[1] = BB_AUTO_NONE;
-	a->rebased++;
-	a->rebased_ns = now;
-	a->watch_most_ns = 0;
-	a->behind_ns = s->packet_ns / 2;
-	/* Earlier markers met another path. */
-	a->last = 0;
-	a->oldest = a->next;
-	bb_auto_put(a, s, 0, 0, 0);
-}
-
-/*
- * Does a queue stay though all that was ours must have left? Then what is known of the path changes. By
- * drained_ns it must have got shorter since the answer before.
- */
-bb_inline void bb_auto_watch(struct bb_auto *a, const struct bb_auto_scale *s, __u64 queue,
-			     __u64 drained_ns, __u64 rtt_ns, __u64 now)
-{
-	__u64 carries = bb_auto_most(a->carries, a->best / 2);
-	__u64 packet = bb_auto_ns(a->largest, carries);
-
-	if (queue <= bb_auto_most(BB_AUTO_TARGET_NS, packet) * 3 / 2) {
-		a->watch_most_ns = 0;
-		return;
-	}
-	a->drained_ns = a->watch_most_ns ? a->drained_ns + drained_ns : 0;
-	a->watch_most_ns = bb_auto_most(a->watch_most_ns, queue);
-	if (a->drained_ns <= a->watch_most_ns * 3 / 2 + bb_auto_most(BB_AUTO_DRAIN_NS, 5 * packet))
-		return;
-	a->carries = bb_auto_most(a->carries, a->best * 7 / 10);
-	if (queue < BB_AUTO_REBASE_NS && now - a->rebased_ns > BB_AUTO_OTHERS_NS) {
-		bb_auto_rebase(a, s, queue, rtt_ns, now);
-		return;
-	}
-	a->others_ns = now + (BB_AUTO_OTHERS_NS << bb_auto_least(a->others, 4));
-	a->others++;
-	bb_auto_let_go(a, BB_AUTO_OTHERS);
-}
-
 /* An answer. */
 struct bb_auto_answer {
-	const struct bb_auto_marker *before; /* the one that was answered before; NULL = none was */
+	__u32 before; /* 1 + number of the marker that was answered before; 0 = none was */
 	__u64 now;
 	__u64 rtt_ns;
 	__u64 queue_ns; /* that its marker met */
@@ -392,38 +241,91 @@ struct bb_auto_answer {
 	int shown; /* the rate in force was all but used */
 };
 
+/* The answer of marker `number` came: how much does the path carry? */
+bb_apart int bb_auto_learn(struct bb_auto *a, const struct bb_auto_scale *s, __u32 number,
+			   const struct bb_auto_answer *x)
+{
+	struct bb_auto_marker *m, *from;
+	__u64 queue, rate, time, part;
+	__u32 since, steps;
+
+	if (!a || !s || !x)
+		return 0;
+	m = bb_auto_marker(a, number);
+	queue = m->queue_ns;
+	if (queue > s->no_queue_ns) {
+		since = bb_auto_busy_since(a, s->no_queue_ns, s->mean_ns, number, x->now);
+		if (since != number) {
+			from = bb_auto_marker(a, since);
+			time = x->now - from->heard_ns;
+			rate = bb_auto_rate(m->bytes - from->bytes, time);
+			part = bb_auto_least(bb_auto_part(time, s->mean_ns), BB_AUTO_ONE);
+			part = part * bb_auto_least(bb_auto_part(2 * x->since_ns, time),
+						    BB_AUTO_ONE) >>
+			       16;
+			if (!a->carries)
+				a->carries = rate;
+			else if (rate > a->carries)
+				a->carries += (rate - a->carries) * part >> 16;
+			else
+				a->carries -= (a->carries - rate) * part >> 16;
+			return 0;
+		}
+		if (queue <= 2 * s->target_ns)
+			return 0;
+		steps = bb_auto_before(a, number);
+		if (!steps)
+			return 0;
+		from = bb_auto_marker(a, number - steps);
+		time = x->now - from->heard_ns;
+		rate = bb_auto_rate(m->bytes - from->bytes, time);
+		a->carries = a->carries ? bb_auto_least(a->carries,
+							bb_auto_begun(a, rate, queue, time)) :
+					  rate;
+	} else if (a->rate && x->wanted && a->carries) {
+		/* It carries what was sent. */
+		a->carries = bb_auto_most(a->carries,
+					  bb_auto_least(a->rate, a->carries + a->carries / 10));
+	}
+	return 0;
+}
+
 /*
  * Jitter only adds: the queue is the least of what two answers say, where answers were late without
- * one. To the earlier one comes what was sent since.
+ * one. To the earlier one comes what was sent since, which takes sent_ns; it left gap_ns before.
  */
-bb_inline __u64 bb_auto_sure(struct bb_auto *a, const struct bb_auto_scale *s,
-			     const struct bb_auto_answer *x, const struct bb_auto_marker *m)
+bb_apart __u64 bb_auto_sure(struct bb_auto *a, const struct bb_auto_answer *x, __u64 no_queue_ns,
+			    __u64 gap_ns, __u64 sent_ns)
 {
-	__u64 gap = m->left_ns - x->before->left_ns, sent, was, fell;
+	__u64 was, fell;
 
-	sent = bb_auto_ns(m->bytes - x->before->bytes, a->carries);
-	was = a->heard_queue_ns + sent;
-	was = was > gap ? was - gap : 0;
+	if (!a || !x)
+		return 0;
+	was = a->heard_queue_ns + sent_ns;
+	was = was > gap_ns ? was - gap_ns : 0;
 	/* The one before fell faster than the path could have emptied it: it was jitter. */
-	fell = x->queue_ns + (gap > sent ? gap - sent : 0);
+	fell = x->queue_ns + (gap_ns > sent_ns ? gap_ns - sent_ns : 0);
 	fell = a->heard_queue_ns > fell ? a->heard_queue_ns - fell : 0;
 	a->jitter_ns -= a->jitter_ns * bb_auto_least(bb_auto_part(x->since_ns, BB_AUTO_FORGET_NS),
 						     BB_AUTO_ONE) >>
 			16;
 	a->jitter_ns = bb_auto_most(a->jitter_ns, bb_auto_least(fell, BB_AUTO_JITTER_MOST_NS));
-	if (a->jitter_ns <= s->no_queue_ns / 2 || a->spacing_ns > BB_AUTO_SELDOM_NS ||
+	if (a->jitter_ns <= no_queue_ns / 2 || a->spacing_ns > BB_AUTO_SELDOM_NS ||
 	    a->heard_queue_ns >= x->queue_ns)
 		return x->queue_ns;
 	return bb_auto_least(x->queue_ns, was);
 }
 
 /* The answer of marker `number`, which comes at x->now. Does it count? */
-bb_inline int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __u32 number,
-			    struct bb_auto_answer *x)
+bb_apart int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __u32 number,
+			   struct bb_auto_answer *x)
 {
-	struct bb_auto_marker *m = bb_auto_marker(a, number);
-	__u64 gap, sent, said;
+	struct bb_auto_marker *m, *before;
+	__u64 gap, sent, said, bytes;
 
+	if (!a || !s || !x)
+		return 0;
+	m = bb_auto_marker(a, number);
 	/* Of the last markers alone, once, in order. */
 	if (a->next - number - 1 >= BB_AUTO_MARKERS || m->heard_ns || x->now < m->left_ns ||
 	    (a->last && (__s32)(number + 1 - a->last) <= 0))
@@ -434,21 +336,19 @@ bb_inline int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __
 	x->since_ns = BB_AUTO_DRAIN_NS;
 	x->shown = 1;
 	x->wanted = x->now - a->gave_up_ns < BB_AUTO_WANTED_NS;
-	if (a->last && a->next - a->last < BB_AUTO_MARKERS)
-		x->before = bb_auto_marker(a, a->last - 1);
-	if (x->before && !x->before->heard_ns)
-		x->before = 0;
-	if (x->before) {
-		x->since_ns = bb_auto_least(x->now - x->before->heard_ns, BB_AUTO_LONG_NS);
+	before = bb_auto_marker(a, a->last - 1);
+	if (a->last && a->next - a->last < BB_AUTO_MARKERS && before->heard_ns) {
+		x->before = a->last;
+		bytes = m->bytes - before->bytes;
+		x->since_ns = bb_auto_least(x->now - before->heard_ns, BB_AUTO_LONG_NS);
 		a->spacing_ns = a->spacing_ns ? (a->spacing_ns * 4 + x->since_ns) / 5 : x->since_ns;
-		gap = m->left_ns - x->before->left_ns;
-		sent = bb_auto_ns(m->bytes - x->before->bytes,
-				  bb_auto_most(a->carries, a->best / 2));
+		gap = m->left_ns - before->left_ns;
+		sent = bb_auto_ns(bytes, bb_auto_most(a->carries, a->best / 2));
 		x->drained_ns = gap > sent ? gap - sent : 0;
 		if (a->carries)
-			x->queue_ns = bb_auto_sure(a, s, x, m);
-		x->shown =
-			bb_auto_rate(m->bytes - x->before->bytes, x->since_ns) >= a->rate * 3 / 4;
+			x->queue_ns = bb_auto_sure(a, x, s->no_queue_ns, gap,
+						   bb_auto_ns(bytes, a->carries));
+		x->shown = bb_auto_rate(bytes, x->since_ns) >= a->rate * 3 / 4;
 		/* Packets that waited beside an idle path would not have been sent. */
 		if (x->now - a->waited_ns < BB_AUTO_WANTED_NS && x->shown)
 			x->wanted = 1;
@@ -462,6 +362,52 @@ bb_inline int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __
 	a->heard_ns = x->now;
 	a->heard_bytes = m->bytes;
 	return 1;
+}
+
+/* The path is another one, whose round trip is longer by a queue that does not leave. */
+bb_inline void bb_auto_rebase(struct bb_auto *a, const struct bb_auto_scale *s,
+			      const struct bb_auto_answer *x)
+{
+	/* A little less than it is, so that it is seen to be one. */
+	a->least_ns[0] = x->rtt_ns - bb_auto_least(2 * BB_AUTO_MS, x->queue_ns / 10);
+	a->least_ns[1] = BB_AUTO_NONE;
+	a->rebased++;
+	a->rebased_ns = x->now;
+	a->watch_most_ns = 0;
+	a->behind_ns = s->packet_ns / 2;
+	/* Earlier markers met another path. */
+	a->last = 0;
+	a->oldest = a->first = a->next;
+	bb_auto_put(a, s, 0, 0, 0);
+}
+
+/* Does a queue stay though all that was ours must have left? Then what is known of the path changes. */
+bb_apart int bb_auto_watch(struct bb_auto *a, const struct bb_auto_scale *s,
+			   const struct bb_auto_answer *x)
+{
+	__u64 queue, packet;
+
+	if (!a || !s || !x)
+		return 0;
+	queue = x->queue_ns;
+	packet = bb_auto_ns(a->largest, bb_auto_most(a->carries, a->best / 2));
+	if (queue <= bb_auto_most(BB_AUTO_TARGET_NS, packet) * 3 / 2) {
+		a->watch_most_ns = 0;
+		return 0;
+	}
+	a->drained_ns = a->watch_most_ns ? a->drained_ns + x->drained_ns : 0;
+	a->watch_most_ns = bb_auto_most(a->watch_most_ns, queue);
+	if (a->drained_ns <= a->watch_most_ns * 3 / 2 + bb_auto_most(BB_AUTO_DRAIN_NS, 5 * packet))
+		return 0;
+	a->carries = bb_auto_most(a->carries, a->best * 7 / 10);
+	if (queue < BB_AUTO_REBASE_NS && x->now - a->rebased_ns > BB_AUTO_OTHERS_NS) {
+		bb_auto_rebase(a, s, x);
+		return 0;
+	}
+	a->others_ns = x->now + (BB_AUTO_OTHERS_NS << bb_auto_least(a->others, 4));
+	a->others++;
+	bb_auto_let_go(a, BB_AUTO_OTHERS);
+	return 0;
 }
 
 /* For how long has the rate grown away from where a queue stood? A slow path is soon full: there it must be shown. */
@@ -511,14 +457,14 @@ bb_inline void bb_auto_hear(struct bb_auto *a, __u32 number, __u64 now)
 		a->state = BB_AUTO_UNSEEN;
 	}
 	if (x.before)
-		bb_auto_learn(a, &s, number, now, x.since_ns, x.wanted);
+		bb_auto_learn(a, &s, number, &x);
 	a->carries = a->carries ? bb_auto_most(a->carries, a->least) : 0;
 	a->heard_carries = a->carries;
 	if (!a->carries || (!a->rate && x.queue_ns <= 2 * s.target_ns))
 		return;
 	s = bb_auto_scale(a);
 	bb_auto_grew(a, &s, &x);
-	if (x.queue_ns > s.no_queue_ns && bb_auto_faster(a, &s, number, now))
+	if (x.queue_ns > s.no_queue_ns && bb_auto_faster(a, s.no_queue_ns, number, now))
 		x.wanted = 1;
 	if (x.queue_ns > s.no_queue_ns || x.wanted) {
 		/* Since it left, what was sent has come to the queue, and the path has emptied it. */
@@ -527,38 +473,38 @@ bb_inline void bb_auto_hear(struct bb_auto *a, __u32 number, __u64 now)
 	}
 	bb_auto_waits(a, &s, &x);
 	if (a->rate && x.before)
-		bb_auto_watch(a, &s, x.queue_ns, x.drained_ns, x.rtt_ns, now);
+		bb_auto_watch(a, &s, &x);
 }
 
 /* The answer of the marker with this name comes at `now`. */
 bb_inline void bb_auto_hears(struct bb_auto *a, __u32 name, __u64 now)
 {
-	struct bb_auto_scale s;
-	__u32 n;
+	__u32 n = bb_auto_named(a, name);
 
-	for (n = 1; n <= BB_AUTO_MARKERS; n++)
-		if (n <= a->next && bb_auto_marker(a, a->next - n)->name == name)
-			break;
-	if (n > BB_AUTO_MARKERS)
+	if (!n)
 		return;
 	bb_auto_hear(a, a->next - n, now);
-	s = bb_auto_scale(a);
-	bb_auto_set_due(a, &s);
+	bb_auto_set_due(a);
 }
 
 /* It is a->due_ns. */
-bb_inline void bb_auto_overdue(struct bb_auto *a, __u64 now)
+bb_apart int bb_auto_overdue(struct bb_auto *a, __u64 now)
 {
-	struct bb_auto_scale s = bb_auto_scale(a);
-	const struct bb_auto_marker *open = bb_auto_marker(a, a->oldest);
-	__u64 base = bb_auto_base(a), queue, rate;
+	const struct bb_auto_marker *open;
+	__u64 base, queue, rate;
+	struct bb_auto_scale s;
 
+	if (!a)
+		return 0;
+	s = bb_auto_scale(a);
+	open = bb_auto_marker(a, a->oldest);
+	base = bb_auto_base(a);
 	if (now >= bb_auto_until(a))
 		bb_auto_let_go(a, BB_AUTO_SILENT);
 	if (a->oldest == a->next || base == BB_AUTO_NONE || !a->last ||
 	    a->state == BB_AUTO_OTHERS || a->state == BB_AUTO_SILENT) {
 		a->due_ns = a->rate ? bb_auto_until(a) : BB_AUTO_NONE;
-		return;
+		return 0;
 	}
 	/* It is looked at again. */
 	a->due_ns = now + BB_AUTO_TARGET_NS;
@@ -569,6 +515,7 @@ bb_inline void bb_auto_overdue(struct bb_auto *a, __u64 now)
 	queue = bb_auto_ns(a->sent - open->bytes, a->carries);
 	queue = queue > base ? queue - base : 0;
 	bb_auto_put(a, &s, bb_auto_most(2 * s.target_ns, queue), BB_AUTO_DRAIN_NS, 1);
+	return 0;
 }
 
 #endif /* BB_AUTO_H */

@@ -42,7 +42,7 @@ struct bb_auto {
 	/* In force: bytes/s, and how long a packet waits behind us. 0 = nothing is. */
 	__u64 rate;
 	__u64 behind_ns;
-	__u64 nonce; /* of the echo requests that are markers here, as the eight bytes lie in them; 0 = none is */
+	__u64 nonce; /* of the echo requests that are markers here, as it lies in them; its last bits are the slot */
 	__u64 answers; /* that counted */
 	/* From here on the law's own. */
 	__u64 sent; /* bytes that left on the path */
@@ -69,12 +69,14 @@ struct bb_auto {
 	__u64 rebased_ns; /* when the path was found to be another one, last */
 	__u32 others; /* how often in a row they did */
 	__u32 rebased; /* how often it was */
+	__u32 first; /* earlier markers are of another path */
 	__u32 next; /* number of the next marker */
 	__u32 oldest; /* number of the oldest one that may be answered */
 	__u32 last; /* 1 + number of the latest answered one; 0 = none was */
 	__u32 largest; /* bytes of a large packet of the path */
 	__u32 state; /* enum bb_auto_state */
 	__u32 busy; /* 1 while a processor changes it */
+	__u32 pad;
 	struct bb_auto_marker marker[BB_AUTO_MARKERS];
 };
 

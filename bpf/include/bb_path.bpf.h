@@ -7,6 +7,7 @@
 #ifndef BB_PATH_BPF_H
 #define BB_PATH_BPF_H
 
+#include "bb_auto.h"
 #include "bb_count.bpf.h"
 #include "bb_kernel.bpf.h"
 #include "bb_sender.bpf.h"
@@ -84,6 +85,26 @@ static __always_inline void bb_find_path(struct __sk_buff *skb, const struct bb_
 		bb_search_path(skb, to, now, rule, path);
 	else
 		bb_path_of_rule(rule, path);
+}
+
+/*
+ * The rate of the path behind the interface at `slot` is found: what waits there is on the way, too. And where
+ * nobody knows the way, it is as long as that of the echoes.
+ */
+__noinline int bb_add_behind(__u32 slot, struct bb_path *path)
+{
+	struct bb_auto *a = bpf_map_lookup_elem(&bb_autos, &slot);
+	__u64 least;
+
+	if (!a || !path)
+		return 0;
+	least = bb_auto_base(a);
+	if (!path->owd_ns && least != BB_AUTO_NONE) {
+		path->owd_ns = least / 2;
+		path->measured = 1;
+	}
+	path->owd_ns += a->behind_ns;
+	return 0;
 }
 
 /*

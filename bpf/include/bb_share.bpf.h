@@ -226,6 +226,8 @@ __noinline int bb_renew_session(struct __sk_buff *skb, struct bb_work *w, struct
 
 	path = &w->path;
 	bb_find_path(skb, (struct bb_addr *)w->packet.key.dst, w->now, w->rule, path);
+	if (iface->flags & BB_IFACE_AUTO)
+		bb_add_behind(w->slot, path);
 	if (path->owd_ns > BB_LIFETIME_MAX_NS)
 		path->owd_ns = BB_LIFETIME_MAX_NS;
 	bb_keep_answer(&flow->owd_ns, owd, w->flow_gen, path->owd_ns);

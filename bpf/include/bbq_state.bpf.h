@@ -78,7 +78,7 @@ struct bbq_packet {
 	__u64 key; /* place in its list: deadline, arrival for fifo, or its time of departure */
 	__u64 deadline; /* 0 = none */
 	__u64 arrived_ns; /* or since when it may depart */
-	__u64 cookie; /* of its socket, with BBQ_F_TRUNCATED: its headers have none */
+	__u64 cookie; /* of its socket, with BBQ_F_TRUNCATED: its headers have none; name of an echo request */
 	__u32 next; /* next ADU of the list; the next free one while free */
 	__u32 prev;
 	__u32 chain; /* next packet of the same ADU */

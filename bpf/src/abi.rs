@@ -217,17 +217,19 @@ pub struct bb_auto {
     pub rebased_ns: __u64,
     pub others: __u32,
     pub rebased: __u32,
+    pub first: __u32,
     pub next: __u32,
     pub oldest: __u32,
     pub last: __u32,
     pub largest: __u32,
     pub state: __u32,
     pub busy: __u32,
+    pub pad: __u32,
     pub marker: [bb_auto_marker; 32usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1528usize];
+    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1536usize];
     ["Alignment of bb_auto"][::std::mem::align_of::<bb_auto>() - 8usize];
     ["Offset of field: bb_auto::least"][::std::mem::offset_of!(bb_auto, least) - 0usize];
     ["Offset of field: bb_auto::most"][::std::mem::offset_of!(bb_auto, most) - 8usize];
@@ -264,13 +266,15 @@ const _: () = {
         [::std::mem::offset_of!(bb_auto, rebased_ns) - 208usize];
     ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 216usize];
     ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 220usize];
-    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 224usize];
-    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 228usize];
-    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 232usize];
-    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 236usize];
-    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 240usize];
-    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 244usize];
-    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 248usize];
+    ["Offset of field: bb_auto::first"][::std::mem::offset_of!(bb_auto, first) - 224usize];
+    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 228usize];
+    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 232usize];
+    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 236usize];
+    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 240usize];
+    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 244usize];
+    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 248usize];
+    ["Offset of field: bb_auto::pad"][::std::mem::offset_of!(bb_auto, pad) - 252usize];
+    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 256usize];
 };
 #[repr(C)]
 #[derive(

@@ -50,6 +50,7 @@ const volatile union {
 	struct bb_said said;
 	struct bb_explained explained;
 	struct bb_auto_marker auto_marker;
+	struct bb_auto_end auto_end;
 	struct bb_auto auto_;
 } bb_abi_types = {};
 

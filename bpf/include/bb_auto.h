@@ -18,7 +18,9 @@
  * 4. An answer that is overdue says the same before it comes. Since the last answer fewer bytes
  *    went through than those up to its marker.
  * 5. Nothing is in force until a queue was met: a path that is wide enough stays as it is.
- * 6. A queue that does not empty though all that was ours must have left is not ours. A short one is
+ * 6. Several ends may be asked. A queue that only one of them meets is on its own way, or it says so
+ *    falsely: then the rate of all is not its rate. So the queue is what the least of them says.
+ * 7. A queue that does not empty though all that was ours must have left is not ours. A short one is
  *    taken for the path, which has got longer. A long one, or one soon after, is of others, who fill
  *    the path: yielding would only give them all. No rate is in force then, for a while.
  *
@@ -51,6 +53,8 @@
 /* Jitter is forgotten within this, and looked for only where answers are not further apart. */
 #define BB_AUTO_FORGET_NS (15 * BB_NSEC_PER_SEC)
 #define BB_AUTO_SELDOM_NS (400 * BB_AUTO_MS)
+/* What another end said counts for so long, or for three times the usual time between answers. */
+#define BB_AUTO_BESIDE_NS (500 * BB_AUTO_MS)
 /* Answers that are further apart count as this. */
 #define BB_AUTO_LONG_NS (5 * BB_NSEC_PER_SEC)
 #define BB_AUTO_JITTER_MOST_NS (80 * BB_AUTO_MS)
@@ -81,9 +85,18 @@ bb_inline struct bb_auto_scale bb_auto_scale(const struct bb_auto *a)
 	return s;
 }
 
-bb_inline __u64 bb_auto_base(const struct bb_auto *a)
+/* The end that the marker of this name asked; NULL: nobody is asked by it any more. */
+bb_inline struct bb_auto_end *bb_auto_end(struct bb_auto *a, __u32 name)
 {
-	return bb_auto_least(a->least_ns[0], a->least_ns[1]);
+	struct bb_auto_end *e = &a->end[name >> 16 & (BB_AUTO_ENDS - 1)];
+
+	return e->ident == name >> 16 ? e : 0;
+}
+
+/* Its least round trip; BB_AUTO_NONE: none is known. */
+bb_inline __u64 bb_auto_base(const struct bb_auto_end *e)
+{
+	return e ? bb_auto_least(e->least_ns[0], e->least_ns[1]) : BB_AUTO_NONE;
 }
 
 /* A path of which nothing is known yet. The bounds stay. */
@@ -92,11 +105,14 @@ bb_inline void bb_auto_init(struct bb_auto *a)
 	a->rate = a->behind_ns = a->answers = a->sent = a->gave_up_ns = a->waited_ns = 0;
 	a->carries = a->top = a->best = 0;
 	a->heard_ns = a->heard_bytes = a->heard_carries = a->heard_queue_ns = 0;
-	a->least_ns[0] = a->least_ns[1] = BB_AUTO_NONE;
-	a->window = a->jitter_ns = a->spacing_ns = a->calm_ns = 0;
+	a->base_ns = a->jitter_ns = a->spacing_ns = a->calm_ns = 0;
 	a->drained_ns = a->watch_most_ns = a->others_ns = a->rebased_ns = 0;
 	a->others = a->rebased = a->first = a->next = a->oldest = a->last = a->largest = a->state =
-		a->busy = 0;
+		a->busy = a->beside = 0;
+	for (__u32 n = 0; n < BB_AUTO_ENDS; n++) {
+		a->end[n].least_ns[0] = a->end[n].least_ns[1] = BB_AUTO_NONE;
+		a->end[n].heard_ns = 0;
+	}
 	a->due_ns = BB_AUTO_NONE;
 }
 
@@ -125,8 +141,9 @@ bb_apart int bb_auto_set_due(struct bb_auto *a)
 	if (!a)
 		return 0;
 	s = bb_auto_scale(a);
-	base = bb_auto_base(a);
-	late = 2 * s.target_ns;
+	base = bb_auto_base(bb_auto_end(a, bb_auto_marker(a, a->oldest)->name));
+	/* Another end's answer may show that the path is not in the way. */
+	late = 2 * s.target_ns + (a->beside ? a->spacing_ns : 0);
 	a->due_ns = a->rate ? bb_auto_until(a) : BB_AUTO_NONE;
 	if (a->oldest == a->next || base == BB_AUTO_NONE || !a->last)
 		return 0;
@@ -168,7 +185,7 @@ bb_apart int bb_auto_put(struct bb_auto *a, const struct bb_auto_scale *s, __u64
 		rate -= rate * bb_auto_least(part, BB_AUTO_ONE * 3 / 4) >> 16;
 	} else if (wanted) {
 		part = bb_auto_part(BB_AUTO_GROWTH_NS + s->packet_ns,
-				    (a->spacing_ns ?: BB_AUTO_DRAIN_NS) + bb_auto_base(a));
+				    (a->spacing_ns ?: BB_AUTO_DRAIN_NS) + a->base_ns);
 		growth = BB_AUTO_GROWTH << bb_auto_least(a->calm_ns / BB_AUTO_CALM_NS, 3);
 		growth = bb_auto_least(growth, BB_AUTO_GROWTH_MOST);
 		growth = growth * bb_auto_least(since_ns, 20 * BB_AUTO_DRAIN_NS) / BB_AUTO_DRAIN_NS;
@@ -217,22 +234,56 @@ bb_apart int bb_auto_faster(struct bb_auto *a, __u64 no_queue_ns, __u32 number, 
 }
 
 /* A round trip of rtt_ns at `now`: the least one of this window and the one before. */
-bb_inline void bb_auto_round_trip(struct bb_auto *a, __u64 rtt_ns, __u64 now)
+bb_inline void bb_auto_round_trip(struct bb_auto_end *e, __u64 rtt_ns, __u64 now)
 {
 	__u64 window = now >> BB_AUTO_BASE_SHIFT;
 
-	if (window != a->window) {
-		a->least_ns[1] = window == a->window + 1 ? a->least_ns[0] : BB_AUTO_NONE;
-		a->least_ns[0] = BB_AUTO_NONE;
-		a->window = window;
+	if (window != e->window) {
+		e->least_ns[1] = window == e->window + 1 ? e->least_ns[0] : BB_AUTO_NONE;
+		e->least_ns[0] = BB_AUTO_NONE;
+		e->window = window;
 	}
-	a->least_ns[0] = bb_auto_least(a->least_ns[0], rtt_ns);
+	e->least_ns[0] = bb_auto_least(e->least_ns[0], rtt_ns);
+}
+
+/* The queue that the marker of this name met, which left at left_ns: no more than what other ends say. */
+bb_apart __u64 bb_auto_common(struct bb_auto *a, __u32 name, __u64 left_ns, __u64 now)
+{
+	__u32 own = name >> 16 & (BB_AUTO_ENDS - 1), n;
+	__u64 queue, lately, grown;
+
+	if (!a)
+		return 0;
+	lately = bb_auto_most(BB_AUTO_BESIDE_NS, 3 * a->spacing_ns);
+	queue = a->end[own].queue_ns;
+	a->beside = 0;
+	for (n = 0; n < BB_AUTO_ENDS; n++) {
+		const struct bb_auto_end *e = &a->end[n];
+		__u64 there = e->queue_ns, gap = left_ns - e->left_ns;
+
+		if (n == own || !e->heard_ns || now - e->heard_ns > lately)
+			continue;
+		a->beside = 1;
+		/*
+		 * Since that one left, what was sent has come to the queue, and the path has emptied it. Long ago
+		 * says nothing of a queue that has grown.
+		 */
+		if (a->carries && (__s64)gap > 0) {
+			grown = bb_auto_ns(a->end[own].bytes - e->bytes, a->carries);
+			if (gap > 2 * BB_AUTO_DRAIN_NS)
+				grown = bb_auto_least(grown, gap);
+			there = there + grown > gap ? there + grown - gap : 0;
+		}
+		queue = bb_auto_least(queue, there);
+	}
+	return queue;
 }
 
 /* An answer. */
 struct bb_auto_answer {
 	__u32 before; /* 1 + number of the marker that was answered before; 0 = none was */
 	__u64 now;
+	__u64 at; /* less the end's least round trip */
 	__u64 rtt_ns;
 	__u64 queue_ns; /* that its marker met */
 	__u64 since_ns; /* the last answer */
@@ -254,10 +305,10 @@ bb_apart int bb_auto_learn(struct bb_auto *a, const struct bb_auto_scale *s, __u
 	m = bb_auto_marker(a, number);
 	queue = m->queue_ns;
 	if (queue > s->no_queue_ns) {
-		since = bb_auto_busy_since(a, s->no_queue_ns, s->mean_ns, number, x->now);
+		since = bb_auto_busy_since(a, s->no_queue_ns, s->mean_ns, number, x->at);
 		if (since != number) {
 			from = bb_auto_marker(a, since);
-			time = x->now - from->heard_ns;
+			time = x->at - from->heard_ns;
 			rate = bb_auto_rate(m->bytes - from->bytes, time);
 			part = bb_auto_least(bb_auto_part(time, s->mean_ns), BB_AUTO_ONE);
 			part = part * bb_auto_least(bb_auto_part(2 * x->since_ns, time),
@@ -277,7 +328,7 @@ bb_apart int bb_auto_learn(struct bb_auto *a, const struct bb_auto_scale *s, __u
 		if (!steps)
 			return 0;
 		from = bb_auto_marker(a, number - steps);
-		time = x->now - from->heard_ns;
+		time = x->at - from->heard_ns;
 		rate = bb_auto_rate(m->bytes - from->bytes, time);
 		a->carries = a->carries ? bb_auto_least(a->carries,
 							bb_auto_begun(a, rate, queue, time)) :
@@ -322,17 +373,27 @@ bb_apart int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __u
 {
 	struct bb_auto_marker *m, *before;
 	__u64 gap, sent, said, bytes;
+	struct bb_auto_end *e;
 
 	if (!a || !s || !x)
 		return 0;
 	m = bb_auto_marker(a, number);
-	/* Of the last markers alone, once, in order. */
-	if (a->next - number - 1 >= BB_AUTO_MARKERS || m->heard_ns || x->now < m->left_ns ||
-	    (a->last && (__s32)(number + 1 - a->last) <= 0))
+	e = bb_auto_end(a, m->name);
+	/* Of the last markers alone, and once. */
+	if (!e || a->next - number - 1 >= BB_AUTO_MARKERS || m->heard_ns || x->now < m->left_ns)
 		return 0;
 	x->rtt_ns = x->now - m->left_ns;
-	bb_auto_round_trip(a, x->rtt_ns, x->now);
-	said = x->queue_ns = x->rtt_ns - bb_auto_base(a);
+	bb_auto_round_trip(e, x->rtt_ns, x->now);
+	x->at = x->now - bb_auto_base(e);
+	e->queue_ns = x->at - m->left_ns;
+	e->heard_ns = x->now;
+	e->left_ns = m->left_ns;
+	e->bytes = m->bytes;
+	/* In order: an end that is nearer, or less in the way, has said more already. */
+	if (a->last && (__s32)(number + 1 - a->last) <= 0)
+		return 0;
+	a->base_ns = bb_auto_base(e);
+	said = x->queue_ns = bb_auto_common(a, m->name, m->left_ns, x->now);
 	x->since_ns = BB_AUTO_DRAIN_NS;
 	x->shown = 1;
 	x->wanted = x->now - a->gave_up_ns < BB_AUTO_WANTED_NS;
@@ -340,7 +401,7 @@ bb_apart int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __u
 	if (a->last && a->next - a->last < BB_AUTO_MARKERS && before->heard_ns) {
 		x->before = a->last;
 		bytes = m->bytes - before->bytes;
-		x->since_ns = bb_auto_least(x->now - before->heard_ns, BB_AUTO_LONG_NS);
+		x->since_ns = bb_auto_least(x->at - before->heard_ns, BB_AUTO_LONG_NS);
 		a->spacing_ns = a->spacing_ns ? (a->spacing_ns * 4 + x->since_ns) / 5 : x->since_ns;
 		gap = m->left_ns - before->left_ns;
 		sent = bb_auto_ns(bytes, bb_auto_most(a->carries, a->best / 2));
@@ -353,7 +414,7 @@ bb_apart int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __u
 		if (x->now - a->waited_ns < BB_AUTO_WANTED_NS && x->shown)
 			x->wanted = 1;
 	}
-	m->heard_ns = x->now;
+	m->heard_ns = x->at;
 	m->queue_ns = x->queue_ns;
 	a->answers++;
 	a->heard_queue_ns = said;
@@ -368,9 +429,14 @@ bb_apart int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __u
 bb_inline void bb_auto_rebase(struct bb_auto *a, const struct bb_auto_scale *s,
 			      const struct bb_auto_answer *x)
 {
+	struct bb_auto_end *e = bb_auto_end(a, bb_auto_marker(a, a->last - 1)->name);
+
+	if (!e)
+		return;
 	/* A little less than it is, so that it is seen to be one. */
-	a->least_ns[0] = x->rtt_ns - bb_auto_least(2 * BB_AUTO_MS, x->queue_ns / 10);
-	a->least_ns[1] = BB_AUTO_NONE;
+	e->least_ns[0] = x->rtt_ns - bb_auto_least(2 * BB_AUTO_MS, x->queue_ns / 10);
+	e->least_ns[1] = BB_AUTO_NONE;
+	a->base_ns = e->least_ns[0];
 	a->rebased++;
 	a->rebased_ns = x->now;
 	a->watch_most_ns = 0;
@@ -464,7 +530,7 @@ bb_inline void bb_auto_hear(struct bb_auto *a, __u32 number, __u64 now)
 		return;
 	s = bb_auto_scale(a);
 	bb_auto_grew(a, &s, &x);
-	if (x.queue_ns > s.no_queue_ns && bb_auto_faster(a, s.no_queue_ns, number, now))
+	if (x.queue_ns > s.no_queue_ns && bb_auto_faster(a, s.no_queue_ns, number, x.at))
 		x.wanted = 1;
 	if (x.queue_ns > s.no_queue_ns || x.wanted) {
 		/* Since it left, what was sent has come to the queue, and the path has emptied it. */
@@ -498,7 +564,7 @@ bb_apart int bb_auto_overdue(struct bb_auto *a, __u64 now)
 		return 0;
 	s = bb_auto_scale(a);
 	open = bb_auto_marker(a, a->oldest);
-	base = bb_auto_base(a);
+	base = bb_auto_base(bb_auto_end(a, open->name));
 	if (now >= bb_auto_until(a))
 		bb_auto_let_go(a, BB_AUTO_SILENT);
 	if (a->oldest == a->next || base == BB_AUTO_NONE || !a->last ||

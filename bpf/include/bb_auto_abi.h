@@ -15,9 +15,28 @@
 struct bb_auto_marker {
 	__u64 left_ns; /* when it left us */
 	__u64 bytes; /* bb_auto.sent, itself included */
-	__u64 heard_ns; /* when its answer came; 0 = none has */
+	__u64 heard_ns; /* when its answer came, less the end's least round trip; 0 = none has */
 	__u64 queue_ns; /* what it waited behind us */
 	__u32 name; /* by which its answer names it */
+	__u32 pad;
+};
+
+/*
+ * Who is asked. The queue is what all of them say that answered lately: what only one of them meets is on its own
+ * way, or it says so falsely.
+ */
+#define BB_AUTO_ENDS 4 /* power of two */
+
+struct bb_auto_end {
+	__u64 least_ns
+		[2]; /* least round trip of this window of BB_AUTO_BASE_SHIFT, and of the one before; ~0 = none */
+	__u64 window;
+	/* The last answer: */
+	__u64 heard_ns; /* when it came; 0 = none did */
+	__u64 queue_ns; /* that its marker met */
+	__u64 left_ns; /* when that left us */
+	__u64 bytes; /* bb_auto.sent then */
+	__u32 ident; /* the first half of its markers' names; its last bits are the end's index. 0 = nobody is asked */
 	__u32 pad;
 };
 
@@ -56,9 +75,7 @@ struct bb_auto {
 	__u64 heard_bytes; /* bb_auto.sent, as its marker left */
 	__u64 heard_queue_ns; /* the queue that it says, jitter included */
 	__u64 heard_carries; /* bb_auto.carries then */
-	/* Least round trip of this window of BB_AUTO_BASE_SHIFT and of the one before; ~0 = none. */
-	__u64 least_ns[2];
-	__u64 window;
+	__u64 base_ns; /* least round trip of whoever answered last; 0 = none did */
 	__u64 jitter_ns; /* by which answers came too late lately though no queue stood */
 	__u64 spacing_ns; /* between answers, a running mean */
 	__u64 calm_ns; /* for how long the rate grew without meeting a queue */
@@ -76,7 +93,8 @@ struct bb_auto {
 	__u32 largest; /* bytes of a large packet of the path */
 	__u32 state; /* enum bb_auto_state */
 	__u32 busy; /* 1 while a processor changes it */
-	__u32 pad;
+	__u32 beside; /* another end has answered lately */
+	struct bb_auto_end end[BB_AUTO_ENDS];
 	struct bb_auto_marker marker[BB_AUTO_MARKERS];
 };
 

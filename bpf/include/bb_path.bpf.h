@@ -94,13 +94,11 @@ static __always_inline void bb_find_path(struct __sk_buff *skb, const struct bb_
 __noinline int bb_add_behind(__u32 slot, struct bb_path *path)
 {
 	struct bb_auto *a = bpf_map_lookup_elem(&bb_autos, &slot);
-	__u64 least;
 
 	if (!a || !path)
 		return 0;
-	least = bb_auto_base(a);
-	if (!path->owd_ns && least != BB_AUTO_NONE) {
-		path->owd_ns = least / 2;
+	if (!path->owd_ns && a->base_ns) {
+		path->owd_ns = a->base_ns / 2;
 		path->measured = 1;
 	}
 	path->owd_ns += a->behind_ns;

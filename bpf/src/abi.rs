@@ -2,6 +2,7 @@
 #![allow(missing_docs, non_camel_case_types, clippy::all)]
 
 pub const BB_AUTO_MARKERS: u32 = 32;
+pub const BB_AUTO_ENDS: u32 = 4;
 pub const BB_ECHO_BYTES: u32 = 16;
 pub const BB_BUFFER_MOST: u32 = 4194304;
 pub const BB_TIME_BUCKETS: u32 = 19;
@@ -170,6 +171,46 @@ const _: () = {
         [::std::mem::offset_of!(bb_auto_marker, name) - 32usize];
     ["Offset of field: bb_auto_marker::pad"][::std::mem::offset_of!(bb_auto_marker, pad) - 36usize];
 };
+#[repr(C)]
+#[derive(
+    Debug,
+    Default,
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    zerocopy :: FromBytes,
+    zerocopy :: IntoBytes,
+    zerocopy :: Immutable,
+    zerocopy :: KnownLayout,
+)]
+pub struct bb_auto_end {
+    pub least_ns: [__u64; 2usize],
+    pub window: __u64,
+    pub heard_ns: __u64,
+    pub queue_ns: __u64,
+    pub left_ns: __u64,
+    pub bytes: __u64,
+    pub ident: __u32,
+    pub pad: __u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of bb_auto_end"][::std::mem::size_of::<bb_auto_end>() - 64usize];
+    ["Alignment of bb_auto_end"][::std::mem::align_of::<bb_auto_end>() - 8usize];
+    ["Offset of field: bb_auto_end::least_ns"]
+        [::std::mem::offset_of!(bb_auto_end, least_ns) - 0usize];
+    ["Offset of field: bb_auto_end::window"][::std::mem::offset_of!(bb_auto_end, window) - 16usize];
+    ["Offset of field: bb_auto_end::heard_ns"]
+        [::std::mem::offset_of!(bb_auto_end, heard_ns) - 24usize];
+    ["Offset of field: bb_auto_end::queue_ns"]
+        [::std::mem::offset_of!(bb_auto_end, queue_ns) - 32usize];
+    ["Offset of field: bb_auto_end::left_ns"]
+        [::std::mem::offset_of!(bb_auto_end, left_ns) - 40usize];
+    ["Offset of field: bb_auto_end::bytes"][::std::mem::offset_of!(bb_auto_end, bytes) - 48usize];
+    ["Offset of field: bb_auto_end::ident"][::std::mem::offset_of!(bb_auto_end, ident) - 56usize];
+    ["Offset of field: bb_auto_end::pad"][::std::mem::offset_of!(bb_auto_end, pad) - 60usize];
+};
 pub const BB_AUTO_UNSEEN: bb_auto_state = 0;
 pub const BB_AUTO_FOLLOWS: bb_auto_state = 1;
 pub const BB_AUTO_OTHERS: bb_auto_state = 2;
@@ -206,8 +247,7 @@ pub struct bb_auto {
     pub heard_bytes: __u64,
     pub heard_queue_ns: __u64,
     pub heard_carries: __u64,
-    pub least_ns: [__u64; 2usize],
-    pub window: __u64,
+    pub base_ns: __u64,
     pub jitter_ns: __u64,
     pub spacing_ns: __u64,
     pub calm_ns: __u64,
@@ -224,12 +264,13 @@ pub struct bb_auto {
     pub largest: __u32,
     pub state: __u32,
     pub busy: __u32,
-    pub pad: __u32,
+    pub beside: __u32,
+    pub end: [bb_auto_end; 4usize],
     pub marker: [bb_auto_marker; 32usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1536usize];
+    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1776usize];
     ["Alignment of bb_auto"][::std::mem::align_of::<bb_auto>() - 8usize];
     ["Offset of field: bb_auto::least"][::std::mem::offset_of!(bb_auto, least) - 0usize];
     ["Offset of field: bb_auto::most"][::std::mem::offset_of!(bb_auto, most) - 8usize];
@@ -251,30 +292,30 @@ const _: () = {
         [::std::mem::offset_of!(bb_auto, heard_queue_ns) - 120usize];
     ["Offset of field: bb_auto::heard_carries"]
         [::std::mem::offset_of!(bb_auto, heard_carries) - 128usize];
-    ["Offset of field: bb_auto::least_ns"][::std::mem::offset_of!(bb_auto, least_ns) - 136usize];
-    ["Offset of field: bb_auto::window"][::std::mem::offset_of!(bb_auto, window) - 152usize];
-    ["Offset of field: bb_auto::jitter_ns"][::std::mem::offset_of!(bb_auto, jitter_ns) - 160usize];
+    ["Offset of field: bb_auto::base_ns"][::std::mem::offset_of!(bb_auto, base_ns) - 136usize];
+    ["Offset of field: bb_auto::jitter_ns"][::std::mem::offset_of!(bb_auto, jitter_ns) - 144usize];
     ["Offset of field: bb_auto::spacing_ns"]
-        [::std::mem::offset_of!(bb_auto, spacing_ns) - 168usize];
-    ["Offset of field: bb_auto::calm_ns"][::std::mem::offset_of!(bb_auto, calm_ns) - 176usize];
+        [::std::mem::offset_of!(bb_auto, spacing_ns) - 152usize];
+    ["Offset of field: bb_auto::calm_ns"][::std::mem::offset_of!(bb_auto, calm_ns) - 160usize];
     ["Offset of field: bb_auto::drained_ns"]
-        [::std::mem::offset_of!(bb_auto, drained_ns) - 184usize];
+        [::std::mem::offset_of!(bb_auto, drained_ns) - 168usize];
     ["Offset of field: bb_auto::watch_most_ns"]
-        [::std::mem::offset_of!(bb_auto, watch_most_ns) - 192usize];
-    ["Offset of field: bb_auto::others_ns"][::std::mem::offset_of!(bb_auto, others_ns) - 200usize];
+        [::std::mem::offset_of!(bb_auto, watch_most_ns) - 176usize];
+    ["Offset of field: bb_auto::others_ns"][::std::mem::offset_of!(bb_auto, others_ns) - 184usize];
     ["Offset of field: bb_auto::rebased_ns"]
-        [::std::mem::offset_of!(bb_auto, rebased_ns) - 208usize];
-    ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 216usize];
-    ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 220usize];
-    ["Offset of field: bb_auto::first"][::std::mem::offset_of!(bb_auto, first) - 224usize];
-    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 228usize];
-    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 232usize];
-    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 236usize];
-    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 240usize];
-    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 244usize];
-    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 248usize];
-    ["Offset of field: bb_auto::pad"][::std::mem::offset_of!(bb_auto, pad) - 252usize];
-    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 256usize];
+        [::std::mem::offset_of!(bb_auto, rebased_ns) - 192usize];
+    ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 200usize];
+    ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 204usize];
+    ["Offset of field: bb_auto::first"][::std::mem::offset_of!(bb_auto, first) - 208usize];
+    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 212usize];
+    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 216usize];
+    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 220usize];
+    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 224usize];
+    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 228usize];
+    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 232usize];
+    ["Offset of field: bb_auto::beside"][::std::mem::offset_of!(bb_auto, beside) - 236usize];
+    ["Offset of field: bb_auto::end"][::std::mem::offset_of!(bb_auto, end) - 240usize];
+    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 496usize];
 };
 #[repr(C)]
 #[derive(

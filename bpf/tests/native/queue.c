@@ -551,11 +551,12 @@ void bbn_auto_sent(__u32 bytes)
 	path.largest = bb_auto_most(path.largest, bytes);
 }
 
-/* What left last is a marker: its name. */
-__u32 bbn_auto_leaves(void)
+/* What left last is a marker, which asks this end: its name. */
+__u32 bbn_auto_leaves(__u32 end)
 {
-	__u32 name = path.next;
+	__u32 name = end << 16 | (path.next & 0xffff);
 
+	path.end[end & (BB_AUTO_ENDS - 1)].ident = end;
 	if (bbq_instance(0)->bytes > 2 * path.largest)
 		path.waited_ns = clock_ns;
 	bb_auto_leaves(&path, name, clock_ns);

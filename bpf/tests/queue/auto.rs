@@ -50,6 +50,8 @@ struct Trial {
     download: Download,
     /// From when on no answer comes.
     silent: u64,
+    /// Another receiver is asked, too: its way is longer by this, and after 5 s its answers come so much later.
+    another: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +118,7 @@ impl Trial {
             longer: (u64::MAX, 0),
             download: None,
             silent: u64::MAX,
+            another: None,
         }
     }
 
@@ -137,6 +140,7 @@ impl Trial {
             bbn_auto_start(8_000, 0);
             bbn_queue_now()
         };
+        let mut probes = 0_u32;
         let mut drawn = Drawn(7);
         let mut events: BTreeMap<(u64, u64), Event> = BTreeMap::new();
         let mut number = 0;
@@ -191,12 +195,18 @@ impl Trial {
                         continue;
                     };
                     // SAFETY: as above.
+                    probes += 1;
+                    let end = u32::from(self.another.is_some() && probes % 2 == 0);
                     let (marker, wanted) = unsafe {
                         bbn_auto_sent(PROBE);
-                        (bbn_auto_leaves(), bbn_auto_wanted())
+                        (bbn_auto_leaves(end), bbn_auto_wanted())
                     };
                     if let Some(there) = router.takes(now, PROBE).filter(|_| now < self.silent) {
-                        let back = there + self.round_trip + (self.jitter)(&mut drawn);
+                        let mut back = there + self.round_trip + (self.jitter)(&mut drawn);
+                        if end == 1 {
+                            let (longer, late) = self.another.unwrap_or_default();
+                            back += longer + if now > 5 * SECOND { late } else { 0 };
+                        }
                         at(&mut events, back, Event::Answer(marker));
                     }
                     let busy = wanted > 0 && begin + now - wanted < 10 * SECOND;
@@ -382,6 +392,33 @@ fn a_path_that_is_wide_enough_loses_nothing() {
 }
 
 #[test]
+fn one_receiver_that_answers_late_slows_nobody_down() {
+    for (longer, late) in [(0, 30), (100, 400)] {
+        let another = Some((longer * MS, late * MS));
+        let got = Trial {
+            rates: vec![(0, 3.0 * RATE)],
+            another,
+            ..large(Told::Auto(50 * MS), 11)
+        }
+        .run();
+        assert!(got.dropped == 0 && got.audio == 100.0, "{late}: {got:?}");
+        let trial = |told, seed| Trial {
+            another,
+            ..large(told, seed)
+        };
+        let [law, told] = compare("another", &Told::Rate(RATE), trial, 50 * MS);
+        assert!(law.audio_later >= 99.0 && law.frames_later >= 0.9 * told.frames_later);
+        let [law, truth] = compare(
+            "... halved",
+            &Told::Truth,
+            |t, s| half(trial(t, s)),
+            50 * MS,
+        );
+        assert!(law.audio_later >= 97.0 && law.frames_later >= 0.8 * truth.frames_later);
+    }
+}
+
+#[test]
 fn answers_that_are_late_without_a_queue_cost_little() {
     // As in a wireless network: 8 ms, and one of twenty 30 to 60 ms.
     let jitter: fn(&mut Drawn) -> u64 = |drawn| match drawn.part() {
@@ -468,7 +505,7 @@ proptest! {
                 match what {
                     0 => bbn_queue_wait(ns >> (number % 16)),
                     1 => bbn_auto_sent(number * 64_000),
-                    2 => next = bbn_auto_leaves() + 1,
+                    2 => next = bbn_auto_leaves(number & 3) + 1,
                     // Also numbers that never left, and those of before.
                     3 => bbn_auto_hears(next.wrapping_sub(number)),
                     _ => bbn_auto_look(),

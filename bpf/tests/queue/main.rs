@@ -52,7 +52,7 @@ unsafe extern "C" {
     fn bbn_auto_start(least: u64, most: u64);
     fn bbn_auto_look();
     fn bbn_auto_sent(bytes: u32);
-    fn bbn_auto_leaves() -> u32;
+    fn bbn_auto_leaves(end: u32) -> u32;
     fn bbn_auto_hears(name: u32);
     fn bbn_auto_rate() -> u64;
     fn bbn_auto_behind() -> u64;

@@ -12,7 +12,7 @@ use bestby_agent::faces::audit::Who;
 use bestby_agent::faces::control::{self, Api, MOST_CLIENTS};
 use bestby_agent::faces::events::Hub;
 use bestby_agent::faces::journal;
-use bestby_agent::feeds::{buffers, prober, rtt};
+use bestby_agent::feeds::{buffers, echo, prober, rtt};
 use bestby_agent::kernel::maps;
 use bestby_agent::observed::{clock, names};
 use bestby_agent::parts::Parts;
@@ -181,6 +181,7 @@ fn run(args: Args) -> Result<()> {
             parts.task("metrics", api.clone().serve_metrics(metrics));
         }
         parts.task("prober", prober::run(api.datapath.clone()));
+        parts.task("echo", echo::run(api.datapath.clone()));
         parts.task("refresh", refresh(api.clone()));
         if let Some(within) = sd_notify::watchdog_enabled() {
             parts.task("watchdog", feed_watchdog(api.clone(), within));

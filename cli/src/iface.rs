@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use bestby_api::{
-    AttachRequest, Decrement, DevName, Done, InterfaceInfo, Limit, Method, Mode, Overhead, Prefix,
-    Prefixes, PushedBack, Rate, SessionKey, path,
+    AttachRequest, Decrement, DevName, Done, InterfaceInfo, Limit, LinkRate, Method, Mode,
+    Overhead, Prefix, Prefixes, PushedBack, Rate, SessionKey, path,
 };
 use clap::{Args, Subcommand};
 
@@ -103,7 +103,8 @@ impl Said {
         Ok(AttachRequest {
             dev: self.dev,
             mode: self.mode,
-            rate: change(self.rate),
+            rate: change(self.rate).map(|rate| rate.map(LinkRate::Fixed)),
+            probe: None,
             method: self.method,
             session: self.session,
             limit: self.limit,

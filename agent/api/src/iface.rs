@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow::some_option;
 use crate::{
-    Counters, Decrement, DevName, Limit, Method, Mode, Overhead, Prefixes, Rate, SessionKey, Times,
+    Counters, Decrement, DevName, Limit, LinkRate, Method, Mode, Overhead, PathInfo, Prefixes,
+    Probe, Rate, SessionKey, Times,
 };
 
 const fn auto() -> Mode {
@@ -36,7 +37,10 @@ pub struct InterfaceSettings {
     pub mode: Mode,
     /// What the interface may send; without it the interface is not shaped, and mode tc cannot predict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
+    pub rate: Option<LinkRate>,
+    /// Who is asked for a rate that is found; receivers if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// Queue discipline inside a session; `triage` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
@@ -71,6 +75,7 @@ impl InterfaceSettings {
             dev,
             mode: Mode::Auto,
             rate: None,
+            probe: None,
             method: None,
             session: SessionKey::Dst,
             limit: None,
@@ -83,13 +88,14 @@ impl InterfaceSettings {
     }
 
     /// Every field as an operator writes it, by its name; `replace` is no setting but leave to do something.
-    pub fn fields(&self) -> [(&'static str, String); 9] {
+    pub fn fields(&self) -> [(&'static str, String); 10] {
         fn or<T: std::fmt::Display>(value: Option<T>, default: &str) -> String {
             value.map_or_else(|| default.into(), |v| v.to_string())
         }
         [
             ("mode", self.mode.to_string()),
             ("rate", or(self.rate, "none")),
+            ("probe", or(self.probe, "default")),
             ("method", or(self.method, "default")),
             ("session", self.session.to_string()),
             ("limit", or(self.limit, "default")),
@@ -120,7 +126,10 @@ pub struct AttachRequest {
         deserialize_with = "some_option",
         skip_serializing_if = "Option::is_none"
     )]
-    pub rate: Option<Option<Rate>>,
+    pub rate: Option<Option<LinkRate>>,
+    /// Who is asked for a rate that is found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// Queue discipline inside a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
@@ -155,7 +164,7 @@ pub struct AttachRequest {
 macro_rules! with_said_fields {
     ($callback:ident) => {
         $callback!(
-            mode, rate, method, session, limit, overhead, observe, trust, decrement
+            mode, rate, probe, method, session, limit, overhead, observe, trust, decrement
         )
     };
 }
@@ -167,6 +176,7 @@ impl AttachRequest {
             dev,
             mode: None,
             rate: None,
+            probe: None,
             method: None,
             session: None,
             limit: None,
@@ -185,6 +195,7 @@ impl AttachRequest {
             dev: settings.dev.clone(),
             mode: Some(settings.mode),
             rate: Some(settings.rate),
+            probe: settings.probe,
             method: settings.method,
             session: Some(settings.session),
             limit: settings.limit,
@@ -245,6 +256,7 @@ impl AttachRequest {
         InterfaceSettings {
             mode: self.mode.unwrap_or(default.mode),
             rate: self.rate.flatten(),
+            probe: self.probe,
             method: self.method,
             session: self.session.unwrap_or(default.session),
             limit: self.limit,
@@ -289,7 +301,10 @@ pub struct InterfaceInfo {
     pub session: SessionKey,
     /// What the interface may send, if limited.
     #[serde(default)]
-    pub rate: Option<Rate>,
+    pub rate: Option<LinkRate>,
+    /// Of a rate that is found: the path behind the interface. Null where the interface only observes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathInfo>,
     /// Packets queued at most (per transmit queue below mq).
     pub limit: u32,
     /// Bytes added to each packet.

@@ -20,8 +20,10 @@ mod doctor;
 mod explain;
 mod extensions;
 mod flow;
+mod found;
 mod http;
 mod iface;
+mod link_rate;
 mod lpd;
 mod media;
 mod metric;
@@ -54,8 +56,10 @@ pub use extensions::{
     ExtensionId, Media, MediaIds, MediaName, MediaProfile, MediaTable, MediaTables,
 };
 pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
+pub use found::{PathInfo, PathState, Probe};
 pub use http::{ConfigDiff, Done, ErrorBody, ErrorDetail, path};
 pub use iface::{AttachRequest, InterfaceInfo, InterfaceSettings, PushedBack};
+pub use link_rate::{Bounds, LinkRate};
 pub use lpd::{HOP_BY_HOP_BYTES, LpdExpiry, LpdOption, LpdTypes, StaleTreatment};
 pub use media::{Learning, MediaList, MediaStream, Pictures, codec_words};
 pub use metric::{Kind, Metric, metrics};

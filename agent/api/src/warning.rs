@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::{Config, FlowRule, InterfaceSettings, Mode, Owd, PeerConfig, Prefix, Rate, SessionKey};
+use crate::{
+    Config, FlowRule, InterfaceSettings, LinkRate, Mode, Owd, PeerConfig, Prefix, Probe, Rate,
+    SessionKey,
+};
 
 /// Rules that are compared with each other: all pairs of a very long list would take seconds.
 const COMPARED: usize = 2000;
@@ -242,7 +245,8 @@ impl<'a> Setup<'a> {
                 ),
             )];
         }
-        let rates: Option<Vec<Rate>> = self.interfaces.iter().map(|i| i.settings.rate).collect();
+        let most = |i: &Controlled| i.settings.rate.and_then(LinkRate::most);
+        let rates: Option<Vec<Rate>> = self.interfaces.iter().map(most).collect();
         let largest = rates.and_then(|rates| rates.into_iter().max());
         let (Some(rate), Some(largest)) = (receiver.rate, largest) else {
             return Vec::new();
@@ -340,6 +344,47 @@ fn narrowed(rule: &FlowRule, to: IpAddr) -> Option<FlowRule> {
     })
 }
 
+/// What keeps a rate from being found, and what has no effect because none is.
+fn of_auto(settings: &InterfaceSettings) -> Option<Warning> {
+    let (dev, auto) = (&settings.dev, settings.rate.and_then(LinkRate::auto));
+    match (auto, settings.probe) {
+        (None, Some(probe)) => Some(Warning::new(
+            "probe-without-auto",
+            format!(
+                "interface {dev}: probe {probe} has no effect, because only rate auto asks anybody"
+            ),
+            format!("bestby iface set {dev} --rate auto, or leave the probe out"),
+        )),
+        (Some(_), _) if settings.observe => Some(Warning::new(
+            "auto-observes",
+            format!(
+                "interface {dev}: rate auto finds no rate while the interface only observes: packets that are not held \
+                 back show nothing of the path, and nobody is asked"
+            ),
+            format!("bestby iface set {dev} --enforce, or give a rate: --rate RATE"),
+        )),
+        (Some(_), Some(Probe::None)) => Some(Warning::new(
+            "auto-asks-nobody",
+            format!(
+                "interface {dev}: rate auto finds no rate with probe none, because nobody is asked"
+            ),
+            format!("bestby iface set {dev} --probe receivers|gateway|ADDR"),
+        )),
+        (Some(_), None | Some(Probe::Receivers)) if !settings.session.names_receivers() => {
+            Some(Warning::new(
+                "auto-asks-nobody",
+                format!(
+                    "interface {dev}: rate auto finds no rate with session {}, because it names no receiver who could be \
+                     asked",
+                    settings.session
+                ),
+                format!("bestby iface set {dev} --probe gateway|ADDR, or --session dst"),
+            ))
+        }
+        _ => None,
+    }
+}
+
 fn of_settings(controlled: &Controlled) -> Vec<Warning> {
     let Controlled {
         settings,
@@ -347,9 +392,9 @@ fn of_settings(controlled: &Controlled) -> Vec<Warning> {
         tags_priority,
         pushed_back: _,
     } = controlled;
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<Warning> = of_auto(settings).into_iter().collect();
     let speed = speed_mbit_s.and_then(|m| Rate::from_bytes_per_s(u64::from(m) * 125_000));
-    if let (Some(rate), Some(speed)) = (settings.rate, speed)
+    if let (Some(rate), Some(speed)) = (settings.rate.and_then(LinkRate::most), speed)
         && rate > speed
     {
         warnings.push(Warning::new(

@@ -155,6 +155,13 @@ pub enum SessionKey {
     Prefix(u8),
 }
 
+impl SessionKey {
+    /// Whether each session has one receiver, whose address is known.
+    pub const fn names_receivers(self) -> bool {
+        matches!(self, Self::Dst | Self::Flow)
+    }
+}
+
 impl FromStr for SessionKey {
     type Err = ValueError;
 

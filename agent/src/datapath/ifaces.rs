@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bestby_api::{DevName, Done, InterfaceSettings, Method, Mode};
+use bestby_api::{DevName, Done, InterfaceSettings, LinkRate, Method, Mode};
 use bestby_bpf::abi;
 
 use super::ruleset;
@@ -121,7 +121,8 @@ impl Datapath {
         let link = tc::named(&links, request.dev.as_str())?;
         let mut notes = Vec::new();
         let mode = self.mode(request, &mut notes)?;
-        if mode == Mode::Tc && request.rate.is_none() && request.observe {
+        let set = request.rate.and_then(LinkRate::fixed);
+        if mode == Mode::Tc && set.is_none() && request.observe {
             notes.push(
                 "no rate is known, so delay cannot be predicted: only what is stale already is counted"
                     .into(),
@@ -325,6 +326,7 @@ impl Datapath {
             shaping: false,
             segmenter: None,
             steers: false,
+            asked: None,
         };
         // Remembered before anything is placed: only the record knows what is to be restored.
         let done = self
@@ -363,6 +365,7 @@ impl Datapath {
         // Left by a device of the same index that is gone.
         let _ = std::fs::remove_dir_all(&pins);
         hooks::directory(&pins)?;
+        self.begin_auto(slot, attached)?;
         let kernel = attached.kernel(self.plain_share);
         self.shared.ifaces.set(&slot, &kernel)?;
         self.build(slot, attached, link)
@@ -383,8 +386,8 @@ impl Datapath {
             queue.register(link)?;
             queue.graft(&mut self.tc, link)?;
         } else if attached.shapes() {
-            self.tree(link, attached, false)?;
-            self.table.write(slot, &attached.kernel(self.plain_share));
+            self.tree(slot, link, attached, false)?;
+            self.settle(slot, attached)?;
         }
         attached.tcx = self.hook(link)?;
         if !attached.tcx {
@@ -428,7 +431,7 @@ impl Datapath {
         };
         let (there, shaped) = (old.shapes(), new.shapes());
         if there != shaped
-            || shaped && htb::differs(&new.kernel(self.plain_share), &old.kernel(self.plain_share))
+            || shaped && htb::differs(&self.tree_of(slot, &new), &self.tree_of(slot, &old))
         {
             // Remembered before: an agent that finds this record after a kill goes the rest of the way.
             let begun = Attached {
@@ -437,7 +440,7 @@ impl Datapath {
             };
             self.kept_ifaces.set(slot, &begun)?;
             let done = if shaped {
-                self.tree(link, &mut new, there)
+                self.tree(slot, link, &mut new, there)
             } else {
                 self.tc.restore(link, old.earlier.as_ref())
             };
@@ -454,7 +457,7 @@ impl Datapath {
                 return Err(e);
             }
         }
-        self.table.write(slot, &new.kernel(self.plain_share));
+        self.settle(slot, &new)?;
         // What holds since it was attached was said then; `iface ls` goes on saying it.
         let fresh = new.notes.iter().filter(|note| !old.notes.contains(note));
         let warnings = fresh.cloned().collect();
@@ -482,6 +485,7 @@ impl Datapath {
             self.unhook(link);
         }
         let _ = self.shared.ifaces.set(&slot, &abi::bb_iface::default());
+        self.forget_auto(slot);
         if let Some(old) = &attached.segmenter
             && let Err(e) = self.uncut(old, attached.ifindex)
         {

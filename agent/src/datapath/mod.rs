@@ -1,5 +1,6 @@
 //! Everything loaded, and the one thread that owns it.
 
+pub(crate) mod auto;
 mod flows;
 mod ifaces;
 mod media;
@@ -91,6 +92,8 @@ pub struct Datapath {
     /// The filter of mode tc's trees, once one needs it.
     pub(crate) leaf: Option<OwnedFd>,
     pub(crate) segmenters: Segmenters,
+    /// What works for interfaces whose rate is found.
+    pub(crate) autos: auto::Autos,
     pub(crate) attached: BTreeMap<u32, Attached>,
     pub(crate) kept_ifaces: Store<Attached>,
     pub(crate) wanted: wanted::WantedInterfaces,
@@ -265,6 +268,7 @@ impl Datapath {
             listened: false,
             leaf: None,
             segmenters: Segmenters::default(),
+            autos: auto::Autos::default(),
             attached: BTreeMap::new(),
             kept_ifaces,
             wanted: wanted::WantedInterfaces::adopt(kept_wanted),
@@ -413,13 +417,14 @@ impl Datapath {
             return Ok(());
         }
         let links = self.tc.links()?;
-        for (slot, attached) in &self.attached {
-            let (old, new) = (attached.kernel(before), attached.kernel(plain));
-            self.table.write(*slot, &new);
+        for (slot, attached) in self.attached.clone() {
+            self.table.write(slot, &attached.kernel(plain));
+            let found = self.found(slot, &attached);
+            let (old, new) = (attached.tree(before, found), attached.tree(plain, found));
             let shaped = attached.shapes();
             let link = links.iter().find(|l| l.ifindex == attached.ifindex);
             if let (true, Some(link)) = (shaped && htb::differs(&old, &new), link) {
-                htb::build(&mut self.tc, link, &new, true)?;
+                self.put_tree(slot, link, &new, true)?;
             }
         }
         Ok(())

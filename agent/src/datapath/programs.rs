@@ -6,7 +6,7 @@ use crate::datapath::Datapath;
 use crate::error::Result;
 use crate::kernel::filter::Side;
 use crate::kernel::tc::Link;
-use crate::kernel::{hooks, htb, sys};
+use crate::kernel::{hooks, sys};
 use crate::observed::attached::Attached;
 use crate::observed::speed::reads_priority;
 
@@ -49,12 +49,13 @@ impl Datapath {
     /// The kernel's refusal of the tree. Without the filter the tree works, but the packets' priority names the leaf.
     pub(crate) fn tree(
         &mut self,
+        slot: u32,
         link: &Link,
         attached: &mut Attached,
         existing: bool,
     ) -> Result<()> {
-        let kernel = attached.kernel(self.plain_share);
-        htb::build(&mut self.tc, link, &kernel, existing)?;
+        let tree = self.tree_of(slot, attached);
+        self.put_tree(slot, link, &tree, existing)?;
         // It costs some 200 instructions a packet.
         if !reads_priority(&link.name, link.ifindex, &link.kind) {
             attached.steers = false;

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use bestby_api::LinkRate;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 
 use crate::datapath::Datapath;
@@ -70,13 +71,26 @@ fn names(ifindex: u32) -> [String; 2] {
     [format!("bbs{ifindex}"), format!("bbs{ifindex}p")]
 }
 
-/// Segments that fit into the time a packet may hold the link; `None`: all packets stay whole.
-fn segments(attached: &Attached, link: &Link) -> Option<u32> {
-    let held = attached.request.rate?.bytes_per_s() / HOLDS_PER_S;
-    if held >= LARGEST || link.loopback || attached.request.observe {
+/// Segments that fit into the time a packet may hold the link; `None`: all packets stay whole. `found`: the rate in
+/// force, bytes/s, if it is found (0: none is).
+fn segments(attached: &Attached, link: &Link, found: u64) -> Option<u32> {
+    if link.loopback || attached.request.observe {
+        return None;
+    }
+    let held = match attached.request.rate? {
+        LinkRate::Fixed(rate) => rate.bytes_per_s() / HOLDS_PER_S,
+        // It may fall again: what is cut once is cut until the rate is set.
+        LinkRate::Auto(_) => return (attached.segmenter.is_some() || is_slow(found)).then_some(1),
+    };
+    if held >= LARGEST {
         return None;
     }
     u32::try_from((held / u64::from(link.mtu.max(1))).max(1)).ok()
+}
+
+/// Whether a super-packet holds a path of this rate, bytes/s, for too long (0: it is not known).
+const fn is_slow(found: u64) -> bool {
+    found > 0 && found / HOLDS_PER_S < LARGEST
 }
 
 /// An `RTM_*LINK` message.
@@ -282,7 +296,7 @@ impl Datapath {
         let Some(link) = links.iter().find(|l| l.ifindex == attached.ifindex) else {
             return Ok(());
         };
-        let Some(segs) = segments(&attached, link) else {
+        let Some(segs) = segments(&attached, link, self.found(slot, &attached)) else {
             let Some(old) = attached.segmenter.take() else {
                 return Ok(());
             };
@@ -401,6 +415,9 @@ impl Datapath {
     pub(crate) fn watch_segmenters(&mut self, links: &[Link]) {
         for (slot, attached) in self.attached.clone() {
             let Some(segmenter) = attached.segmenter else {
+                if is_slow(self.found(slot, &attached)) {
+                    self.cut(slot);
+                }
                 continue;
             };
             let [device, below] = names(attached.ifindex);

@@ -94,13 +94,13 @@ impl Datapath {
                 self.tc.restore(link, attached.earlier.as_ref())?;
             }
             if tree {
-                self.tree(link, &mut attached, !afresh)?;
+                self.tree(slot, link, &mut attached, !afresh)?;
             }
             attached.shaping = false;
             root = self.tc.root(link.ifindex)?;
         }
         // Fields that this version reads and the earlier one may not have written.
-        self.table.write(slot, &attached.kernel(self.plain_share));
+        self.settle(slot, &attached)?;
         if attached.needs_root() && !root.as_ref().is_some_and(Qdisc::is_ours) {
             let is = root.map_or("gone".to_string(), |q| q.kind);
             return Err(Error::conflict(format!(

@@ -342,6 +342,7 @@ impl Datapath {
             ));
         }
         checks.extend(self.queue_elsewhere());
+        checks.extend(self.path_checks());
         for held in self.held_back().unwrap_or_default() {
             let warn = CheckStatus::Warn;
             checks.push(check("send buffer", warn, held.what, held.todo));

@@ -66,6 +66,7 @@ impl Datapath {
                 method: a.method(),
                 session: a.request.session,
                 rate: a.request.rate,
+                path: self.path(slot, &a)?,
                 limit: kernel.limit,
                 overhead: kernel.overhead,
                 observe: a.request.observe,

@@ -87,8 +87,8 @@ impl Datapath {
             };
             let largest = self.largest_frame(entry.id);
             let owd = entry.rule.owd.map_or(0, Owd::as_ns);
-            for attached in self.attached.values() {
-                if let Some(rate) = attached.request.rate
+            for (slot, attached) in &self.attached {
+                if let Some(rate) = self.rate_of(*slot, attached)
                     && let Some(of) = TooLarge::frames(largest, rate, lifetime.as_ns(), owd)
                 {
                     checks.push(Check::new(

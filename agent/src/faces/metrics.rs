@@ -9,7 +9,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bestby_api::{Counters, GlobalCounters, Histogram, InterfaceInfo, Kind, Metric, RealCounters};
+use bestby_api::{
+    Counters, GlobalCounters, Histogram, InterfaceInfo, Kind, LinkRate, Metric, PathInfo,
+    PathState, Rate, RealCounters,
+};
 use bestby_bpf::abi;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -238,9 +241,14 @@ impl Sheet {
             &[name],
             f64::from(i.limit),
         );
-        if let Some(rate) = i.rate {
-            let rate = rate.bytes_per_s() as f64;
-            self.level("bestby_interface_rate_bytes_per_second", &[name], rate);
+        let set = i.rate.and_then(LinkRate::fixed).map(Rate::bytes_per_s);
+        let found = || i.path.as_ref()?.rate_bytes_s;
+        if let Some(rate) = set.or_else(found) {
+            let metric = "bestby_interface_rate_bytes_per_second";
+            self.level(metric, &[name], rate as f64);
+        }
+        if let Some(path) = &i.path {
+            self.path(name, path);
         }
         if let Some(bytes) = i.memory_bytes {
             self.level("bestby_interface_memory_bytes", &[name], bytes as f64);
@@ -254,6 +262,28 @@ impl Sheet {
         ] {
             let metric = format!("bestby_interface_{what}_seconds");
             self.put(&metric, &[name], Value::Times(of.clone()));
+        }
+    }
+
+    /// Of an interface whose rate is found.
+    fn path(&mut self, name: &str, path: &PathInfo) {
+        if let Some(queue) = path.queue_ns {
+            let metric = "bestby_interface_path_queue_seconds";
+            self.level(metric, &[name], seconds(queue));
+        }
+        if let Some(least) = path.least_rtt_ns {
+            let metric = "bestby_interface_path_least_rtt_seconds";
+            self.level(metric, &[name], seconds(least));
+        }
+        for (metric, count) in [
+            ("bestby_interface_path_answers", path.answers),
+            ("bestby_interface_path_rebased", path.rebased.into()),
+        ] {
+            self.put(metric, &[name], Value::Count(count));
+        }
+        for state in PathState::ALL {
+            let is = f64::from(u8::from(*state == path.state));
+            self.level("bestby_interface_path_state", &[name, state.as_str()], is);
         }
     }
 

@@ -11,6 +11,7 @@ pub mod interfaces;
 pub mod journal;
 mod media;
 pub mod metrics;
+mod path;
 pub mod report;
 pub mod session;
 pub(crate) mod streams;

@@ -141,10 +141,10 @@ impl Datapath {
             }
         }
         let mut leaves = BTreeMap::new();
-        for attached in self.attached.values() {
+        for (slot, attached) in self.attached.clone() {
             if attached.shapes() {
-                let kernel = attached.kernel(self.plain_share);
-                let of = htb::leaves(&mut self.tc, attached.ifindex, &kernel)?;
+                let tree = self.tree_of(slot, &attached);
+                let of = htb::leaves(&mut self.tc, attached.ifindex, &tree.iface)?;
                 leaves.insert(attached.dev.to_string(), of);
             }
         }

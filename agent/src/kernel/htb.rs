@@ -75,6 +75,24 @@ impl Class {
     }
 }
 
+/// What a tree is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Tree {
+    /// Settings of the interface; its rate, bytes/s, is that of the tree.
+    pub iface: bb_iface,
+    /// The leaves hold what they may at this rate, bytes/s. It is above the tree's where that one follows a path: a
+    /// leaf that gets smaller could drop what it holds.
+    pub room_for: u64,
+}
+
+/// Rates closer than this are not worth a change, per cent.
+const WORTH_PERCENT: u64 = 3;
+
+/// Whether a tree's rate should become another one.
+pub const fn is_worth(has: u64, wants: u64) -> bool {
+    has.abs_diff(wants).saturating_mul(100) > has.saturating_mul(WORTH_PERCENT)
+}
+
 /// The part of the rate that what is not media has at least, bytes/s.
 fn plain_rate(iface: &bb_iface) -> u64 {
     let (rate, share) = (iface.rate, u64::from(iface.plain_share));
@@ -82,30 +100,19 @@ fn plain_rate(iface: &bb_iface) -> u64 {
 }
 
 /// Whether two settings of an interface want different trees.
-pub fn differs(a: &bb_iface, b: &bb_iface) -> bool {
-    let wanted = |i: &bb_iface| (i.rate, i.overhead, i.plain_share, i.limit_bytes);
+pub fn differs(a: &Tree, b: &Tree) -> bool {
+    let wanted = |t: &Tree| {
+        let i = &t.iface;
+        (t.room_for, i.rate, i.overhead, i.plain_share, i.limit_bytes)
+    };
     wanted(a) != wanted(b)
 }
 
-/// Builds the tree, or changes the rates of one that is there, without losing what is queued.
+/// Gives the classes of a tree their rates, and makes them where they are not. What is queued stays.
 ///
 /// # Errors
 /// The kernel's refusal.
-pub fn build(tc: &mut Tc, link: &Link, iface: &bb_iface, existing: bool) -> Result<()> {
-    if !existing {
-        // struct tc_htb_glob: version 3, rate2quantum, default class, debug, direct packets.
-        let glob: Vec<u8> = [3, 10, u32::from(PLAIN_LEAF), 0, 0]
-            .iter()
-            .flat_map(|w: &u32| w.to_ne_bytes())
-            .collect();
-        tc.place(
-            link,
-            "htb",
-            handle(0),
-            0,
-            Some(&encode(&[(TCA_HTB_INIT, glob)])),
-        )?;
-    }
+fn classes(tc: &mut Tc, link: &Link, iface: &bb_iface) -> Result<()> {
     // One packet in turn among equals; HTB warns below 1000.
     let quantum = link.mtu.clamp(1500, 60_000) + 18;
     let rate = iface.rate;
@@ -124,12 +131,59 @@ pub fn build(tc: &mut Tc, link: &Link, iface: &bb_iface, existing: bool) -> Resu
         let options = class(rate / LEAF_SHARE, rate, u32::from(prio));
         tc.class(link, LEAF + prio, handle(1), &options)?;
     }
+    tc.class(
+        link,
+        PLAIN_LEAF,
+        handle(1),
+        &class(plain_rate(iface), rate, 7),
+    )
+}
+
+/// Handle of the qdisc below a leaf.
+fn below(minor: u16) -> u32 {
+    u32::from(0xb00 + minor) << 16
+}
+
+/// Gives a tree that is there another rate. Leaves hold as much as before, so nothing that is queued is dropped.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn follow(tc: &mut Tc, link: &Link, iface: &bb_iface) -> Result<()> {
+    classes(tc, link, iface)?;
+    // A kernel without fq_codel has another qdisc there, and refuses.
+    let times = encode(&patience(link, plain_rate(iface)));
+    let (own, parent) = (below(PLAIN_LEAF), handle(PLAIN_LEAF));
+    let _ = tc.place(link, "fq_codel", own, parent, Some(&times));
+    Ok(())
+}
+
+/// Builds the tree, or changes the rates of one that is there, without losing what is queued.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn build(tc: &mut Tc, link: &Link, tree: &Tree, existing: bool) -> Result<()> {
+    let iface = &tree.iface;
+    if !existing {
+        // struct tc_htb_glob: version 3, rate2quantum, default class, debug, direct packets.
+        let glob: Vec<u8> = [3, 10, u32::from(PLAIN_LEAF), 0, 0]
+            .iter()
+            .flat_map(|w: &u32| w.to_ne_bytes())
+            .collect();
+        tc.place(
+            link,
+            "htb",
+            handle(0),
+            0,
+            Some(&encode(&[(TCA_HTB_INIT, glob)])),
+        )?;
+    }
+    classes(tc, link, iface)?;
     let plain = plain_rate(iface);
-    tc.class(link, PLAIN_LEAF, handle(1), &class(plain, rate, 7))?;
     for minor in LEAF..=PLAIN_LEAF {
-        let bytes = bestby_bpf::tc_leaf_bytes(u32::from(minor - LEAF), rate, iface.limit_bytes);
+        let leaf = u32::from(minor - LEAF);
+        let bytes = bestby_bpf::tc_leaf_bytes(leaf, tree.room_for, iface.limit_bytes);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let own = u32::from(0xb00 + minor) << 16;
+        let own = below(minor);
         // Users cannot be told apart by the tree: below the leaf they share, flows at least are.
         if minor == PLAIN_LEAF {
             let fair = fair(link, plain, iface.limit, bytes);
@@ -205,18 +259,46 @@ fn holds(minor: u16) -> String {
 
 /// Options of fq_codel for a leaf of `rate` bytes/s that holds so many packets and bytes.
 fn fair(link: &Link, rate: u64, limit: u32, bytes: u32) -> Vec<u8> {
+    let mut all = patience(link, rate).to_vec();
+    // It counts the memory of packets, about twice their bytes.
+    for (kind, value) in [
+        (TCA_FQ_CODEL_LIMIT, limit.max(100)),
+        (TCA_FQ_CODEL_MEMORY_LIMIT, bytes.saturating_mul(2)),
+    ] {
+        all.push((kind, value.to_ne_bytes().to_vec()));
+    }
+    encode(&all)
+}
+
+/// How long packets may wait in fq_codel at a leaf of `rate` bytes/s.
+fn patience(link: &Link, rate: u64) -> [(u16, Vec<u8>); 2] {
     // Below the time of two packets it would drop what waits for nothing but the link.
     let packet_us = u64::from(link.mtu.max(1500)) * 1_000_000 / rate.max(1);
     let target = u32::try_from((2 * packet_us).max(5_000)).unwrap_or(u32::MAX / 20);
     let interval = target.saturating_mul(4).max(100_000);
-    // It counts the memory of packets, about twice their bytes.
-    encode(
-        &[
-            (TCA_FQ_CODEL_TARGET, target),
-            (TCA_FQ_CODEL_LIMIT, limit.max(100)),
-            (TCA_FQ_CODEL_INTERVAL, interval),
-            (TCA_FQ_CODEL_MEMORY_LIMIT, bytes.saturating_mul(2)),
-        ]
-        .map(|(kind, value)| (kind, value.to_ne_bytes().to_vec())),
-    )
+    [
+        (TCA_FQ_CODEL_TARGET, target),
+        (TCA_FQ_CODEL_INTERVAL, interval),
+    ]
+    .map(|(kind, value)| (kind, value.to_ne_bytes().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tree_follows_a_rate_that_differs_by_more_than_three_per_cent() {
+        for (has, wants, worth) in [
+            (1000, 1000, false),
+            (1000, 1030, false),
+            (1000, 1031, true),
+            (1000, 970, false),
+            (1000, 969, true),
+            (0, 1, true),
+            (125_000_000_000, 1, true),
+        ] {
+            assert_eq!(is_worth(has, wants), worth, "{has} {wants}");
+        }
+    }
 }

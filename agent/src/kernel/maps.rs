@@ -257,6 +257,7 @@ fn version(dir: &Path) -> Result<()> {
 pub struct Shared {
     pub config: Map<u32, abi::bb_config>,
     pub ifaces: Map<u32, abi::bb_iface>,
+    pub autos: Map<u32, abi::bb_auto>,
     pub shapes: Map<u32, abi::bb_shape>,
     pub rule_keys: Map<abi::bb_rule_key, abi::bb_rule_ref>,
     pub rules: Map<u32, abi::bb_rule>,
@@ -363,6 +364,7 @@ impl Shared {
         Ok(Self {
             config: Map::open(&path("bb_config"))?,
             ifaces: Map::open(&path("bb_ifaces"))?,
+            autos: Map::open(&path("bb_autos"))?,
             shapes: Map::open(&path("bb_shapes"))?,
             rule_keys: Map::open(&path("bb_rule_keys"))?,
             rules: Map::open(&path("bb_rules"))?,

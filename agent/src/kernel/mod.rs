@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod btf;
+pub mod echo;
 pub mod explain;
 pub mod filter;
 pub mod grace;
@@ -12,6 +13,7 @@ pub(crate) mod locked;
 pub mod maps;
 pub mod netlink;
 pub mod qdisc;
+pub mod route;
 pub mod seed;
 pub mod store;
 pub mod sys;

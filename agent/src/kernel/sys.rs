@@ -385,15 +385,31 @@ impl IfaceTable {
         Ok(Self { base, length })
     }
 
-    /// Writes the settings of one slot, not what the data path keeps there; `ifindex`, which says whether the slot is used, last.
+    /// Writes the settings of one slot, not what the data path keeps there; `ifindex`, which says whether the slot is
+    /// used, last. A rate that the data path finds stays, if it was found for the same interface.
     pub fn write(&mut self, slot: u32, settings: &abi::bb_iface) {
         let (slot, settings_length) =
             (slot as usize, std::mem::offset_of!(abi::bb_iface, counters));
         if slot >= abi::BB_MAX_IFACES as usize {
             return;
         }
+        // SAFETY: the slot lies within the mapping (checked above), which is page aligned; each field is one load.
+        let (ifindex, flags) = unsafe {
+            let entry = self.base.as_ptr().cast::<abi::bb_iface>().add(slot);
+            (
+                (&raw const (*entry).ifindex).read_volatile(),
+                (&raw const (*entry).flags).read_volatile(),
+            )
+        };
+        let finds = |flags: u8| u32::from(flags) & abi::BB_IFACE_AUTO != 0;
+        let rate = std::mem::offset_of!(abi::bb_iface, rate) / 4;
+        let found = rate..rate + size_of::<u64>() / 4;
+        let stays = ifindex == settings.ifindex && finds(flags) && finds(settings.flags);
         let bytes = &settings.as_bytes()[..settings_length];
         for (index, word) in bytes.chunks_exact(4).enumerate().rev() {
+            if stays && found.contains(&index) {
+                continue;
+            }
             let word = word.first_chunk().map_or(0, |w| u32::from_ne_bytes(*w));
             // SAFETY: slot and index lie within the mapping (checked above, and settings are shorter than an
             // entry), which is page aligned; the kernel side may read at any time, so each word is one store.
@@ -448,4 +464,56 @@ pub fn kick(ifindex: u32) -> io::Result<()> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     sendto(fd.as_raw_fd(), &frame, &address, MsgFlags::empty())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    /// Memory of a table, and how its first entry looks.
+    fn table() -> (IfaceTable, impl Fn() -> abi::bb_iface) {
+        use nix::sys::memfd::{MFdFlags, memfd_create};
+        let length = size_of::<abi::bb_iface>() * abi::BB_MAX_IFACES as usize;
+        let file = File::from(memfd_create("table", MFdFlags::empty()).unwrap());
+        file.set_len(length as u64).unwrap();
+        let table = IfaceTable::map(file.as_fd()).unwrap();
+        let first = move || {
+            use std::os::unix::fs::FileExt as _;
+            use zerocopy::FromBytes as _;
+            let mut bytes = vec![0; size_of::<abi::bb_iface>()];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            abi::bb_iface::read_from_bytes(&bytes).unwrap()
+        };
+        (table, first)
+    }
+
+    #[test]
+    fn rate_that_is_found_stays_until_it_is_set_or_the_interface_is_another() {
+        let (mut table, first) = table();
+        let settings = |ifindex, flags, rate| abi::bb_iface {
+            ifindex,
+            flags,
+            rate,
+            limit: 7,
+            ..Default::default()
+        };
+        let auto = abi::BB_IFACE_AUTO as u8;
+        let mut written = |ifindex, flags, rate| {
+            table.write(0, &settings(ifindex, flags, rate));
+            first().rate
+        };
+        assert_eq!(written(1, 0, 1 << 40), 1 << 40);
+        // It is found from now on: nothing is in force yet.
+        assert_eq!(written(1, auto, 0), 0);
+        // As the data path would find it: written while the settings do not change.
+        assert_eq!(written(1, 0, 9 << 33), 9 << 33);
+        assert_eq!(written(1, auto, 5 << 34), 5 << 34);
+        assert_eq!(written(1, auto, 0), 5 << 34);
+        assert_eq!(written(1, auto | abi::BB_IFACE_STEERS as u8, 0), 5 << 34);
+        assert_eq!(written(2, auto, 0), 0);
+        assert_eq!(written(2, 0, 77), 77);
+        assert_eq!(first().limit, 7);
+    }
 }

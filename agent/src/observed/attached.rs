@@ -1,21 +1,26 @@
 //! What an attached interface is: remembered across restarts, and as the kernel side reads it.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use bestby_api::{
-    Decrement, DevName, InterfaceSettings, Method, Mode, PlainShare, Rate, SessionKey,
+    Bounds, Decrement, DevName, InterfaceSettings, LinkRate, Method, Mode, PlainShare, Rate,
+    SessionKey,
 };
 use bestby_bpf::abi;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::kernel::htb::Tree;
 use crate::kernel::tc::{Link, MAJOR, Qdisc};
-use crate::observed::speed::queues_in_use;
+use crate::observed::speed::{link_speed, queues_in_use};
 
 /// Packets queued at most unless the operator says otherwise: two seconds of 50 Mbit/s, 1 MiB of entries.
 const DEFAULT_LIMIT: u32 = 10_000;
 /// From this rate on (1 Gbit/s, in bytes/s) one CPU may not be enough for a shaped interface.
 const PARALLEL_RATE: u64 = 125_000_000;
+/// What a tree carries, bytes/s, where a rate is to be found and nobody knows the link's speed: 1 Gbit/s.
+const UNKNOWN_SPEED: u64 = 125_000_000;
 
 /// What was done for super-packets of an interface: remembered with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +73,9 @@ pub struct Attached {
     /// Mode tc: the HTB tree has the filter that tells it each packet's leaf.
     #[serde(default)]
     pub steers: bool,
+    /// Of a rate that is found: who was asked last. The path's state is of the path there.
+    #[serde(default)]
+    pub asked: Option<IpAddr>,
 }
 
 const fn kernel_method(method: Method) -> abi::bb_method {
@@ -91,7 +99,8 @@ pub(crate) fn limit(request: &InterfaceSettings) -> u32 {
 pub(crate) fn instances(mode: Mode, request: &InterfaceSettings, link: &Link) -> u32 {
     match request.rate {
         _ if mode != Mode::Qdisc => 1,
-        Some(rate) if rate.bytes_per_s() < PARALLEL_RATE => 1,
+        // A rate that is found may become as low.
+        Some(rate) if rate.least().bytes_per_s() < PARALLEL_RATE => 1,
         _ => queues_in_use(&link.name, link.ifindex)
             .map_or(link.tx_queues, |in_use| in_use.min(link.tx_queues))
             .max(1),
@@ -135,6 +144,35 @@ impl Attached {
         self.mode == Mode::Tc && self.needs_root()
     }
 
+    /// Bounds of its rate, if that is found. Where nothing is held back nothing is: an interface that only observes
+    /// sends whatever comes.
+    pub(crate) fn auto(&self) -> Option<Bounds> {
+        let auto = self.request.rate.and_then(LinkRate::auto);
+        auto.filter(|_| !self.request.observe)
+    }
+
+    /// What its tree of HTB is made of; `found`: the rate in force, bytes/s, if it is found (0: none is).
+    pub(crate) fn tree(&self, plain_share: PlainShare, found: u64) -> Tree {
+        let mut iface = self.kernel(plain_share);
+        let Some(bounds) = self.auto() else {
+            return Tree {
+                iface,
+                room_for: iface.rate,
+            };
+        };
+        let speed = || {
+            let mbit = link_speed(self.dev.as_str(), self.ifindex).filter(|mbit| *mbit > 0);
+            mbit.map_or(UNKNOWN_SPEED, |mbit| u64::from(mbit) * 125_000)
+        };
+        // Nothing is shaped before a queue was met.
+        let first = bounds.most().map_or_else(speed, Rate::bytes_per_s);
+        iface.rate = if found > 0 { found } else { first };
+        Tree {
+            iface,
+            room_for: first,
+        }
+    }
+
     pub(crate) fn method(&self) -> Method {
         self.request.method.unwrap_or(Method::Triage)
     }
@@ -147,7 +185,9 @@ impl Attached {
             SessionKey::Interface => (abi::BB_SESSION_INTERFACE, 0),
             SessionKey::Prefix(bits) => (abi::BB_SESSION_PREFIX, bits),
         };
-        let rate = self.request.rate.map_or(0, Rate::bytes_per_s);
+        // One that is found is the data path's to write.
+        let rate = self.request.rate.and_then(LinkRate::fixed);
+        let rate = rate.map_or(0, Rate::bytes_per_s);
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         abi::bb_iface {
             ifindex: self.ifindex,
@@ -159,6 +199,7 @@ impl Attached {
             method: kernel_method(self.method()) as u8,
             session_kind: kind as u8,
             flags: (flag(self.request.observe, abi::BB_IFACE_OBSERVE)
+                | flag(self.auto().is_some(), abi::BB_IFACE_AUTO)
                 | flag(self.steers && self.shapes(), abi::BB_IFACE_STEERS))
                 as u8,
             prefix4: bits.min(32),
@@ -224,5 +265,54 @@ mod tests {
         assert!(said(Mode::Tc, &request).contains("holds"));
         request.observe = true;
         assert_eq!(said(Mode::Tc, &request), "");
+    }
+
+    fn attached(rate: &str, observe: bool) -> Attached {
+        let mut request = InterfaceSettings::new("nonesuch0".parse().unwrap());
+        request.rate = Some(rate.parse().unwrap());
+        request.observe = observe;
+        Attached {
+            dev: request.dev.clone(),
+            ifindex: 7,
+            mode: Mode::Tc,
+            request,
+            earlier: None,
+            tcx: true,
+            letter: 'a',
+            instances: 1,
+            object: String::new(),
+            from_file: false,
+            notes: Vec::new(),
+            netns: 0,
+            unfinished: false,
+            shaping: false,
+            segmenter: None,
+            steers: false,
+            asked: None,
+        }
+    }
+
+    #[test]
+    fn rate_that_is_found_is_not_written_and_the_tree_follows_it() {
+        let share = PlainShare::default();
+        let flags = |a: &Attached| u32::from(a.kernel(share).flags) & abi::BB_IFACE_AUTO;
+        let fixed = attached("10mbit", false);
+        assert_eq!(flags(&fixed), 0);
+        assert_eq!(fixed.kernel(share).rate, 1_250_000);
+        let tree = fixed.tree(share, 5);
+        assert_eq!((tree.iface.rate, tree.room_for), (1_250_000, 1_250_000));
+
+        let auto = attached("auto:..10mbit", false);
+        assert_ne!(flags(&auto), 0);
+        assert_eq!(auto.kernel(share).rate, 0);
+        let tree = |found| auto.tree(share, found);
+        assert_eq!(tree(0).iface.rate, 1_250_000);
+        assert_eq!(tree(31_000).iface.rate, 31_000);
+        assert_eq!(tree(31_000).room_for, 1_250_000);
+        let unbounded = attached("auto", false).tree(share, 0);
+        assert_eq!(unbounded.iface.rate, UNKNOWN_SPEED);
+
+        let observes = attached("auto", true);
+        assert_eq!((flags(&observes), observes.auto()), (0, None));
     }
 }

@@ -1,5 +1,6 @@
 //! What is there: the host's names and clock, what an interface got, what is known of paths.
 
+pub(crate) mod asker;
 pub mod attached;
 pub(crate) mod buffers;
 pub mod clock;

@@ -126,7 +126,7 @@ pub fn plan(wanted: &BTreeMap<DevName, Wanted>, observed: &Observed) -> Plan {
 
 #[cfg(test)]
 mod tests {
-    use bestby_api::{AttachRequest, Rate};
+    use bestby_api::{AttachRequest, LinkRate, Rate};
     use proptest::option::of;
     use proptest::prelude::*;
 
@@ -142,7 +142,7 @@ mod tests {
         fn request(dev: DevName)(rate in of(of(125u64..1000)), observe in of(any::<bool>()), overhead in of(0u64..9))
             -> AttachRequest {
             let mut request = AttachRequest::new(dev.clone());
-            request.rate = rate.map(|r| r.and_then(Rate::from_bytes_per_s));
+            request.rate = rate.map(|r| r.and_then(Rate::from_bytes_per_s).map(LinkRate::Fixed));
             request.observe = observe;
             request.overhead = overhead.and_then(|o| bestby_api::Overhead::try_from(o).ok());
             request

@@ -455,7 +455,7 @@ fn given(iface: &AttachRequest) -> Vec<(&'static str, String)> {
     let said = iface.said();
     fields
         // The file has no word for "no rate" and none for "nobody is trusted": there it is left out.
-        .filter(|(name, text)| said.contains(name) && text != "none")
+        .filter(|(name, text)| said.contains(name) && (text != "none" || *name == "probe"))
         .chain(iface.replace.then(|| ("replace", "true".into())))
         .collect()
 }

@@ -31,6 +31,8 @@
 //! mode = "guarded"
 //! ```
 
+#[cfg(test)]
+mod auto;
 mod budget;
 mod edit;
 mod nearest;

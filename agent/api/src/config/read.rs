@@ -206,6 +206,7 @@ impl<'t> Reader<'t> {
         let mut iface = AttachRequest::new(dev.clone().or_else(|| "x".parse().ok())?);
         iface.mode = t.value("mode");
         iface.rate = t.value("rate").map(Some);
+        iface.probe = t.value("probe");
         iface.method = t.value("method");
         iface.session = t.value("session");
         iface.limit = t.value("limit");

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Chain, Decrement, FlowLifetime, FlowName, Frames, Lifetime, Media, Method, Mode, PayloadTypes,
-    PortRange, Prefix, Proto, RealLevel, RealMode, RtpKind, SendBuffers, SessionKey, Ssrc, Stamp,
-    Treatment,
+    Bounds, Chain, Decrement, FlowLifetime, FlowName, Frames, Lifetime, LinkRate, Media, Method,
+    Mode, PayloadTypes, PortRange, Prefix, Proto, RealLevel, RealMode, RtpKind, SendBuffers,
+    SessionKey, Ssrc, Stamp, Treatment,
 };
 
 const GOOD: &str = r#"
@@ -69,7 +69,7 @@ addr = "192.0.2.7"
 owd = "40ms"
 "#;
 
-fn errors(text: &str) -> Vec<(usize, String)> {
+pub(super) fn errors(text: &str) -> Vec<(usize, String)> {
     let errors = Config::parse(text, "bestby.toml").expect_err(text);
     errors
         .into_iter()
@@ -417,11 +417,17 @@ prop_compose! {
     fn any_interface()(
         dev in "[a-z0-9@é]{1,7}", mode in prop::sample::select(Mode::ALL), rate in optional(125u64..=125_000_000_000),
         method in optional(prop::sample::select(Method::ALL)), bits in optional(1u8..=128), limit in optional(1u64..65536),
-        overhead in optional(0u64..=256), observe: Option<bool>, replace: bool,
+        overhead in optional(0u64..=256), observe: Option<bool>, replace: bool, auto: bool,
+        probe in optional(prop::sample::select(vec!["receivers", "gateway", "none", "2001:db8::1"])),
     ) -> AttachRequest {
+        let rate = rate.and_then(Rate::from_bytes_per_s);
         AttachRequest {
             mode: Some(mode),
-            rate: rate.and_then(Rate::from_bytes_per_s).map(Some),
+            rate: match auto {
+                true => Bounds::new(None, rate).map(|b| Some(LinkRate::Auto(b))),
+                false => rate.map(|r| Some(LinkRate::Fixed(r))),
+            },
+            probe: probe.and_then(|p| p.parse().ok()),
             method,
             session: bits.map(SessionKey::Prefix),
             limit: limit.and_then(|l| crate::Limit::try_from(l).ok()),

@@ -254,7 +254,7 @@ proptest! {
         }).collect();
         let interfaces: Vec<Controlled> = rates.iter().map(|(kbit, speed)| {
             let mut controlled = interface("", &format!("prefix/{bits}"), *speed);
-            controlled.settings.rate = Rate::from_bytes_per_s(kbit * 125);
+            controlled.settings.rate = Rate::from_bytes_per_s(kbit * 125).map(LinkRate::Fixed);
             controlled
         }).collect();
         let setup = Setup::new(rules.iter().collect(), receivers.clone(), interfaces.clone());
@@ -317,4 +317,38 @@ fn interface_that_holds_no_queue_is_warned_of_and_one_that_holds_any_is_not() {
     assert!(with("", Some(false), true, vec![]).is_empty());
     let slow = receiver("192.0.2.1", "253kbit", "");
     assert!(with("", Some(false), false, vec![slow]).is_empty());
+}
+
+#[test]
+fn rate_auto_that_cannot_find_one_is_warned_of() {
+    let ids = |rate: &str, probe: &str, observe| {
+        let mut controlled = interface(rate, "dst", Some(100));
+        controlled.settings.observe = observe;
+        controlled.settings.probe = probe.parse().ok();
+        controlled.pushed_back = Some(false);
+        let all = Setup::new(Vec::new(), Vec::new(), vec![controlled]).all();
+        all.into_iter().map(|w| w.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("auto", "", true), ["auto-observes"]);
+    assert_eq!(ids("auto", "none", false), ["auto-asks-nobody"]);
+    assert_eq!(ids("10mbit", "gateway", false), ["probe-without-auto"]);
+    let mut shared = interface("auto", "interface", None);
+    shared.settings.observe = false;
+    let all = Setup::new(Vec::new(), Vec::new(), vec![shared]).all();
+    assert_eq!(all[0].id, "auto-asks-nobody");
+    assert_eq!(ids("auto:..1gbit", "", false), ["rate-above-link"]);
+    // A rate may be found: nobody is told that none is known.
+    assert!(ids("auto", "", false).is_empty());
+    assert!(ids("auto:..10mbit", "192.0.2.1", false).is_empty());
+}
+
+#[test]
+fn receivers_rate_is_not_above_that_of_an_interface_whose_rate_is_found() {
+    let above = |rate: &str| {
+        let receivers = vec![receiver("192.0.2.1", "20mbit", "")];
+        let all = Setup::new(Vec::new(), receivers, vec![interface(rate, "dst", None)]).all();
+        all.iter().any(|w| w.id == "rate-above-interface")
+    };
+    assert!(above("10mbit") && above("auto:..10mbit"));
+    assert!(!above("auto") && !above("auto:1mbit.."));
 }

@@ -317,7 +317,11 @@ impl Datapath {
             return Ok(None);
         }
         let (p, forwarded) = (&request.packet, asked.forwarded);
-        let attached = self.by_name(&request.dev).map(|(_, a)| a.clone());
+        let there = self
+            .by_name(&request.dev)
+            .map(|(slot, a)| (slot, a.clone()));
+        let rate = there.as_ref().and_then(|(slot, a)| self.rate_of(*slot, a));
+        let attached = there.map(|(_, a)| a);
         let explained = &answer.explained;
         let now = explained.now;
 
@@ -397,16 +401,10 @@ impl Datapath {
         if let (None, Some(media)) = (winner, self.media_of_rtcp(request, &seen)) {
             notes.extend(words::rtcp(p, explained, media.as_str()));
         }
-        if let (Some(attached), Some(entry), Some(left)) = (&attached, rule, lifetime_ns) {
+        if let (Some(_), Some(entry), Some(left)) = (&attached, rule, lifetime_ns) {
             let largest = self.largest_frame(entry.id);
             let owd = explained.owd_ns;
-            notes.extend(words::too_large(
-                p.len,
-                largest,
-                attached.request.rate,
-                left,
-                owd,
-            ));
+            notes.extend(words::too_large(p.len, largest, rate, left, owd));
         }
         if let Some(cgroup) = &p.cgroup
             && self.names.cgroup_ancestors(cgroup).is_none()

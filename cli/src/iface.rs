@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use bestby_api::{
     AttachRequest, Decrement, DevName, Done, InterfaceInfo, Limit, LinkRate, Method, Mode,
-    Overhead, Prefix, Prefixes, PushedBack, Rate, SessionKey, path,
+    Overhead, PathInfo, PathState, Prefix, Prefixes, Probe, PushedBack, SessionKey, path,
 };
 use clap::{Args, Subcommand};
 
 use crate::client::{Client, part};
 use crate::failure::Failure;
-use crate::format::{measured_rate, memory, or_dash, time};
+use crate::format::{long_time, measured_rate, memory, or_dash, time};
 use crate::output::Output;
 use crate::setting::{Setting, change, setting, value};
 use crate::stats::waited;
@@ -56,9 +56,15 @@ pub(crate) struct Said {
     /// auto: qdisc where the kernel has BPF qdiscs, else tc; tc predicts delay instead of observing it [default: auto]
     #[arg(long, value_name = "auto|qdisc|tc", value_parser = value::<Mode>)]
     mode: Option<Mode>,
-    /// What the link behind the interface carries, e.g. 10mbit; the interface is shaped to it. `none` ends that
-    #[arg(long, allow_hyphen_values = true, value_parser = setting::<Rate>)]
-    rate: Option<Setting<Rate>>,
+    /// What the link behind the interface carries, e.g. 10mbit; the interface is shaped to it. `none` ends that.
+    /// `auto` finds it, by echo requests; auto:MIN..MAX bounds it (MIN is 64kbit unless given)
+    #[arg(long, value_name = "RATE|auto[:MIN..MAX]|none", allow_hyphen_values = true,
+          value_parser = setting::<LinkRate>)]
+    rate: Option<Setting<LinkRate>>,
+    /// Where the echo requests of `--rate auto` go: the busiest receiver of media that answers, the gateway of the
+    /// default route, nowhere, or one host; 1 % of what is sent at most [default: receivers]
+    #[arg(long, value_name = "receivers|gateway|none|ADDR", value_parser = value::<Probe>)]
+    probe: Option<Probe>,
     /// fifo, sfdps1, sfdps2, ring, ring-sfdps2, lazy or triage [default: triage]
     #[arg(long, value_parser = value::<Method>)]
     method: Option<Method>,
@@ -103,8 +109,8 @@ impl Said {
         Ok(AttachRequest {
             dev: self.dev,
             mode: self.mode,
-            rate: change(self.rate).map(|rate| rate.map(LinkRate::Fixed)),
-            probe: None,
+            rate: change(self.rate),
+            probe: self.probe,
             method: self.method,
             session: self.session,
             limit: self.limit,
@@ -166,6 +172,48 @@ fn delay(i: &InterfaceInfo) -> Option<String> {
         waited(delay.p50_ns),
         waited(delay.p99_ns)
     ))
+}
+
+/// A rate that is found, as the column has it: `auto 248kbit`.
+fn rate(i: &InterfaceInfo) -> Option<String> {
+    let rate = i.rate?;
+    if rate.auto().is_none() {
+        return Some(rate.to_string());
+    }
+    let found = i.path.as_ref().and_then(|path| path.rate_bytes_s);
+    Some(found.map_or("auto".into(), |found| {
+        format!("auto {}", measured_rate(found))
+    }))
+}
+
+/// What is known of a path whose rate is found: `queue elsewhere 12ms, 192.0.2.1 asked each 98ms`.
+fn found(path: &PathInfo) -> String {
+    if let Some(problem) = &path.problem {
+        return format!("no rate is found: {problem}");
+    }
+    let Some(asked) = path.asked else {
+        return "nobody is asked".into();
+    };
+    if let Some(ns) = path.silent_ns() {
+        return format!(
+            "no answer from {asked} for {}",
+            long_time(ns / 1_000_000_000)
+        );
+    }
+    let asks = path.interval_ns.map_or_else(
+        || "nothing is sent, so nobody is asked".into(),
+        |ns| format!("{asked} asked each {}", time(ns)),
+    );
+    let queue = path.queue_ns.filter(|ns| *ns >= PathInfo::NO_QUEUE_NS);
+    let sees = match (path.state, queue) {
+        (PathState::Others, queue) => {
+            format!("others fill it: {}", time(queue.unwrap_or(0)))
+        }
+        (_, Some(queue)) => format!("queue elsewhere {}", time(queue)),
+        (_, None) if path.answers == 0 => "no answer yet".into(),
+        (_, None) => "no queue seen".into(),
+    };
+    format!("{sees}, {asks}")
 }
 
 /// Of an interface without a rate, whose device has not pushed back.
@@ -230,6 +278,8 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
             None if i.rate.is_none() && !i.observe => remarks.push(HOLDS_NO_QUEUE),
             None => {}
         }
+        let found = i.path.as_ref().map(found);
+        remarks.extend(found.as_deref());
         let dropped = if i.observe {
             i.counters.would_drop
         } else {
@@ -240,7 +290,7 @@ pub(crate) fn render(list: &[InterfaceInfo]) -> String {
             i.mode.into(),
             i.method.into(),
             i.session.into(),
-            or_dash(i.rate).into(),
+            or_dash(rate(i)).into(),
             i.limit.into(),
             i.overhead.into(),
             i.instances.into(),
@@ -301,6 +351,62 @@ mod tests {
             serde_json::json!({"observe": true}),
         ] {
             assert!(!remarks(holds).contains("holds no queue"));
+        }
+    }
+
+    #[test]
+    fn rate_that_is_found_is_shown_with_the_queue_and_who_is_asked() {
+        let shown = |path: serde_json::Value| {
+            let mut json = serde_json::json!({
+                "dev": "eth0", "ifindex": 2, "mode": "qdisc", "predicts_delay": false, "method": "triage",
+                "session": "dst", "limit": 1000, "observe": false, "instances": 1, "rate": "auto:..10mbit",
+                "counters": bestby_api::Counters::default(),
+                "path": {
+                    "state": "follows", "rate_bytes_s": 31_000, "queue_ns": 12_000_000, "answers": 9,
+                    "asked": "192.0.2.1", "interval_ns": 98_000_000,
+                },
+            });
+            for (key, value) in path.as_object().unwrap() {
+                json["path"][key] = value.clone();
+            }
+            render(&[serde_json::from_value(json).unwrap()])
+        };
+        let text = shown(serde_json::json!({}));
+        assert!(text.contains("auto 248kbit"), "{text}");
+        assert!(
+            text.contains("queue elsewhere 12ms, 192.0.2.1 asked each 98ms"),
+            "{text}"
+        );
+        let text =
+            shown(serde_json::json!({"rate_bytes_s": null, "state": "unseen", "queue_ns": 0}));
+        assert!(text.contains(" auto "), "{text}");
+        assert!(text.contains("no queue seen, 192.0.2.1 asked"), "{text}");
+        assert!(!text.contains("holds no queue"), "{text}");
+        for (path, says) in [
+            (
+                serde_json::json!({"state": "others", "queue_ns": 400_000_000}),
+                "others fill it: 400ms",
+            ),
+            (
+                serde_json::json!({"unanswered_ns": 12_300_000_000_u64}),
+                "no answer from 192.0.2.1 for 12s",
+            ),
+            (serde_json::json!({"asked": null}), "nobody is asked"),
+            (
+                serde_json::json!({"interval_ns": null}),
+                "nothing is sent, so nobody is asked",
+            ),
+            (
+                serde_json::json!({"problem": "eth0 is down"}),
+                "no rate is found: eth0 is down",
+            ),
+            (
+                serde_json::json!({"answers": 0, "queue_ns": null}),
+                "no answer yet, 192.0.2.1 asked",
+            ),
+        ] {
+            let text = shown(path);
+            assert!(text.contains(says), "{says}: {text}");
         }
     }
 }

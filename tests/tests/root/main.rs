@@ -6,6 +6,7 @@ mod adoption;
 mod agent;
 mod alive;
 mod audit;
+mod auto;
 mod behind;
 mod buffer;
 mod cgroup;

@@ -24,113 +24,16 @@
  *    taken for the path, which has got longer. A long one, or one soon after, is of others, who fill
  *    the path: yielding would only give them all. No rate is in force then, for a while.
  *
+ * 8. Where a queue stood from the beginning, its length is taken for the way. Then it is met after few answers, or
+ *    answers are missing because the router drops what does not fit. So the path gets a quarter of what comes
+ *    through for as long as round trips get shorter. If they do not, and none was met, it was no queue.
+ *
  * Rates are bytes/s. Parts are in 1/65536.
  */
 #ifndef BB_AUTO_H
 #define BB_AUTO_H
 
-#include "bb_auto_marker.h"
-
-#define BB_AUTO_NONE (~0ULL)
-#define BB_AUTO_MS 1000000ULL
-/* The least round trip is that of 17 to 34 s. */
-#define BB_AUTO_BASE_SHIFT 34
-/* The queue that is aimed at, at least, and what counts as none. */
-#define BB_AUTO_TARGET_NS (10 * BB_AUTO_MS)
-#define BB_AUTO_NO_QUEUE_NS (4 * BB_AUTO_MS)
-/* Over which the carried rate is a mean, at least. */
-#define BB_AUTO_MEAN_NS (150 * BB_AUTO_MS)
-/* A queue is worked off within this. */
-#define BB_AUTO_DRAIN_NS (100 * BB_AUTO_MS)
-/* The most that growth may queue until an answer says so. */
-#define BB_AUTO_GROWTH_NS (30 * BB_AUTO_MS)
-/* Growth in 100 ms: at first, and at most. It doubles each 400 ms without a queue. */
-#define BB_AUTO_GROWTH (BB_AUTO_ONE * 2 / 100)
-#define BB_AUTO_GROWTH_MOST (BB_AUTO_ONE * 12 / 100)
-#define BB_AUTO_CALM_NS (400 * BB_AUTO_MS)
-/* More is wanted for so long after an ADU was given up, or more than two packets waited. */
-#define BB_AUTO_WANTED_NS BB_NSEC_PER_SEC
-/* Jitter is forgotten within this, and looked for only where answers are not further apart. */
-#define BB_AUTO_FORGET_NS (15 * BB_NSEC_PER_SEC)
-#define BB_AUTO_SELDOM_NS (400 * BB_AUTO_MS)
-/* What another end said counts for so long, or for three times the usual time between answers. */
-#define BB_AUTO_BESIDE_NS (500 * BB_AUTO_MS)
-/* Answers that are further apart count as this. */
-#define BB_AUTO_LONG_NS (5 * BB_NSEC_PER_SEC)
-#define BB_AUTO_JITTER_MOST_NS (80 * BB_AUTO_MS)
-#define BB_AUTO_BEHIND_MOST_NS (80 * BB_AUTO_MS)
-/* A queue that stays is a longer path if it is shorter than this. */
-#define BB_AUTO_REBASE_NS (150 * BB_AUTO_MS)
-/* Nothing is tried for so long, doubled up to four times, where others fill the path. */
-#define BB_AUTO_OTHERS_NS (10 * BB_NSEC_PER_SEC)
-/* Without an answer for so long, or five times the usual time between them, nothing is known. */
-#define BB_AUTO_SILENT_NS (10 * BB_NSEC_PER_SEC)
-
-/* Lengths of time that scale with the path. */
-struct bb_auto_scale {
-	__u64 packet_ns; /* a large packet takes this */
-	__u64 target_ns;
-	__u64 no_queue_ns;
-	__u64 mean_ns;
-};
-
-bb_inline struct bb_auto_scale bb_auto_scale(const struct bb_auto *a)
-{
-	struct bb_auto_scale s;
-
-	s.packet_ns = a->carries ? bb_auto_ns(a->largest, a->carries) : 5 * BB_AUTO_MS;
-	s.target_ns = bb_auto_most(BB_AUTO_TARGET_NS, s.packet_ns);
-	s.no_queue_ns = bb_auto_most(BB_AUTO_NO_QUEUE_NS, s.packet_ns / 2);
-	s.mean_ns = bb_auto_most(BB_AUTO_MEAN_NS, 5 * s.packet_ns);
-	return s;
-}
-
-/* The end that the marker of this name asked; NULL: nobody is asked by it any more. */
-bb_inline struct bb_auto_end *bb_auto_end(struct bb_auto *a, __u32 name)
-{
-	struct bb_auto_end *e = &a->end[name >> 16 & (BB_AUTO_ENDS - 1)];
-
-	return e->ident == name >> 16 ? e : 0;
-}
-
-/* Its least round trip; BB_AUTO_NONE: none is known. */
-bb_inline __u64 bb_auto_base(const struct bb_auto_end *e)
-{
-	return e ? bb_auto_least(e->least_ns[0], e->least_ns[1]) : BB_AUTO_NONE;
-}
-
-/* A path of which nothing is known yet. The bounds stay. */
-bb_inline void bb_auto_init(struct bb_auto *a)
-{
-	a->rate = a->behind_ns = a->answers = a->sent = a->gave_up_ns = a->waited_ns = 0;
-	a->carries = a->top = a->best = 0;
-	a->heard_ns = a->heard_bytes = a->heard_carries = a->heard_queue_ns = 0;
-	a->base_ns = a->jitter_ns = a->spacing_ns = a->calm_ns = 0;
-	a->drained_ns = a->watch_most_ns = a->others_ns = a->rebased_ns = 0;
-	a->others = a->rebased = a->first = a->next = a->oldest = a->last = a->largest = a->state =
-		a->busy = a->beside = 0;
-	for (__u32 n = 0; n < BB_AUTO_ENDS; n++) {
-		a->end[n].least_ns[0] = a->end[n].least_ns[1] = BB_AUTO_NONE;
-		a->end[n].heard_ns = 0;
-	}
-	a->due_ns = BB_AUTO_NONE;
-}
-
-/* No rate is in force any more. It stays known how much the path carried. */
-bb_inline void bb_auto_let_go(struct bb_auto *a, __u32 state)
-{
-	a->state = state;
-	a->rate = 0;
-	a->behind_ns = 0;
-	a->watch_most_ns = 0;
-	a->calm_ns = 0;
-}
-
-/* Without an answer until then nothing is known any more. */
-bb_inline __u64 bb_auto_until(const struct bb_auto *a)
-{
-	return a->heard_ns + bb_auto_most(BB_AUTO_SILENT_NS, 5 * a->spacing_ns);
-}
+#include "bb_auto_empty.h"
 
 /* When is the answer of the oldest open marker overdue, or all that is known too old? */
 bb_apart int bb_auto_set_due(struct bb_auto *a)
@@ -140,6 +43,10 @@ bb_apart int bb_auto_set_due(struct bb_auto *a)
 
 	if (!a)
 		return 0;
+	if (a->empties_ns) {
+		a->due_ns = bb_auto_until(a);
+		return 0;
+	}
 	s = bb_auto_scale(a);
 	base = bb_auto_base(bb_auto_end(a, bb_auto_marker(a, a->oldest)->name));
 	/* Another end's answer may show that the path is not in the way. */
@@ -509,9 +416,11 @@ bb_inline void bb_auto_hear(struct bb_auto *a, __u32 number, __u64 now)
 	struct bb_auto_marker *m = bb_auto_marker(a, number);
 	struct bb_auto_scale s = bb_auto_scale(a);
 	struct bb_auto_answer x = { .now = now };
-	__u64 there, gone = now - m->left_ns;
+	__u64 there, before, gone = now - m->left_ns;
 
-	if (!bb_auto_reads(a, &s, number, &x))
+	before = a->base_ns;
+	if (!bb_auto_reads(a, &s, number, &x) || bb_auto_empties(a, before, x.rtt_ns, now) ||
+	    bb_auto_look(a, now))
 		return;
 	if (a->state == BB_AUTO_SILENT)
 		a->state = BB_AUTO_UNSEEN;
@@ -528,6 +437,10 @@ bb_inline void bb_auto_hear(struct bb_auto *a, __u32 number, __u64 now)
 	a->heard_carries = a->carries;
 	if (!a->carries || (!a->rate && x.queue_ns <= 2 * s.target_ns))
 		return;
+	if (!a->rate && a->answers < BB_AUTO_FEW && x.queue_ns > BB_AUTO_DRAIN_NS) {
+		bb_auto_empty(a, 1, now);
+		return;
+	}
 	s = bb_auto_scale(a);
 	bb_auto_grew(a, &s, &x);
 	if (x.queue_ns > s.no_queue_ns && bb_auto_faster(a, s.no_queue_ns, number, x.at))
@@ -567,6 +480,10 @@ bb_apart int bb_auto_overdue(struct bb_auto *a, __u64 now)
 	base = bb_auto_base(bb_auto_end(a, open->name));
 	if (now >= bb_auto_until(a))
 		bb_auto_let_go(a, BB_AUTO_SILENT);
+	if (a->empties_ns) {
+		a->due_ns = bb_auto_until(a);
+		return 0;
+	}
 	if (a->oldest == a->next || base == BB_AUTO_NONE || !a->last ||
 	    a->state == BB_AUTO_OTHERS || a->state == BB_AUTO_SILENT) {
 		a->due_ns = a->rate ? bb_auto_until(a) : BB_AUTO_NONE;

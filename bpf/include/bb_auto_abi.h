@@ -84,6 +84,12 @@ struct bb_auto {
 	__u64 watch_most_ns; /* its greatest length since; 0 = none is watched */
 	__u64 others_ns; /* until when nothing is tried, because others fill the path */
 	__u64 rebased_ns; /* when the path was found to be another one, last */
+	/* Nobody has seen the path without its queue: it is emptied once. */
+	__u64 rtt_ns; /* the last round trip; while it is emptied, the one that shorter ones are compared with */
+	__u64 empties_ns; /* until when, unless it gets shorter; 0 = it is not */
+	__u64 blind_ns; /* when that may be tried again */
+	__u32 blind; /* how often it was in vain */
+	__u32 fell; /* it got shorter this time */
 	__u32 others; /* how often in a row they did */
 	__u32 rebased; /* how often it was */
 	__u32 first; /* earlier markers are of another path */

@@ -255,6 +255,11 @@ pub struct bb_auto {
     pub watch_most_ns: __u64,
     pub others_ns: __u64,
     pub rebased_ns: __u64,
+    pub rtt_ns: __u64,
+    pub empties_ns: __u64,
+    pub blind_ns: __u64,
+    pub blind: __u32,
+    pub fell: __u32,
     pub others: __u32,
     pub rebased: __u32,
     pub first: __u32,
@@ -270,7 +275,7 @@ pub struct bb_auto {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1776usize];
+    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1808usize];
     ["Alignment of bb_auto"][::std::mem::align_of::<bb_auto>() - 8usize];
     ["Offset of field: bb_auto::least"][::std::mem::offset_of!(bb_auto, least) - 0usize];
     ["Offset of field: bb_auto::most"][::std::mem::offset_of!(bb_auto, most) - 8usize];
@@ -304,18 +309,24 @@ const _: () = {
     ["Offset of field: bb_auto::others_ns"][::std::mem::offset_of!(bb_auto, others_ns) - 184usize];
     ["Offset of field: bb_auto::rebased_ns"]
         [::std::mem::offset_of!(bb_auto, rebased_ns) - 192usize];
-    ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 200usize];
-    ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 204usize];
-    ["Offset of field: bb_auto::first"][::std::mem::offset_of!(bb_auto, first) - 208usize];
-    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 212usize];
-    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 216usize];
-    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 220usize];
-    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 224usize];
-    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 228usize];
-    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 232usize];
-    ["Offset of field: bb_auto::beside"][::std::mem::offset_of!(bb_auto, beside) - 236usize];
-    ["Offset of field: bb_auto::end"][::std::mem::offset_of!(bb_auto, end) - 240usize];
-    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 496usize];
+    ["Offset of field: bb_auto::rtt_ns"][::std::mem::offset_of!(bb_auto, rtt_ns) - 200usize];
+    ["Offset of field: bb_auto::empties_ns"]
+        [::std::mem::offset_of!(bb_auto, empties_ns) - 208usize];
+    ["Offset of field: bb_auto::blind_ns"][::std::mem::offset_of!(bb_auto, blind_ns) - 216usize];
+    ["Offset of field: bb_auto::blind"][::std::mem::offset_of!(bb_auto, blind) - 224usize];
+    ["Offset of field: bb_auto::fell"][::std::mem::offset_of!(bb_auto, fell) - 228usize];
+    ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 232usize];
+    ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 236usize];
+    ["Offset of field: bb_auto::first"][::std::mem::offset_of!(bb_auto, first) - 240usize];
+    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 244usize];
+    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 248usize];
+    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 252usize];
+    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 256usize];
+    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 260usize];
+    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 264usize];
+    ["Offset of field: bb_auto::beside"][::std::mem::offset_of!(bb_auto, beside) - 268usize];
+    ["Offset of field: bb_auto::end"][::std::mem::offset_of!(bb_auto, end) - 272usize];
+    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 528usize];
 };
 #[repr(C)]
 #[derive(

@@ -52,6 +52,8 @@ struct Trial {
     silent: u64,
     /// Another receiver is asked, too: its way is longer by this, and after 5 s its answers come so much later.
     another: Option<(u64, u64)>,
+    /// When the first one is asked.
+    asked_from: u64,
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +121,7 @@ impl Trial {
             download: None,
             silent: u64::MAX,
             another: None,
+            asked_from: 0,
         }
     }
 
@@ -151,7 +154,7 @@ impl Trial {
         for n in 0..self.packets.len() {
             at(&mut events, self.packets[n].at, Event::Media(n));
         }
-        at(&mut events, 37 * MS, Event::Probe);
+        at(&mut events, 37 * MS + self.asked_from, Event::Probe);
         if let Some((from, _)) = self.download {
             at(&mut events, from, Event::Acknowledged(true));
         }
@@ -210,6 +213,8 @@ impl Trial {
                         at(&mut events, back, Event::Answer(marker));
                     }
                     let busy = wanted > 0 && begin + now - wanted < 10 * SECOND;
+                    // The agent's are a part of what is sent.
+                    let busy = busy || self.asked_from > 0;
                     let next = if busy { spacing } else { spacing.max(SECOND) };
                     at(&mut events, now + next, Event::Probe);
                 }
@@ -389,6 +394,27 @@ fn a_path_that_is_wide_enough_loses_nothing() {
         assert_eq!(got.dropped, 0, "{got:?}");
         assert!(got.audio == 100.0 && got.longest < 30 * MS, "{got:?}");
     }
+}
+
+#[test]
+fn a_queue_that_was_full_before_anybody_asked_is_emptied() {
+    for holds in [SECOND, 300 * MS] {
+        let trial = |told, seed| Trial {
+            asked_from: 6 * SECOND,
+            holds,
+            ..large(told, seed)
+        };
+        let [law, told] = compare("full", &Told::Rate(RATE), trial, 50 * MS);
+        // Nobody was asked for the first of the seconds that count, and emptying it takes some.
+        assert!(law.audio_later >= 80.0 && law.frames_later >= 0.75 * told.frames_later);
+    }
+    let got = Trial {
+        asked_from: 6 * SECOND,
+        rates: vec![(0, 3.0 * RATE)],
+        ..large(Told::Auto(50 * MS), 11)
+    }
+    .run();
+    assert!(got.dropped == 0 && got.audio == 100.0, "{got:?}");
 }
 
 #[test]

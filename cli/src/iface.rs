@@ -191,7 +191,7 @@ fn found(path: &PathInfo) -> String {
     if let Some(problem) = &path.problem {
         return format!("no rate is found: {problem}");
     }
-    let Some(asked) = path.asked else {
+    let Some(asked) = path.asked_by_name() else {
         return "nobody is asked".into();
     };
     if let Some(ns) = path.silent_ns() {
@@ -363,7 +363,7 @@ mod tests {
                 "counters": bestby_api::Counters::default(),
                 "path": {
                     "state": "follows", "rate_bytes_s": 31_000, "queue_ns": 12_000_000, "answers": 9,
-                    "asked": "192.0.2.1", "interval_ns": 98_000_000,
+                    "asked": ["192.0.2.1"], "interval_ns": 98_000_000,
                 },
             });
             for (key, value) in path.as_object().unwrap() {
@@ -391,7 +391,7 @@ mod tests {
                 serde_json::json!({"unanswered_ns": 12_300_000_000_u64}),
                 "no answer from 192.0.2.1 for 12s",
             ),
-            (serde_json::json!({"asked": null}), "nobody is asked"),
+            (serde_json::json!({"asked": []}), "nobody is asked"),
             (
                 serde_json::json!({"interval_ns": null}),
                 "nothing is sent, so nobody is asked",

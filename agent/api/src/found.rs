@@ -102,9 +102,9 @@ pub struct PathInfo {
     /// Since the last answer, ns; null: none came yet.
     #[serde(default)]
     pub age_ns: Option<u64>,
-    /// Who is asked; null: nobody.
+    /// Who is asked, in turns; empty: nobody.
     #[serde(default)]
-    pub asked: Option<IpAddr>,
+    pub asked: Vec<IpAddr>,
     /// Between two echo requests, ns; null: none is sent.
     #[serde(default)]
     pub interval_ns: Option<u64>,
@@ -121,6 +121,12 @@ impl PathInfo {
     pub const SILENT_NS: u64 = 10_000_000_000;
     /// A queue that is shorter than this is none, ns.
     pub const NO_QUEUE_NS: u64 = 4_000_000;
+
+    /// Who is asked, in words: `192.0.2.1`, or `192.0.2.1 and 192.0.2.2`; `None`: nobody.
+    pub fn asked_by_name(&self) -> Option<String> {
+        let names: Vec<String> = self.asked.iter().map(ToString::to_string).collect();
+        (!names.is_empty()).then(|| names.join(" and "))
+    }
 
     /// For how long nobody has answered, if that is worth a word, ns.
     pub fn silent_ns(&self) -> Option<u64> {

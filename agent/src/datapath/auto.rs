@@ -23,6 +23,8 @@ use crate::kernel::tc::Link;
 use crate::observed::asker::{Choice, Pace};
 use crate::observed::attached::Attached;
 
+/// Ends that are asked at most.
+pub(crate) const ENDS: usize = 2;
 /// No round trip is known.
 const NO_ROUND_TRIP: u64 = u64::MAX;
 
@@ -31,7 +33,11 @@ pub(crate) struct Asker {
     /// Where it was said that requests go.
     pub(crate) probe: Probe,
     pub(crate) pace: Pace,
-    pub(crate) choice: Choice,
+    /// The ends that are asked in turns. Only receivers are more than one: what a single one says may be of its own
+    /// line, or false (`bb_auto_common`).
+    pub(crate) choices: [Choice; ENDS],
+    /// Whose turn it is.
+    pub(crate) turn: usize,
     pub(crate) socket: Option<EchoSocket>,
     /// Of the next request.
     pub(crate) sequence: u16,
@@ -64,37 +70,51 @@ pub(crate) struct Autos {
     /// By slot.
     pub(crate) askers: BTreeMap<u32, Asker>,
     pub(crate) receivers: Receivers,
-    /// Identifier of this agent's echo requests, once there is one.
-    pub(crate) identifier: Option<u16>,
     /// Trees that were built, by slot, and their rates, bytes/s.
     trees: BTreeMap<u32, (Link, u64)>,
     /// Slots whose tree could not follow: that was logged.
     complained: BTreeMap<u32, String>,
 }
 
+/// The nonce of a slot's path, made of random bits: its last bits are the slot, and 0 is none.
+fn nonce(random: u64, slot: u32) -> u64 {
+    let slots = u64::from(abi::BB_MAX_IFACES);
+    (random | slots) & !(slots - 1) | u64::from(slot)
+}
+
+/// What the markers of an end are known by, made of random bits: its last bits are the end's index, and 0 is nobody.
+fn ident(random: u64, end: usize) -> u32 {
+    let ends = abi::BB_AUTO_ENDS;
+    let random = random as u32 & u32::from(u16::MAX);
+    (random | ends) & !(ends - 1) | end as u32
+}
+
 /// A state of which nothing is known.
 fn begun(least: u64, most: u64, nonce: u64) -> abi::bb_auto {
+    let end = abi::bb_auto_end {
+        least_ns: [NO_ROUND_TRIP; 2],
+        ..Default::default()
+    };
     abi::bb_auto {
         least,
         most,
         nonce,
-        least_ns: [NO_ROUND_TRIP; 2],
+        end: [end; abi::BB_AUTO_ENDS as usize],
         due_ns: u64::MAX,
         ..Default::default()
     }
 }
 
-/// The state, where another host is asked from now on: its round trips are others, the narrow place may be the same.
-fn aimed(state: &abi::bb_auto, nonce: u64) -> abi::bb_auto {
-    abi::bb_auto {
-        nonce,
+/// The state, where another host is asked from now on, or nobody (0): its round trips are others, the narrow place may
+/// be the same.
+fn aimed(state: &abi::bb_auto, end: usize, ident: u32) -> abi::bb_auto {
+    let mut aimed = abi::bb_auto { busy: 0, ..*state };
+    aimed.end[end] = abi::bb_auto_end {
+        ident,
         least_ns: [NO_ROUND_TRIP; 2],
-        oldest: state.next,
-        last: 0,
-        busy: 0,
-        marker: Default::default(),
-        ..*state
-    }
+        ..Default::default()
+    };
+    aimed
 }
 
 /// The state with other bounds; `None`: these are its bounds.
@@ -155,7 +175,11 @@ impl Datapath {
         self.autos.askers.remove(&slot);
         if let Some(bounds) = attached.auto() {
             let most = bounds.most().map_or(0, Rate::bytes_per_s);
-            let state = begun(bounds.least().bytes_per_s(), most, seed::random()?);
+            let state = begun(
+                bounds.least().bytes_per_s(),
+                most,
+                nonce(seed::random()?, slot),
+            );
             self.shared.autos.set(&slot, &state)?;
         }
         Ok(())
@@ -208,25 +232,25 @@ impl Datapath {
         self.autos.complained.remove(&slot);
     }
 
-    /// Another host is asked from now on.
+    /// Another host is asked at this end from now on, or nobody.
     ///
     /// # Errors
     /// A map cannot be written.
-    pub(crate) fn aim(&mut self, slot: u32, addr: IpAddr) -> Result<()> {
+    pub(crate) fn aim(&mut self, slot: u32, end: usize, addr: Option<IpAddr>) -> Result<()> {
         let Some(attached) = self.attached.get(&slot) else {
             return Ok(());
         };
-        if attached.asked == Some(addr) {
+        let state = self.shared.autos.get(&slot)?.unwrap_or_default();
+        if attached.asked[end] == addr && (state.end[end].ident != 0) == addr.is_some() {
             return Ok(());
         }
-        let aimed_at = Attached {
-            asked: Some(addr),
-            ..attached.clone()
+        let mut aimed_at = attached.clone();
+        aimed_at.asked[end] = addr;
+        let ident = match addr {
+            Some(_) => ident(seed::random()?, end),
+            None => 0,
         };
-        let state = self.shared.autos.get(&slot)?.unwrap_or_default();
-        self.shared
-            .autos
-            .set(&slot, &aimed(&state, seed::random()?))?;
+        self.shared.autos.set(&slot, &aimed(&state, end, ident))?;
         self.kept_ifaces.set(slot, &aimed_at)?;
         self.attached.insert(slot, aimed_at);
         Ok(())
@@ -274,36 +298,39 @@ mod tests {
     fn begun_state_knows_nothing_and_has_bounds_and_nonce() {
         let state = begun(8_000, 0, 9);
         assert_eq!((state.least, state.most, state.nonce), (8_000, 0, 9));
-        assert_eq!(state.least_ns, [u64::MAX; 2]);
+        assert!(
+            state
+                .end
+                .iter()
+                .all(|e| e.least_ns == [u64::MAX; 2] && e.ident == 0)
+        );
         assert_eq!(state.due_ns, u64::MAX);
         assert_eq!((state.rate, state.next, state.sent), (0, 0, 0));
     }
 
     #[test]
-    fn state_aimed_at_another_host_keeps_the_rate_and_forgets_markers_and_round_trips() {
-        let mut state = abi::bb_auto {
-            rate: 31_000,
-            carries: 33_000,
-            sent: 77,
-            answers: 5,
-            nonce: 1,
-            next: 40,
-            oldest: 38,
-            last: 40,
-            busy: 1,
-            least_ns: [5, 6],
-            ..begun(8_000, 0, 1)
-        };
+    fn nonce_and_names_say_whose_they_are_and_are_not_0() {
+        for random in [0, 1, 63, u64::MAX] {
+            assert_eq!(nonce(random, 5) % 64, 5);
+            assert!(nonce(random, 0) != 0);
+            assert_eq!(ident(random, 1) % 4, 1);
+            assert!((4..=0xffff).contains(&ident(random, 0)));
+        }
+    }
+
+    #[test]
+    fn end_that_asks_another_host_forgets_its_round_trips_and_nothing_else_changes() {
+        let mut state = begun(8_000, 0, 1);
+        (state.rate, state.next, state.busy) = (31_000, 40, 1);
+        state.end[0].heard_ns = 7;
+        state.end[1].least_ns = [5, 6];
         state.marker[3].name = 9;
-        let other = aimed(&state, 2);
-        assert_eq!((other.nonce, other.oldest, other.last), (2, 40, 0));
-        assert_eq!(other.least_ns, [u64::MAX; 2]);
-        assert_eq!(other.marker, <[abi::bb_auto_marker; 32]>::default());
-        assert_eq!(
-            (other.rate, other.carries, other.sent, other.answers),
-            (31_000, 33_000, 77, 5)
-        );
-        assert_eq!((other.next, other.busy), (40, 0));
+        let other = aimed(&state, 1, 77);
+        let mut wanted = abi::bb_auto { busy: 0, ..state };
+        wanted.end[1].ident = 77;
+        wanted.end[1].least_ns = [u64::MAX; 2];
+        assert_eq!(other, wanted);
+        assert_eq!(aimed(&other, 1, 0).end[1].ident, 0);
     }
 
     #[test]

@@ -326,7 +326,7 @@ impl Datapath {
             shaping: false,
             segmenter: None,
             steers: false,
-            asked: None,
+            asked: [None; 2],
         };
         // Remembered before anything is placed: only the record knows what is to be restored.
         let done = self

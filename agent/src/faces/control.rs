@@ -153,7 +153,7 @@ where
 fn control(api: Api) -> Router {
     const SET: MethodFilter = MethodFilter::PUT.or(MethodFilter::PATCH);
     let interfaces = get(ask(|d, ()| d.interfaces()))
-        .post(change(|d, Asked(with)| d.interface_set(with, false)));
+        .post(change(|d, Asked(with)| put_interface(d, with, false)));
     let interface =
         on(SET, change(interface_set)).delete(change(|d, Item(dev)| d.interface_detach(&dev)));
     let flows = get(ask(|d, ()| d.flows())).post(change(|d, Asked(with)| d.flow_add(with)));
@@ -236,6 +236,13 @@ async fn explain(
     .hint("ask again"))
 }
 
+fn put_interface(datapath: &mut Datapath, with: AttachRequest, attached: bool) -> Result<Done> {
+    let done = datapath.interface_set(with, attached)?;
+    // Where a rate is to be found, the first answer is worth most before much is sent.
+    datapath.beat();
+    Ok(done)
+}
+
 fn interface_set(
     datapath: &mut Datapath,
     (Item(dev), Asked(asked)): (Item<DevName>, Asked<AttachRequest>),
@@ -246,7 +253,7 @@ fn interface_set(
             asked.dev
         )));
     }
-    datapath.interface_set(asked, true)
+    put_interface(datapath, asked, true)
 }
 
 fn flow_remove(

@@ -21,7 +21,6 @@ const fn state_of(state: &abi::bb_auto) -> PathState {
 /// A state as the API shows it, and who asks.
 fn path(state: &abi::bb_auto, asker: Option<&Asker>, now: u64) -> PathInfo {
     let heard = state.heard_ns > 0;
-    let [this, before] = state.least_ns;
     let known = |value: u64| (value > 0).then_some(value);
     let interval_ns = asker.and_then(|a| a.interval_ns);
     PathInfo {
@@ -30,15 +29,16 @@ fn path(state: &abi::bb_auto, asker: Option<&Asker>, now: u64) -> PathInfo {
         carries_bytes_s: known(state.carries),
         queue_ns: heard.then_some(state.heard_queue_ns),
         behind_ns: state.behind_ns,
-        least_rtt_ns: Some(this.min(before)).filter(|ns| *ns != u64::MAX),
+        least_rtt_ns: known(state.base_ns),
         answers: state.answers,
         rebased: state.rebased,
         age_ns: heard.then(|| now.saturating_sub(state.heard_ns)),
-        asked: asker.and_then(|a| a.choice.asked).map(|a| a.addr),
+        asked: asker.map_or_else(Vec::new, |a| a.asked().into_iter().flatten().collect()),
         interval_ns,
-        unanswered_ns: interval_ns
-            .and(asker)
-            .and_then(|a| a.choice.unanswered(state.heard_ns, now)),
+        unanswered_ns: interval_ns.and(asker).and_then(|a| {
+            let each = a.choices.iter();
+            each.filter_map(|c| c.unanswered(state.heard_ns, now)).min()
+        }),
         problem: asker.and_then(|a| a.problem.clone()),
     }
 }
@@ -49,7 +49,7 @@ fn complaint(dev: &str, path: &PathInfo) -> Option<(String, String)> {
     if let Some(problem) = &path.problem {
         return Some((format!("{dev}: no rate is found: {problem}"), tell));
     }
-    if let (Some(ns), Some(asked)) = (path.silent_ns(), path.asked) {
+    if let (Some(ns), Some(asked)) = (path.silent_ns(), path.asked_by_name()) {
         let what = format!(
             "{dev}: no rate is found: {asked} has answered no echo request for {} s",
             ns / 1_000_000_000
@@ -101,20 +101,17 @@ mod tests {
 
     #[test]
     fn path_without_an_answer_has_no_queue_and_one_with_answers_has() {
-        let mut state = abi::bb_auto {
-            least_ns: [u64::MAX; 2],
-            ..Default::default()
-        };
+        let mut state = abi::bb_auto::default();
         let none = path(&state, None, 9);
         assert_eq!(
             (none.queue_ns, none.age_ns, none.least_rtt_ns),
             (None, None, None)
         );
-        assert_eq!((none.rate_bytes_s, none.asked), (None, None));
+        assert_eq!((none.rate_bytes_s, none.asked_by_name()), (None, None));
         state = abi::bb_auto {
             heard_ns: 5 * MS,
             heard_queue_ns: 12 * MS,
-            least_ns: [80 * MS, u64::MAX],
+            base_ns: 80 * MS,
             rate: 31_000,
             state: abi::BB_AUTO_FOLLOWS,
             ..state
@@ -133,7 +130,7 @@ mod tests {
     fn path_that_is_silent_or_full_of_others_is_complained_of() {
         let mut info = path(&abi::bb_auto::default(), None, 0);
         assert_eq!(complaint("eth0", &info), None);
-        info.asked = "192.0.2.1".parse().ok();
+        info.asked = vec!["192.0.2.1".parse().unwrap()];
         info.unanswered_ns = Some(9_999 * MS);
         assert_eq!(complaint("eth0", &info), None);
         info.unanswered_ns = Some(12_000 * MS);

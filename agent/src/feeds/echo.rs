@@ -11,13 +11,13 @@ use std::time::Duration;
 use bestby_api::Probe;
 use bestby_bpf::abi;
 
-use crate::datapath::auto::{Asker, Receivers};
+use crate::datapath::auto::{Asker, ENDS, Receivers};
 use crate::datapath::{Datapath, Handle};
 use crate::error::Result;
 use crate::kernel::address::address;
 use crate::kernel::echo::{Echo, EchoSocket, wire_bytes};
+use crate::kernel::route;
 use crate::kernel::sys::monotonic_ns;
-use crate::kernel::{route, seed};
 use crate::observed::asker::{Choice, Pace, SHORTEST, interval, is_wanted};
 use crate::observed::attached::Attached;
 
@@ -36,13 +36,17 @@ const EARLY: u64 = 2 * MS;
 const LOG: u64 = 60_000 * MS;
 
 impl Asker {
-    fn new(now: u64, state: &abi::bb_auto, probe: Probe, asked: Option<IpAddr>) -> Self {
-        let mut choice = Choice::default();
-        choice.aim(asked, now);
+    fn new(now: u64, state: &abi::bb_auto, probe: Probe, asked: [Option<IpAddr>; ENDS]) -> Self {
+        let choices = asked.map(|addr| {
+            let mut choice = Choice::default();
+            choice.aim(addr, now);
+            choice
+        });
         Self {
             probe,
             pace: Pace::new(now, state.sent),
-            choice,
+            choices,
+            turn: 0,
             socket: None,
             sequence: 0,
             sent_ns: 0,
@@ -51,6 +55,30 @@ impl Asker {
             problem: None,
             logged_ns: 0,
         }
+    }
+
+    /// Nobody but this one is asked.
+    fn ask_only(&mut self, addr: Option<IpAddr>, now: u64) {
+        self.choices[0].aim(addr, now);
+        self.choices[1].aim(None, now);
+    }
+
+    /// Chooses among receivers to which packets were sent since the last look, and how many: two, where there are two.
+    fn choose(&mut self, busy: &[(IpAddr, u64)], state: &abi::bb_auto, now: u64) {
+        for end in 0..ENDS {
+            let other = self.choices[1 - end].asked.map(|a| a.addr);
+            let busy: Vec<_> = busy
+                .iter()
+                .filter(|(addr, _)| Some(*addr) != other)
+                .copied()
+                .collect();
+            self.choices[end].choose(&busy, state.end[end].heard_ns, now);
+        }
+    }
+
+    /// Who is asked, by end.
+    pub(crate) fn asked(&self) -> [Option<IpAddr>; ENDS] {
+        [0, 1].map(|end: usize| self.choices[end].asked.map(|a| a.addr))
     }
 
     /// A problem, or none any more.
@@ -70,7 +98,7 @@ impl Asker {
         &mut self,
         attached: &Attached,
         to: IpAddr,
-        identifier: u16,
+        identifier: u32,
         nonce: u64,
     ) -> io::Result<()> {
         let socket = match self.socket.take().filter(|s| s.fits(to)) {
@@ -78,7 +106,7 @@ impl Asker {
             None => EchoSocket::open(attached.dev.as_str(), to)?,
         };
         let echo = Echo {
-            identifier,
+            identifier: identifier as u16,
             sequence: self.sequence,
             nonce,
         };
@@ -211,18 +239,18 @@ impl Datapath {
         now: u64,
     ) -> Result<Option<String>> {
         match probe {
-            Probe::None => asker.choice.aim(None, now),
-            Probe::Addr(addr) => asker.choice.aim(Some(addr), now),
+            Probe::None => asker.ask_only(None, now),
+            Probe::Addr(addr) => asker.ask_only(Some(addr), now),
             Probe::Gateway => {
                 if now < asker.gateway_ns {
                     return Ok(asker
                         .problem
                         .clone()
-                        .filter(|_| asker.choice.asked.is_none()));
+                        .filter(|_| asker.choices[0].asked.is_none()));
                 }
                 asker.gateway_ns = now + LOOK;
                 let gateway = route::gateway(&mut self.tc, attached.ifindex)?;
-                asker.choice.aim(gateway, now);
+                asker.ask_only(gateway, now);
                 if gateway.is_none() {
                     return Ok(Some(format!(
                         "{} has no default route with a gateway: --probe ADDR says who is asked",
@@ -233,13 +261,13 @@ impl Datapath {
             Probe::Receivers => {
                 // The command that set it has warned.
                 if !attached.request.session.names_receivers() {
-                    asker.choice.aim(None, now);
+                    asker.ask_only(None, now);
                     return Ok(None);
                 }
                 if looked {
                     let busy = self.autos.receivers.busy.get(&attached.ifindex);
                     let busy = busy.map_or(&[][..], Vec::as_slice);
-                    asker.choice.choose(busy, state.heard_ns, now);
+                    asker.choose(busy, state, now);
                 }
             }
         }
@@ -255,7 +283,7 @@ impl Datapath {
         let known = self.autos.askers.remove(&slot);
         let mut asker = known.unwrap_or_else(|| Asker::new(now, &state, probe, attached.asked));
         if asker.probe != probe {
-            (asker.probe, asker.choice) = (probe, Choice::default());
+            (asker.probe, asker.choices) = (probe, Default::default());
             (asker.gateway_ns, asker.problem) = (0, None);
         }
         asker.pace.look(now, state.sent);
@@ -277,17 +305,20 @@ impl Datapath {
     ) -> Result<u64> {
         let dev = attached.dev.as_str();
         let nobody = self.aim_at(asker, attached, probe, state, looked, now)?;
-        let Some(to) = asker.choice.asked.map(|a| a.addr) else {
+        let asked = asker.asked();
+        let Some(to) = asked[asker.turn].or(asked[0]).or(asked[1]) else {
             asker.interval_ns = None;
             asker.trouble(dev, nobody, now);
             return Ok(LAZY);
         };
         if asker.pace.is_idle(now) {
             asker.interval_ns = None;
-            asker.choice.rest(now);
+            asker.choices.iter_mut().for_each(|c| c.rest(now));
             return Ok(LAZY);
         }
-        self.aim(slot, to)?;
+        for (end, addr) in asked.into_iter().enumerate() {
+            self.aim(slot, end, addr)?;
+        }
         let wants = state.rate > 0 || is_wanted(state.gave_up_ns, state.waited_ns, now);
         let carries = if wants { state.carries } else { 0 };
         let interval = interval(wire_bytes(to), asker.pace.rate().max(carries));
@@ -296,20 +327,12 @@ impl Datapath {
         if asker.sent_ns > 0 && now + EARLY < due {
             return Ok(due - now);
         }
-        // A receiver that was just chosen has a nonce of its own.
-        let nonce = self.shared.autos.get(&slot)?.unwrap_or_default().nonce;
-        let identifier = match self.autos.identifier {
-            Some(identifier) => identifier,
-            None => {
-                let random = seed::random()?.to_ne_bytes();
-                *self
-                    .autos
-                    .identifier
-                    .insert(u16::from_ne_bytes([random[0], random[1]]))
-            }
-        };
+        // An end that was just aimed has a name of its own.
+        let state = self.shared.autos.get(&slot)?.unwrap_or_default();
+        let end = asked.iter().position(|addr| *addr == Some(to)).unwrap_or(0);
         asker.sent_ns = now;
-        let sent = asker.send(attached, to, identifier, nonce);
+        asker.turn = (end + 1) % ENDS;
+        let sent = asker.send(attached, to, state.end[end].ident, state.nonce);
         if sent.is_ok() {
             asker.pace.asked();
         }

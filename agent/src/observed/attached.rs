@@ -75,7 +75,7 @@ pub struct Attached {
     pub steers: bool,
     /// Of a rate that is found: who was asked last. The path's state is of the path there.
     #[serde(default)]
-    pub asked: Option<IpAddr>,
+    pub asked: [Option<IpAddr>; 2],
 }
 
 const fn kernel_method(method: Method) -> abi::bb_method {
@@ -288,7 +288,7 @@ mod tests {
             shaping: false,
             segmenter: None,
             steers: false,
-            asked: None,
+            asked: [None; 2],
         }
     }
 

@@ -125,7 +125,7 @@ fn auto_asks_with_the_nonce_of_its_state_until_its_rate_is_set() {
         );
         assert!(later.sequence > echo.sequence);
         let path = interface(&agent)["path"].clone();
-        assert_eq!(path["asked"], "10.9.0.2");
+        assert_eq!(path["asked"], json!(["10.9.0.2"]));
         assert!(path["interval_ns"].as_u64() >= Some(50_000_000), "{path}");
 
         // Other bounds: what is known stays.
@@ -134,9 +134,11 @@ fn auto_asks_with_the_nonce_of_its_state_until_its_rate_is_set() {
         assert_eq!((is.least, is.most), (16_000, 625_000));
         assert_eq!(is.nonce, echo.nonce);
         assert_eq!(interface(&agent)["rate"], "auto:128kbit..5mbit");
-        // Another host: another nonce.
+        // Another host: another name.
         set(&agent, json!({ "probe": "10.9.0.9" }));
-        wait_for("another nonce", || state(lab).nonce != echo.nonce);
+        wait_for("another name", || {
+            state(lab).end[0].ident != u32::from(echo.identifier)
+        });
 
         let done = set(&agent, json!({ "rate": "10mbit" }));
         assert!(
@@ -283,7 +285,7 @@ fn gateway_of_the_default_route_is_asked_and_its_lack_is_told() {
         assert!(is_quiet(peer));
         lab.netns.run("ip route add default via 10.9.0.2 dev v0");
         wait_for("the gateway", || {
-            interface(&agent)["path"]["asked"] == "10.9.0.2"
+            interface(&agent)["path"]["asked"] == json!(["10.9.0.2"])
         });
         assert_eq!(next(peer).unwrap().to, Ipv4Addr::new(10, 9, 0, 2));
         assert!(
@@ -296,14 +298,16 @@ fn gateway_of_the_default_route_is_asked_and_its_lack_is_told() {
 }
 
 #[test]
-fn busiest_receiver_of_media_is_asked_and_a_silent_one_makes_room() {
+fn busiest_receivers_of_media_are_asked_in_turns_and_a_silent_one_makes_room() {
     linked_lab(Ok(()), |lab, peer| {
-        // Packets to 10.9.0.3 arrive, and nobody answers.
+        // Packets to 10.9.0.3 and 10.9.0.4 arrive, and nobody answers.
         let shown = peer.run("ip -o link show v1");
         let mac = shown.split("link/ether ").nth(1).unwrap();
         let mac = mac.split(' ').next().unwrap();
-        lab.netns
-            .run(&format!("ip neigh replace 10.9.0.3 lladdr {mac} dev v0"));
+        for silent in ["10.9.0.3", "10.9.0.4"] {
+            lab.netns
+                .run(&format!("ip neigh replace {silent} lladdr {mac} dev v0"));
+        }
         let agent = start(lab);
         agent.add(json!({ "name": "audio", "proto": "udp", "dport": 5004, "lifetime": "1s" }));
         set(&agent, json!({ "probe": "receivers" }));
@@ -316,7 +320,7 @@ fn busiest_receiver_of_media_is_asked_and_a_silent_one_makes_room() {
         set(&agent, json!({ "session": "dst" }));
         let socket = lab.netns.enter(|| UdpSocket::bind("10.9.0.1:0").unwrap());
         let media = || {
-            for (to, count) in [("10.9.0.2", 1), ("10.9.0.3", 3)] {
+            for (to, count) in [("10.9.0.2", 1), ("10.9.0.3", 3), ("10.9.0.4", 2)] {
                 for _ in 0..count {
                     let _ = socket.send_to(&[0; 160], (to, 5004));
                 }
@@ -326,11 +330,19 @@ fn busiest_receiver_of_media_is_asked_and_a_silent_one_makes_room() {
             media();
             interface(&agent)["path"]["asked"].clone()
         };
-        wait_for("the busiest one", || asked() == "10.9.0.3");
-        assert_eq!(next(peer).unwrap().to, Ipv4Addr::new(10, 9, 0, 3));
-        let nonce = state(lab).nonce;
-        wait_for("the other one", || asked() == "10.9.0.2");
-        wait_for("its nonce", || state(lab).nonce != nonce);
+        wait_for("the busiest ones", || {
+            asked() == json!(["10.9.0.3", "10.9.0.4"])
+        });
+        let (one, other) = (next(peer).unwrap(), next(peer).unwrap());
+        assert_ne!((one.to, one.identifier), (other.to, other.identifier));
+        assert_eq!(one.nonce, other.nonce);
+        wait_for("the one that answers", || {
+            asked().to_string().contains("10.9.0.2")
+        });
+        wait_for("an answer", || {
+            asked();
+            interface(&agent)["path"]["answers"].as_u64() > Some(0)
+        });
     });
 }
 
@@ -343,9 +355,9 @@ fn host_is_asked_by_icmpv6_too_also_one_of_this_link_only() {
         peer.run("ip addr add fe80::9:2/64 dev v1 nodad");
         let agent = start(lab);
         for to in ["fd00:9::2", "fe80::9:2"] {
-            let before = state(lab).nonce;
+            let before = state(lab).end[0].ident;
             set(&agent, json!({ "probe": to }));
-            wait_for("its nonce", || state(lab).nonce != before);
+            wait_for("its name", || state(lab).end[0].ident != before);
             let nonce = state(lab).nonce.to_ne_bytes();
             let addr = to.parse::<Ipv6Addr>().unwrap().octets();
             let arrived = |raw: &Raw, kind: u8, at: usize| {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests
 
+mod auto;
 mod bounds;
 mod buffer;
 mod bundle;

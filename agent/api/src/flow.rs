@@ -272,7 +272,7 @@ impl FlowRule {
     }
 }
 
-/// Body of POST /v1/flows.
+/// A rule to add.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowAdd {
@@ -284,6 +284,38 @@ pub struct FlowAdd {
     /// Write it to the configuration file, too.
     #[serde(default)]
     pub save: bool,
+}
+
+/// Body of POST /v1/flows: one [`FlowAdd`], or a list of them, which are added all or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowAdds(pub Vec<FlowAdd>);
+
+impl Serialize for FlowAdds {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for FlowAdds {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+        // By hand: an untagged enum would not say which field is wrong.
+        impl<'de> serde::de::Visitor<'de> for OneOrMore {
+            type Value = FlowAdds;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a rule to add, or a list of them")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<FlowAdds, A::Error> {
+                let one = serde::de::value::MapAccessDeserializer::new(map);
+                FlowAdd::deserialize(one).map(|one| FlowAdds(vec![one]))
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, seq: A) -> Result<FlowAdds, A::Error> {
+                let all = serde::de::value::SeqAccessDeserializer::new(seq);
+                Vec::deserialize(all).map(FlowAdds)
+            }
+        }
+        d.deserialize_any(OneOrMore)
+    }
 }
 
 /// Body of PUT /v1/flows/{name}.
@@ -336,6 +368,23 @@ mod tests {
         let error =
             serde_json::from_str::<FlowRule>(r#"{"name":"a","lifetime":"-1s"}"#).unwrap_err();
         assert!(error.to_string().contains("negative"), "{error}");
+    }
+
+    #[test]
+    fn rules_to_add_are_one_or_a_list() {
+        let one = r#"{"flow":{"name":"a","priority":1},"save":true}"#;
+        let adds: FlowAdds = serde_json::from_str(one).unwrap();
+        assert_eq!((adds.0.len(), adds.0[0].save), (1, true));
+        let adds: FlowAdds = serde_json::from_str(&format!("[{one},{one}]")).unwrap();
+        assert_eq!(adds.0.len(), 2);
+        for bad in [
+            r#"{"flow":{"name":"a","pritority":1}}"#,
+            r#"[{"flow":{"name":"a","pritority":1}}]"#,
+        ] {
+            let error = serde_json::from_str::<FlowAdds>(bad).unwrap_err();
+            assert!(error.to_string().contains("pritority"), "{error}");
+        }
+        assert!(serde_json::from_str::<FlowAdds>("7").is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub mod path {
     /// GET: list of [`crate::InterfaceInfo`]; POST [`crate::AttachRequest`] attaches or changes, PUT the same
     /// `/{dev}` changes only; DELETE `/{dev}`; POST `/{dev}/upgrade`.
     pub const INTERFACES: &str = "/v1/interfaces";
-    /// GET: list of [`crate::FlowInfo`]; POST [`crate::FlowAdd`]; GET, PUT [`crate::FlowSet`], DELETE `/{name}`
+    /// GET: list of [`crate::FlowInfo`]; POST [`crate::FlowAdds`]; GET, PUT [`crate::FlowSet`], DELETE `/{name}`
     /// (`?save=true` removes it from the file, too).
     pub const FLOWS: &str = "/v1/flows";
     /// POST: reads the configuration file again, all of it or nothing.

@@ -55,7 +55,7 @@ pub use explain::{ExplainRequest, Explanation, RuleVerdict, Source, SourceAnswer
 pub use extensions::{
     ExtensionId, Media, MediaIds, MediaName, MediaProfile, MediaTable, MediaTables,
 };
-pub use flow::{FlowAdd, FlowInfo, FlowPatch, FlowRule, FlowSet};
+pub use flow::{FlowAdd, FlowAdds, FlowInfo, FlowPatch, FlowRule, FlowSet};
 pub use found::{PathInfo, PathState, Probe};
 pub use http::{ConfigDiff, Done, ErrorBody, ErrorDetail, path};
 pub use iface::{AttachRequest, InterfaceInfo, InterfaceSettings, PushedBack};

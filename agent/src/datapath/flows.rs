@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bestby_api::{CgroupPath, Document, Done, FlowAdd, FlowInfo, FlowName, FlowRule, FlowSet};
+use bestby_api::{
+    CgroupPath, Document, Done, FlowAdd, FlowAdds, FlowInfo, FlowName, FlowRule, FlowSet,
+};
 use bestby_bpf::abi;
 
 use crate::datapath::Datapath;
@@ -121,41 +123,65 @@ impl Datapath {
         warnings
     }
 
-    /// Adds a rule.
+    /// Adds rules, all or none, one behind the other unless a request says where.
     ///
     /// # Errors
-    /// The name is taken, the rule says nothing, or the list would not compile.
-    pub fn flow_add(&mut self, request: FlowAdd) -> Result<Done> {
-        let rule = request.flow;
+    /// There is none to add, a name is taken, a rule says nothing, or the list would not compile.
+    pub fn flows_add(&mut self, requests: FlowAdds) -> Result<Done> {
+        let requests = requests.0;
+        let save = requests.iter().any(|request| request.save);
+        if requests.iter().any(|request| request.save != save) {
+            return Err(Error::invalid(
+                "some of the rules are to be saved, and some are not: save all of them or none",
+            ));
+        }
+        let mut list = self.book.entries.clone();
+        for FlowAdd { flow, before, .. } in &requests {
+            self.may_be_added(&list, flow)?;
+            let at = match before {
+                Some(before) => match list.iter().position(|e| e.rule.name == *before) {
+                    Some(at) => at,
+                    // Says which there are.
+                    None => self.book.position(before)?,
+                },
+                None => list.len(),
+            };
+            let file = save.then(|| fingerprint(flow));
+            let entry = Entry {
+                id: 0,
+                rule: flow.clone(),
+                file,
+            };
+            list.insert(at, entry);
+        }
+        let names: Vec<_> = requests.iter().map(|r| r.flow.name.clone()).collect();
+        let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
+        let message = match &quoted[..] {
+            [] => return Err(Error::invalid("no flow rule to add is named")),
+            [one] => format!("flow rule {one} added"),
+            all => format!("flow rules {} added", all.join(", ")),
+        };
+        self.commit(list, save, |d| {
+            let mut all = requests.iter();
+            all.try_for_each(|r| d.put_flow(&r.flow, r.before.as_ref()))
+        })?;
+        let warnings = names.iter().flat_map(|name| self.warnings_for(name));
+        Ok(Done {
+            message,
+            warnings: warnings.collect(),
+        })
+    }
+
+    fn may_be_added(&self, list: &[Entry], rule: &FlowRule) -> Result<()> {
         rule.check().map_err(Error::invalid)?;
-        self.knows_media(&rule)?;
-        if self.book.find(&rule.name).is_some() {
+        self.knows_media(rule)?;
+        if list.iter().any(|e| e.rule.name == rule.name) {
             return Err(
                 Error::conflict(format!("there is a flow rule \"{}\" already", rule.name))
                     .hint(format!("bestby flow set {} changes it", rule.name)),
             );
         }
-        let at = match &request.before {
-            Some(before) => self.book.position(before)?,
-            None => self.book.entries.len(),
-        };
-        let file = request.save.then(|| fingerprint(&rule));
-        let mut list = self.book.entries.clone();
-        list.insert(
-            at,
-            Entry {
-                id: 0,
-                rule: rule.clone(),
-                file,
-            },
-        );
-        self.commit(list, request.save, |d| {
-            d.put_flow(&rule, request.before.as_ref())
-        })?;
-        Ok(Done {
-            message: format!("flow rule \"{}\" added", rule.name),
-            warnings: self.warnings_for(&rule.name),
-        })
+        Ok(())
     }
 
     /// Changes a rule; its counters continue.

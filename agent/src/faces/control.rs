@@ -156,7 +156,7 @@ fn control(api: Api) -> Router {
         .post(change(|d, Asked(with)| put_interface(d, with, false)));
     let interface =
         on(SET, change(interface_set)).delete(change(|d, Item(dev)| d.interface_detach(&dev)));
-    let flows = get(ask(|d, ()| d.flows())).post(change(|d, Asked(with)| d.flow_add(with)));
+    let flows = get(ask(|d, ()| d.flows())).post(change(|d, Asked(with)| d.flows_add(with)));
     let flow = get(ask(|d, Item(name)| d.flow(&name)))
         .on(
             SET,

@@ -6,6 +6,7 @@
 
 pub mod datapath;
 pub mod desired;
+pub mod discover;
 pub mod error;
 pub mod faces;
 pub mod feeds;

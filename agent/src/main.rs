@@ -173,6 +173,7 @@ fn run(args: Args) -> Result<()> {
             hub,
             scrape: Default::default(),
             asking: Default::default(),
+            discovering: Default::default(),
             clients: Arc::new(Semaphore::new(MOST_CLIENTS)),
             ending,
         };

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Paths of the control API. Every change (POST, PUT, DELETE) is answered with [`crate::Done`], except POST
-/// /v1/explain. Names and addresses in a path are percent-encoded.
+/// Paths of the control API. Every change (POST, PUT, DELETE) is answered with [`crate::Done`]. POST /v1/explain and
+/// POST /v1/discover change nothing. Names and addresses in a path are percent-encoded.
 pub mod path {
     /// GET: [`crate::Status`].
     pub const STATUS: &str = "/v1/status";
@@ -29,6 +29,8 @@ pub mod path {
     pub const EVENTS: &str = "/v1/events";
     /// GET: [`crate::Doctor`].
     pub const DOCTOR: &str = "/v1/doctor";
+    /// POST [`crate::DiscoverRequest`]: [`crate::Discovery`], after the seconds that were asked for.
+    pub const DISCOVER: &str = "/v1/discover";
     /// POST [`crate::ExplainRequest`]: [`crate::Explanation`].
     pub const EXPLAIN: &str = "/v1/explain";
 }

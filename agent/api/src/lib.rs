@@ -16,6 +16,7 @@ mod value;
 mod described;
 
 mod config;
+mod discover;
 mod doctor;
 mod explain;
 mod extensions;
@@ -47,6 +48,7 @@ pub use config::{
     PeerConfig, SoPriorityTable,
 };
 pub use described::Described;
+pub use discover::{Carried, DiscoverRequest, Discovered, Discovery, SrtLatency, Suggestion};
 pub use doctor::{
     Check, CheckStatus, Doctor, FEATURES, Feature, Status, kernel_version, lockdown_check,
     lockdown_mode, realtime, realtime_check,

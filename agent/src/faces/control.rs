@@ -33,6 +33,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Mutex, Semaphore, broadcast, watch};
 
 use crate::datapath::{Datapath, Handle};
+use crate::discover::discover;
 use crate::error::{Error, Kind, Result, Tried as _};
 use crate::faces::audit::{Who, audited};
 use crate::faces::events::Hub;
@@ -65,6 +66,8 @@ pub struct Api {
     pub scrape: Arc<Mutex<()>>,
     /// Whoever asks the classifier holds it.
     pub asking: Arc<Mutex<()>>,
+    /// Whoever watches an interface for `discover` holds it.
+    pub discovering: Arc<Mutex<()>>,
     /// Places of those who are served on the control socket.
     pub clients: Arc<Semaphore>,
     /// True once the agent ends: who has asked is answered, and nobody else is.
@@ -106,7 +109,7 @@ impl<T: FromStr<Err: Display>, S: Send + Sync> FromRequestParts<S> for Item<T> {
 }
 
 /// The body of a request. JSON is read whatever the request calls it.
-struct Asked<T>(T);
+pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Asked<T> {
     type Rejection = Error;
@@ -182,6 +185,7 @@ fn control(api: Api) -> Router {
         .route(path::STATS, get(ask(|d, ()| d.stats())))
         .route(path::DOCTOR, get(ask(|d, ()| Ok(d.doctor()))))
         .route(path::EXPLAIN, post(explain))
+        .route(path::DISCOVER, post(discover))
         .route(path::RELOAD, post(change(|d, ()| d.reload())))
         .route(&format!("{}/diff", path::CONFIG), diff)
         .route(path::INTERFACES, interfaces)

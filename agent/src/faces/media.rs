@@ -79,8 +79,26 @@ impl Datapath {
         largest.ok().flatten().unwrap_or_default()
     }
 
+    /// Says how to find rules where an interface is under control and no packet has matched one.
+    fn matched_check(&self) -> Option<Check> {
+        let dev = &self.attached.values().next()?.dev;
+        let matched = self.flows().ok()?;
+        let matched = matched.iter().any(|rule| rule.counters.packets_in > 0);
+        (!matched).then(|| {
+            Check::new(
+                "matched",
+                CheckStatus::Ok,
+                "no packet has matched a flow rule yet",
+                format!(
+                    "bestby discover {dev} shows which media leave, and the rules that would cover them"
+                ),
+            )
+        })
+    }
+
     /// What media under way say of the settings.
     pub(super) fn media_checks(&self, checks: &mut Vec<Check>) {
+        checks.extend(self.matched_check());
         for entry in &self.book.entries {
             let Some(FlowLifetime::Time(lifetime)) = entry.rule.lifetime else {
                 continue;

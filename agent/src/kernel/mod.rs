@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod btf;
+pub(crate) mod capture;
 pub mod echo;
 pub mod explain;
 pub mod filter;

@@ -6,7 +6,8 @@ use bestby_api::DEFAULT_SOCKET;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    config, events, explain, flow, iface, media, probe, report, session, stats, tcp_real, top,
+    config, discover, events, explain, flow, iface, media, probe, report, session, stats, tcp_real,
+    top,
 };
 
 /// Best-before dates for packets: what would arrive too late never leaves the host, what matters most leaves first.
@@ -57,6 +58,8 @@ pub(crate) enum Command {
     Reload,
     /// Drop notices as they happen, until Ctrl-C
     Events(events::What),
+    /// Which media leave an interface, and the flow rules that would cover them
+    Discover(discover::What),
     /// What this host can and cannot do, and what to change
     Doctor,
     /// Which rule and which source decide for a packet

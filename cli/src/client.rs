@@ -66,9 +66,22 @@ impl Client {
         path: &str,
         question: &Q,
     ) -> Result<A, Failure> {
+        self.send_and_wait(method, path, question, Duration::ZERO)
+            .await
+    }
+
+    /// As [`Client::send`], of a question that takes so long.
+    pub(crate) async fn send_and_wait<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        question: &Q,
+        takes: Duration,
+    ) -> Result<A, Failure> {
         let body = serde_json::to_vec(question)
             .map_err(|e| Failure::new(format!("cannot write the request as JSON: {e}"), ""))?;
-        self.call(method, path, body.into()).await
+        let patience = PATIENCE + takes;
+        self.call_within(method, path, body.into(), patience).await
     }
 
     async fn call<A: DeserializeOwned>(
@@ -77,11 +90,21 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<A, Failure> {
-        let what = format!("{method} {path}");
         let patience = match method {
             Method::GET => PATIENCE_TO_READ,
             _ => PATIENCE,
         };
+        self.call_within(method, path, body, patience).await
+    }
+
+    async fn call_within<A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<A, Failure> {
+        let what = format!("{method} {path}");
         let answer = async {
             let response = self.open(method, path, body).await?;
             let body = Limited::new(response.into_body(), LARGEST_ANSWER)

@@ -136,6 +136,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "bestby --json events --session eth0/10.0.0.2 --count 100",
         ],
     ),
+    (
+        "discover",
+        &[
+            "bestby discover",
+            "bestby discover eth0 --seconds 30",
+            "bestby discover eth0 --save",
+        ],
+    ),
     ("doctor", &["bestby doctor", "bestby --json doctor"]),
     (
         "explain",

@@ -4,6 +4,7 @@
 mod args;
 mod client;
 mod config;
+mod discover;
 mod doctor;
 mod events;
 mod explain;
@@ -71,6 +72,7 @@ fn run(args: Args, output: &Output) -> Result<ExitCode, Failure> {
             Command::Reload => config::reload(&client, output).await,
             Command::Status => doctor::status(&client, output).await,
             Command::Events(what) => events::run(what, &client, output).await,
+            Command::Discover(what) => discover::run(what, &client, output).await,
             Command::Doctor => doctor::run(&client, output).await,
             Command::Explain(what) => explain::run(what, &client, output).await,
             Command::Probe(what) => probe::run(what, output).await,

@@ -29,6 +29,7 @@ mod delay_lab;
 mod delay_rtcp;
 mod demo;
 mod devices;
+mod discover;
 mod explain;
 mod fuzz;
 mod ice;

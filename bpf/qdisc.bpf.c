@@ -17,11 +17,10 @@
  *  1. The classifier (classify.bpf.c, tcx egress) has written a control block
  *     into skb->cb: flow rule, session, priority, treatment, ADU, deadline. A
  *     packet without one is best effort in the shared session.
- *  2. enqueue notes the packet in an entry of its own (bbq_state.bpf.h) and puts that
- *     into its session's lists (bbq_order.bpf.h). What is stale there, what the
- *     method gives up (bbq_method.bpf.h, bbq_triage.bpf.h) and what a limit
- *     costs (bbq_room.bpf.h) is doomed: it leaves its list at once, and its packets
- *     are freed a few in each operation (bbq_drop.bpf.h).
+ *  2. enqueue notes the packet in an entry of its own (bbq_state.bpf.h) and puts that into its session's
+ *     lists (bbq_order.bpf.h). Packets may be doomed there: stale ones, those that the method gives up
+ *     (bbq_method.bpf.h, bbq_triage.bpf.h), and those that a limit costs (bbq_room.bpf.h). They leave
+ *     their list at once, and are freed a few in each operation (bbq_drop.bpf.h).
  *     Most packets pass an empty queue. One that comes when nothing is queued stays
  *     alone, out of all lists and turns, until it leaves or the next one comes.
  *  3. dequeue lets media and users, users, and the sessions of each take turns
@@ -38,8 +37,8 @@
  *    queue that stands (bbq_codel.bpf.h); media only for want of room.
  *  - A packet's entry is in exactly one of: free list, never used, one list or chain, the
  *    doomed ones, alone.
- *  - No enqueue or dequeue runs longer than 5,000 instructions: each step of a loop
- *    is taken off a budget (BBQ_WORK), and the next operation goes on.
+ *  - No enqueue or dequeue runs longer than 5,000 instructions. A budget (BBQ_WORK) pays for each step of a
+ *    loop, and the next operation goes on.
  *
  * Handover
  *  The maps may be shared (pinned) by two loaded objects. init of a new Qdisc
@@ -123,10 +122,9 @@ bb_inline void bbq_read_cb(struct bbq_packet *p, struct sk_buff *skb, __u64 now)
 	p->treatment = first >> 52 & 3;
 	p->flags = flags & BBQ_F_CB;
 	p->rtp = second >> 56;
-	if (p->rtp == BB_STREAM_ECHO) {
-		p->cookie = p->adu;
+	p->cookie = p->adu;
+	if (p->rtp == BB_STREAM_ECHO)
 		p->adu = 0;
-	}
 	p->role = bb_cb_role_of((__u8)(first >> 48));
 	/* What is beside the pictures of MPEG-TS goes before key frames, of which it is as important. */
 	if (p->flags & BBQ_F_LARGE && (p->adu ? bbq_is_owed(p->adu) : p->rtp == BB_STREAM_TS))

@@ -317,8 +317,8 @@ __noinline __u32 bbq_find(__u32 inst, __u32 session, __u32 idx, __u32 l)
 #define BBQ_LOST (~0U)
 
 /*
- * The same for a packet that was given up and is back, or BBQ_LOST: it was among the first, and
- * in a list without lanes the way from the end is long.
+ * The same for a packet that was given up and is back. It was among the first, and in a list without lanes the
+ * way from the end is long. BBQ_LOST: it is not found.
  */
 __noinline __u32 bbq_find_first(__u32 inst, __u32 session, __u32 idx, __u32 l)
 {

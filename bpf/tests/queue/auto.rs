@@ -176,16 +176,7 @@ impl Trial {
             unsafe { bbn_queue_wait((begin + now).saturating_sub(bbn_queue_now())) };
             match event {
                 Event::Media(n) => {
-                    let packet = self.packets[n];
-                    send(&Sent {
-                        pkt_len: packet.bytes,
-                        lifetime: LIFETIME,
-                        adu: packet.frame.map_or(0, |frame| (1 << 16) | (frame + 1)),
-                        priority: if packet.frame.is_some() { 2 } else { 0 },
-                        treatment: BB_TREAT_DISCARD,
-                        tag: n as u32,
-                        ..Sent::default()
-                    });
+                    send(&self.packets[n].sent(n));
                     // Packets of one moment are looked at together.
                     if events.first_key_value().is_some_and(|((at, _), event)| {
                         *at == now && matches!(event, Event::Media(_))
@@ -197,9 +188,9 @@ impl Trial {
                     let Told::Auto(spacing) = self.told else {
                         continue;
                     };
-                    // SAFETY: as above.
                     probes += 1;
-                    let end = u32::from(self.another.is_some() && probes % 2 == 0);
+                    let end = u32::from(self.another.is_some() && probes.is_multiple_of(2));
+                    // SAFETY: as above.
                     let (marker, wanted) = unsafe {
                         bbn_auto_sent(PROBE);
                         (bbn_auto_leaves(end), bbn_auto_wanted())

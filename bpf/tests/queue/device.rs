@@ -132,15 +132,7 @@ impl Trial {
             if let Some((n, packet)) = coming.next_if(|(_, packet)| packet.at <= now) {
                 // SAFETY: as above.
                 unsafe { bbn_queue_stop((held.len() == self.device.holds).into()) };
-                send(&Sent {
-                    pkt_len: packet.bytes,
-                    lifetime: LIFETIME,
-                    adu: packet.frame.map_or(0, |frame| (1 << 16) | (frame + 1)),
-                    priority: if packet.frame.is_some() { 2 } else { 0 },
-                    treatment: BB_TREAT_DISCARD,
-                    tag: n as u32,
-                    ..Sent::default()
-                });
+                send(&packet.sent(n));
             }
             while held.len() < self.device.holds {
                 if self.device.counts.is_some() {

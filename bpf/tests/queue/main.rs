@@ -25,6 +25,21 @@ struct Sent {
     pad: u32,
 }
 
+impl media::Packet {
+    /// As it comes to the queue. Its number says when it left.
+    fn sent(&self, number: usize) -> Sent {
+        Sent {
+            pkt_len: self.bytes,
+            lifetime: media::LIFETIME,
+            adu: self.frame.map_or(0, |frame| (1 << 16) | (frame + 1)),
+            priority: if self.frame.is_some() { 2 } else { 0 },
+            treatment: bestby_bpf::abi::BB_TREAT_DISCARD,
+            tag: number as u32,
+            ..Sent::default()
+        }
+    }
+}
+
 unsafe extern "C" {
     fn bbn_queue_start(rate: u64, overhead: u32, method: u32, limit: u32, limit_bytes: u64);
     fn bbn_queue_send(sent: *const Sent) -> i32;

@@ -290,7 +290,7 @@ fn pins_that_vanished_are_made_again_by_on() {
         });
         assert_eq!(agent.ok("GET", API, None)["on"]["mode"], "guarded");
         let registered = ops(lab);
-        // What is whole is not loaded anew.
+        // The agent loads nothing again that is whole.
         switch_on(&agent);
         assert_eq!(ops(lab), registered);
     });

@@ -218,7 +218,7 @@ __noinline int bb_is_echo(struct __sk_buff *skb, struct bb_work *w)
 }
 
 /*
- * Mode tc, where the rate of the path behind the interface is found: what is admitted counts as sent, though it may
+ * Mode tc, where the rate of the path behind the interface is found. An admitted packet counts as sent, though it may
  * wait in the tree for a while. A marker does not wait there.
  */
 __noinline int bb_tc_note_path(struct __sk_buff *skb, struct bb_work *w, int admitted)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The path of an interface whose rate is found (bb_auto.h), for those who see its packets leave, and its answers
- * come. Whoever changes it has it alone; who finds it taken goes without: the next marker says the same.
+ * The path of an interface whose rate is found (bb_auto.h): for programs that see its packets leave, or its answers
+ * come. A program takes the path for itself while it changes it. Another one goes without: the next marker says the
+ * same.
  */
 #ifndef BB_AUTO_BPF_H
 #define BB_AUTO_BPF_H

@@ -6,8 +6,8 @@
 #include "bb_auto_path.h"
 
 /*
- * How many markers before the last one that was answered are still known (upper half), and how many of them were not
- * answered: what is missing there does not come any more.
+ * Upper half: markers before the last one that was answered, as far as they are still known. Lower half: those of them
+ * that have no answer. Such an answer does not come any more.
  */
 bb_apart __u64 bb_auto_missing(struct bb_auto *a)
 {

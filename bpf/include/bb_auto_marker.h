@@ -40,8 +40,8 @@ bb_inline struct bb_auto_marker *bb_auto_marker(struct bb_auto *a, __u32 number)
 }
 
 /*
- * The marker that a busy time goes back to: from `number`, which met a queue, over those that met more than
- * no_queue_ns, too, and for no longer than mean_ns. `number` itself: the one before met none.
+ * A busy time goes back from marker `number`, which met a queue, over markers that met more than no_queue_ns, for
+ * mean_ns at most. Returns its first marker; `number` itself: the one before met none.
  */
 bb_apart __u32 bb_auto_busy_since(struct bb_auto *a, __u64 no_queue_ns, __u64 mean_ns, __u32 number,
 				  __u64 now)

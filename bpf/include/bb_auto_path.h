@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
-/* bb_auto_path.h - what the law of bb_auto.h reckons with, who is asked, and how it begins and lets go. */
+/* bb_auto_path.h - the constants and scales of the law (bb_auto.h), the ends that are asked, begin and end. */
 #ifndef BB_AUTO_PATH_H
 #define BB_AUTO_PATH_H
 
@@ -27,7 +27,7 @@
 /* Jitter is forgotten within this, and looked for only where answers are not further apart. */
 #define BB_AUTO_FORGET_NS (15 * BB_NSEC_PER_SEC)
 #define BB_AUTO_SELDOM_NS (400 * BB_AUTO_MS)
-/* What another end said counts for so long, or for three times the usual time between answers. */
+/* The word of another end counts for so long, or for three times the usual time between answers. */
 #define BB_AUTO_BESIDE_NS (500 * BB_AUTO_MS)
 /* Answers that are further apart count as this. */
 #define BB_AUTO_LONG_NS (5 * BB_NSEC_PER_SEC)
@@ -40,7 +40,7 @@
 /* One in so many answers is missing where a router's queue is full, and so many are looked at, at least. */
 #define BB_AUTO_MISSING 6
 #define BB_AUTO_DECIDED 8
-/* Who met a queue of 100 ms before so many answers came has not seen the path without it. */
+/* A queue of 100 ms that is met before so many answers came may have stood from the beginning. */
 #define BB_AUTO_FEW 40
 #define BB_AUTO_LONG_WAY_NS (300 * BB_AUTO_MS)
 /* Round trips must get shorter within this, and go on getting shorter. */

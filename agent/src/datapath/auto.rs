@@ -30,7 +30,7 @@ const NO_ROUND_TRIP: u64 = u64::MAX;
 
 /// Who asks for one interface.
 pub(crate) struct Asker {
-    /// Where it was said that requests go.
+    /// The operator said who is asked.
     pub(crate) probe: Probe,
     pub(crate) pace: Pace,
     /// The ends that are asked in turns. Only receivers are more than one: what a single one says may be of its own
@@ -82,7 +82,7 @@ fn nonce(random: u64, slot: u32) -> u64 {
     (random | slots) & !(slots - 1) | u64::from(slot)
 }
 
-/// What the markers of an end are known by, made of random bits: its last bits are the end's index, and 0 is nobody.
+/// The markers of an end are known by this. It is made of random bits. Its last bits are the end's index, 0 is nobody.
 fn ident(random: u64, end: usize) -> u32 {
     let ends = abi::BB_AUTO_ENDS;
     let random = random as u32 & u32::from(u16::MAX);

@@ -64,7 +64,7 @@ impl Table {
                 .entry(packet.key)
                 .or_insert_with(|| Flow::new(packet.key)),
         };
-        // What waited in the socket's buffer when the flow was left out.
+        // Packets that waited in the socket's buffer when the flow was left out.
         if flow.until_ns.is_none() {
             flow.take(&packet, now_ns, &mut self.room);
         }

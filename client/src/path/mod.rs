@@ -36,7 +36,7 @@ const NEVER_EMPTY: u64 = 10_000_000_000;
 const DISBELIEF: u64 = 1_000_000_000;
 /// The rate is doubted once in so long or a round trip.
 const DOUBT_LEAST: u64 = 100_000_000;
-/// What is tried though it seems too late is tried after `DOUBT_LEAST`, then twice as long, at most so many times.
+/// An ADU that seems too late is tried after `DOUBT_LEAST`, then after twice as long, which doubles so many times.
 const TRIES: u32 = 6;
 /// More is no short queue.
 const QUEUE_MOST: u64 = 10_000_000_000;

@@ -33,7 +33,7 @@ const VIDEO: u16 = 5006;
 /// RTP's header, when the packet was made, its frame and how many packets that has.
 const HEADER: usize = 12;
 const SAID: usize = HEADER + 16;
-/// What came until then is of the time in which nothing is known.
+/// Until then nothing may be known.
 const SETTLED: u64 = 5 * SECOND;
 const SECONDS: u64 = 20;
 
@@ -50,7 +50,7 @@ fn behind(lab: &Lab, peer: &Netns) -> Netns {
     receiver
 }
 
-/// What is in time of what was made when all was settled, per cent.
+/// Per cent of the packets and frames that were made after `SETTLED`.
 #[derive(Debug)]
 struct InTime {
     audio: f64,
@@ -179,7 +179,7 @@ fn attached(lab: &Lab, mode: &str, rate: Value) -> Agent {
     agent
 }
 
-/// What comes of a conference behind a router of 2.3 Mbit/s, whose rate is found.
+/// A conference behind a router of 2.3 Mbit/s, whose rate is found.
 fn found(mode: &str) -> InTime {
     let mut got = None;
     linked_lab(require::bpf_qdisc(), |lab, peer| {
@@ -202,7 +202,7 @@ fn rate_of_a_router_is_found_in_mode_qdisc() {
     assert!(got.audio >= 99.0 && got.frames >= 65.0, "{got:?}");
 }
 
-/// What the classifier admits counts as sent, though it may wait in the tree; and that follows each 100 ms.
+/// Admitted packets count as sent, though they may wait in the tree. The tree follows the rate each 100 ms.
 #[test]
 fn rate_of_a_router_is_found_in_mode_tc() {
     let got = found("tc");

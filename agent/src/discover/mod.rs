@@ -27,12 +27,11 @@ mod watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::Json;
-use axum::extract::State;
-use bestby_api::{DiscoverRequest, Discovery};
+use tokio::sync::{OwnedMutexGuard, watch::Receiver};
 
+use crate::discover::cover::Target;
+use crate::discover::watch::Watched;
 use crate::error::{Error, Result};
-use crate::faces::control::{Api, Asked};
 
 /// Ends a watch when its client has gone.
 struct Ends(Arc<AtomicBool>);
@@ -43,28 +42,24 @@ impl Drop for Ends {
     }
 }
 
-/// POST /v1/discover. It changes nothing. The watch has a thread of its own, and ends with the client or the agent.
+/// Watches while it is this one's turn. The watch has a thread of its own, and ends with the client or the agent.
 ///
 /// # Errors
-/// The request is not valid, another watch is under way, or nothing can be captured.
-pub(crate) async fn discover(
-    State(mut api): State<Api>,
-    Asked(request): Asked<DiscoverRequest>,
-) -> Result<Json<Discovery>> {
-    let target = api.ask(move |d| d.discover_target(&request)).await?;
-    let turn = api.discovering.clone().try_lock_owned().map_err(|_| {
-        Error::conflict("discover: somebody else watches an interface at the moment")
-            .hint("try again in a minute; one watch takes 60 seconds at most")
-    })?;
+/// Nothing can be captured.
+pub(crate) async fn watched(
+    target: Target,
+    turn: OwnedMutexGuard<()>,
+    ending: &mut Receiver<bool>,
+) -> Result<Watched> {
     let ends = Ends(Arc::default());
-    let (to, stop) = (target.clone(), ends.0.clone());
+    let stop = ends.0.clone();
     let mut watching = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        watch::watch(to.dev.as_str(), to.ifindex, to.time, &stop)
+        watch::watch(target.dev.as_str(), target.ifindex, target.time, &stop)
     });
     let over = tokio::select! {
         watched = &mut watching => Some(watched),
-        _ = api.ending.wait_for(|end| *end) => None,
+        _ = ending.wait_for(|end| *end) => None,
     };
     let watched = match over {
         Some(watched) => watched,
@@ -73,9 +68,5 @@ pub(crate) async fn discover(
             watching.await
         }
     };
-    let watched =
-        watched.map_err(|e| Error::failed(format!("discover: watching ended: {e}")))??;
-    api.ask(move |d| d.discovered(&target, &watched))
-        .await
-        .map(Json)
+    watched.map_err(|e| Error::failed(format!("discover: watching ended: {e}")))?
 }

@@ -17,8 +17,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, get, on, post, put};
 use axum::{Extension, Json, Router};
 use bestby_api::{
-    AttachRequest, DevName, Done, ErrorBody, ErrorDetail, ExplainRequest, Explanation, FlowName,
-    path,
+    AttachRequest, DevName, DiscoverRequest, Discovery, Done, ErrorBody, ErrorDetail,
+    ExplainRequest, Explanation, FlowName, path,
 };
 use futures_util::stream;
 use hyper::body::Incoming;
@@ -33,7 +33,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Mutex, Semaphore, broadcast, watch};
 
 use crate::datapath::{Datapath, Handle};
-use crate::discover::discover;
+use crate::discover;
 use crate::error::{Error, Kind, Result, Tried as _};
 use crate::faces::audit::{Who, audited};
 use crate::faces::events::Hub;
@@ -185,7 +185,7 @@ fn control(api: Api) -> Router {
         .route(path::STATS, get(ask(|d, ()| d.stats())))
         .route(path::DOCTOR, get(ask(|d, ()| Ok(d.doctor()))))
         .route(path::EXPLAIN, post(explain))
-        .route(path::DISCOVER, post(discover))
+        .route(path::DISCOVER, post(discovered))
         .route(path::RELOAD, post(change(|d, ()| d.reload())))
         .route(&format!("{}/diff", path::CONFIG), diff)
         .route(path::INTERFACES, interfaces)
@@ -238,6 +238,22 @@ async fn explain(
         "rules or interfaces changed each time that the classifier was asked",
     )
     .hint("ask again"))
+}
+
+/// It changes nothing.
+async fn discovered(
+    State(mut api): State<Api>,
+    Asked(request): Asked<DiscoverRequest>,
+) -> Result<Json<Discovery>> {
+    let target = api.ask(move |d| d.discover_target(&request)).await?;
+    let turn = api.discovering.clone().try_lock_owned().map_err(|_| {
+        Error::conflict("discover: somebody else watches an interface at the moment")
+            .hint("try again in a minute; one watch takes 60 seconds at most")
+    })?;
+    let watched = discover::watched(target.clone(), turn, &mut api.ending).await?;
+    api.ask(move |d| d.discovered(&target, &watched))
+        .await
+        .map(Json)
 }
 
 fn put_interface(datapath: &mut Datapath, with: AttachRequest, attached: bool) -> Result<Done> {

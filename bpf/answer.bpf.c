@@ -4,8 +4,8 @@
  * RTCP's reports on a sender report. Attached to the ingress of every interface of
  * bestby (tcx from 6.6, a clsact filter before). Changes no packet.
  *
- * 1. The classifier noted what left, and when (bb_asked.bpf.h). What answers nothing that
- *    is noted is nothing here: it makes no state, whoever sends it, and is counted.
+ * 1. The classifier noted what left, and when (bb_asked.bpf.h). An answer to nothing that
+ *    is noted makes no state, and is counted.
  * 2. STUN is matched by its 96 bits, both addresses and both ports. A report is matched by
  *    SSRC, LSR and both addresses; its ports need not be those of the sender report.
  * 3. One answer counts, the first. RTT = now - sent - DLSR, which must not be below zero
@@ -16,7 +16,7 @@
  * itself, and those behind the same address: a path that seems short makes nothing
  * stale, and a path that seems long takes half of a lifetime at most.
  *
- * Echo replies with the nonce of an interface's path (bb_echo.bpf.h) are the answers of its markers.
+ * Echo replies with a nonce of an interface's path (bb_echo.bpf.h) are the answers of its markers.
  *
  * SRTCP is encrypted but for its first 8 bytes: its reports name nothing that left, and are
  * no answers. It has an index and a tag behind the last packet, where RTCP in clear ends
@@ -52,13 +52,12 @@ static __always_inline int bb_load(struct __sk_buff *skb, __u32 at, void *to, __
 /* An echo reply may be the answer of a marker. */
 __noinline int bb_take_echo(struct __sk_buff *skb, __u32 at, __u32 type)
 {
-	__u32 name = 0, slot;
-	struct bb_auto *a = bb_echo_of(skb, at, type, &name);
+	__u32 name = 0, slot = 0;
+	struct bb_auto *a = bb_echo_of(skb, at, type, &slot, &name);
 	struct bb_iface *iface;
 
 	if (!a)
 		return 0;
-	slot = a->nonce & (BB_MAX_IFACES - 1);
 	iface = bpf_map_lookup_elem(&bb_ifaces, &slot);
 	if (!iface || !(iface->flags & BB_IFACE_AUTO) || !bb_auto_take(a))
 		return 0;

@@ -203,14 +203,15 @@ static __always_inline int bb_may_be_echo(const struct bb_packet *packet)
 /* Is it the agent's echo request, a marker of the path behind this interface? Its name goes with it then. */
 __noinline int bb_is_echo(struct __sk_buff *skb, struct bb_work *w)
 {
-	__u32 name = 0;
+	__u32 name = 0, slot = 0;
 	int four;
 
 	if (!w || skb->ingress_ifindex)
 		return 0;
 	four = w->packet.key.family == 4;
 	if (!bb_echo_of(skb, four ? BB_ECHO_AT4 : BB_ECHO_AT6,
-			four ? BB_ICMP_REQUEST : BB_ICMP6_REQUEST, &name))
+			four ? BB_ICMP_REQUEST : BB_ICMP6_REQUEST, &slot, &name) ||
+	    slot != w->slot)
 		return 0;
 	w->packet.rtp = BB_STREAM_ECHO;
 	w->packet.ssrc = name;

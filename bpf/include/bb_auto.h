@@ -287,7 +287,7 @@ bb_apart int bb_auto_reads(struct bb_auto *a, const struct bb_auto_scale *s, __u
 	m = bb_auto_marker(a, number);
 	e = bb_auto_end(a, m->name);
 	/* Of the last markers alone, and once. */
-	if (!e || a->next - number - 1 >= BB_AUTO_MARKERS || m->heard_ns || x->now < m->left_ns)
+	if (a->next - number - 1 >= BB_AUTO_MARKERS || m->heard_ns || x->now < m->left_ns)
 		return 0;
 	x->rtt_ns = x->now - m->left_ns;
 	bb_auto_round_trip(e, x->rtt_ns, x->now);
@@ -338,8 +338,6 @@ bb_inline void bb_auto_rebase(struct bb_auto *a, const struct bb_auto_scale *s,
 {
 	struct bb_auto_end *e = bb_auto_end(a, bb_auto_marker(a, a->last - 1)->name);
 
-	if (!e)
-		return;
 	/* A little less than it is, so that it is seen to be one. */
 	e->least_ns[0] = x->rtt_ns - bb_auto_least(2 * BB_AUTO_MS, x->queue_ns / 10);
 	e->least_ns[1] = BB_AUTO_NONE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * bb_auto_abi.h - the state of a path whose rate is found (bb_auto.h). The agent sets bounds and nonce.
+ * bb_auto_abi.h - the state of a path whose rate is found (bb_auto.h). The agent sets the bounds, and who is asked.
  * The rules of bb_abi.h hold here.
  */
 #ifndef BB_AUTO_ABI_H
@@ -17,7 +17,7 @@ struct bb_auto_marker {
 	__u64 bytes; /* bb_auto.sent, itself included */
 	__u64 heard_ns; /* when its answer came, less the end's least round trip; 0 = none has */
 	__u64 queue_ns; /* what it waited behind us */
-	__u32 name; /* by which its answer names it */
+	__u32 name; /* by which its answer is known */
 	__u32 pad;
 };
 
@@ -36,14 +36,15 @@ struct bb_auto_end {
 	__u64 queue_ns; /* that its marker met */
 	__u64 left_ns; /* when that left us */
 	__u64 bytes; /* bb_auto.sent then */
-	__u32 ident; /* the first half of its markers' names; its last bits are the end's index. 0 = nobody is asked */
-	__u32 pad;
+	__u64 nonce; /* of its echo requests: the last bits are the slot, then the end's index. 0 = nobody is asked */
 };
 
 /*
- * The agent's echo request, ICMP's or ICMPv6's: identifier and sequence number are the marker's name, and the
- * nonce follows. It comes back in the reply. Nobody else knows the nonce but who is on the way.
+ * The agent's echo request, ICMP's or ICMPv6's: the end's nonce follows the header, as it lies in the map, and comes
+ * back in the reply. Nobody else knows it but who is on the way. The marker's name is the end's index, then the
+ * sequence number.
  */
+#define BB_ECHO_END_SHIFT 6 /* of the nonce: BB_MAX_IFACES slots come first */
 #define BB_ECHO_BYTES 16 /* ICMP's header and the nonce */
 
 /* Why a path has the rate that it has. */
@@ -61,7 +62,6 @@ struct bb_auto {
 	/* In force: bytes/s, and how long a packet waits behind us. 0 = nothing is. */
 	__u64 rate;
 	__u64 behind_ns;
-	__u64 nonce; /* of the echo requests that are markers here, as it lies in them; its last bits are the slot */
 	__u64 answers; /* that counted */
 	/* From here on the law's own. */
 	__u64 sent; /* bytes that left on the path */

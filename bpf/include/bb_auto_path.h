@@ -69,18 +69,16 @@ bb_inline struct bb_auto_scale bb_auto_scale(const struct bb_auto *a)
 	return s;
 }
 
-/* The end that the marker of this name asked; NULL: nobody is asked by it any more. */
+/* The end that the marker of this name asked. */
 bb_inline struct bb_auto_end *bb_auto_end(struct bb_auto *a, __u32 name)
 {
-	struct bb_auto_end *e = &a->end[name >> 16 & (BB_AUTO_ENDS - 1)];
-
-	return e->ident == name >> 16 ? e : 0;
+	return &a->end[name >> 16 & (BB_AUTO_ENDS - 1)];
 }
 
 /* Its least round trip; BB_AUTO_NONE: none is known. */
 bb_inline __u64 bb_auto_base(const struct bb_auto_end *e)
 {
-	return e ? bb_auto_least(e->least_ns[0], e->least_ns[1]) : BB_AUTO_NONE;
+	return bb_auto_least(e->least_ns[0], e->least_ns[1]);
 }
 
 /* A path of which nothing is known yet. The bounds stay. */

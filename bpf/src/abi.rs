@@ -3,6 +3,7 @@
 
 pub const BB_AUTO_MARKERS: u32 = 32;
 pub const BB_AUTO_ENDS: u32 = 4;
+pub const BB_ECHO_END_SHIFT: u32 = 6;
 pub const BB_ECHO_BYTES: u32 = 16;
 pub const BB_BUFFER_MOST: u32 = 4194304;
 pub const BB_TIME_BUCKETS: u32 = 19;
@@ -191,8 +192,7 @@ pub struct bb_auto_end {
     pub queue_ns: __u64,
     pub left_ns: __u64,
     pub bytes: __u64,
-    pub ident: __u32,
-    pub pad: __u32,
+    pub nonce: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -208,8 +208,7 @@ const _: () = {
     ["Offset of field: bb_auto_end::left_ns"]
         [::std::mem::offset_of!(bb_auto_end, left_ns) - 40usize];
     ["Offset of field: bb_auto_end::bytes"][::std::mem::offset_of!(bb_auto_end, bytes) - 48usize];
-    ["Offset of field: bb_auto_end::ident"][::std::mem::offset_of!(bb_auto_end, ident) - 56usize];
-    ["Offset of field: bb_auto_end::pad"][::std::mem::offset_of!(bb_auto_end, pad) - 60usize];
+    ["Offset of field: bb_auto_end::nonce"][::std::mem::offset_of!(bb_auto_end, nonce) - 56usize];
 };
 pub const BB_AUTO_UNSEEN: bb_auto_state = 0;
 pub const BB_AUTO_FOLLOWS: bb_auto_state = 1;
@@ -234,7 +233,6 @@ pub struct bb_auto {
     pub most: __u64,
     pub rate: __u64,
     pub behind_ns: __u64,
-    pub nonce: __u64,
     pub answers: __u64,
     pub sent: __u64,
     pub gave_up_ns: __u64,
@@ -275,58 +273,57 @@ pub struct bb_auto {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1808usize];
+    ["Size of bb_auto"][::std::mem::size_of::<bb_auto>() - 1800usize];
     ["Alignment of bb_auto"][::std::mem::align_of::<bb_auto>() - 8usize];
     ["Offset of field: bb_auto::least"][::std::mem::offset_of!(bb_auto, least) - 0usize];
     ["Offset of field: bb_auto::most"][::std::mem::offset_of!(bb_auto, most) - 8usize];
     ["Offset of field: bb_auto::rate"][::std::mem::offset_of!(bb_auto, rate) - 16usize];
     ["Offset of field: bb_auto::behind_ns"][::std::mem::offset_of!(bb_auto, behind_ns) - 24usize];
-    ["Offset of field: bb_auto::nonce"][::std::mem::offset_of!(bb_auto, nonce) - 32usize];
-    ["Offset of field: bb_auto::answers"][::std::mem::offset_of!(bb_auto, answers) - 40usize];
-    ["Offset of field: bb_auto::sent"][::std::mem::offset_of!(bb_auto, sent) - 48usize];
-    ["Offset of field: bb_auto::gave_up_ns"][::std::mem::offset_of!(bb_auto, gave_up_ns) - 56usize];
-    ["Offset of field: bb_auto::waited_ns"][::std::mem::offset_of!(bb_auto, waited_ns) - 64usize];
-    ["Offset of field: bb_auto::due_ns"][::std::mem::offset_of!(bb_auto, due_ns) - 72usize];
-    ["Offset of field: bb_auto::carries"][::std::mem::offset_of!(bb_auto, carries) - 80usize];
-    ["Offset of field: bb_auto::top"][::std::mem::offset_of!(bb_auto, top) - 88usize];
-    ["Offset of field: bb_auto::best"][::std::mem::offset_of!(bb_auto, best) - 96usize];
-    ["Offset of field: bb_auto::heard_ns"][::std::mem::offset_of!(bb_auto, heard_ns) - 104usize];
+    ["Offset of field: bb_auto::answers"][::std::mem::offset_of!(bb_auto, answers) - 32usize];
+    ["Offset of field: bb_auto::sent"][::std::mem::offset_of!(bb_auto, sent) - 40usize];
+    ["Offset of field: bb_auto::gave_up_ns"][::std::mem::offset_of!(bb_auto, gave_up_ns) - 48usize];
+    ["Offset of field: bb_auto::waited_ns"][::std::mem::offset_of!(bb_auto, waited_ns) - 56usize];
+    ["Offset of field: bb_auto::due_ns"][::std::mem::offset_of!(bb_auto, due_ns) - 64usize];
+    ["Offset of field: bb_auto::carries"][::std::mem::offset_of!(bb_auto, carries) - 72usize];
+    ["Offset of field: bb_auto::top"][::std::mem::offset_of!(bb_auto, top) - 80usize];
+    ["Offset of field: bb_auto::best"][::std::mem::offset_of!(bb_auto, best) - 88usize];
+    ["Offset of field: bb_auto::heard_ns"][::std::mem::offset_of!(bb_auto, heard_ns) - 96usize];
     ["Offset of field: bb_auto::heard_bytes"]
-        [::std::mem::offset_of!(bb_auto, heard_bytes) - 112usize];
+        [::std::mem::offset_of!(bb_auto, heard_bytes) - 104usize];
     ["Offset of field: bb_auto::heard_queue_ns"]
-        [::std::mem::offset_of!(bb_auto, heard_queue_ns) - 120usize];
+        [::std::mem::offset_of!(bb_auto, heard_queue_ns) - 112usize];
     ["Offset of field: bb_auto::heard_carries"]
-        [::std::mem::offset_of!(bb_auto, heard_carries) - 128usize];
-    ["Offset of field: bb_auto::base_ns"][::std::mem::offset_of!(bb_auto, base_ns) - 136usize];
-    ["Offset of field: bb_auto::jitter_ns"][::std::mem::offset_of!(bb_auto, jitter_ns) - 144usize];
+        [::std::mem::offset_of!(bb_auto, heard_carries) - 120usize];
+    ["Offset of field: bb_auto::base_ns"][::std::mem::offset_of!(bb_auto, base_ns) - 128usize];
+    ["Offset of field: bb_auto::jitter_ns"][::std::mem::offset_of!(bb_auto, jitter_ns) - 136usize];
     ["Offset of field: bb_auto::spacing_ns"]
-        [::std::mem::offset_of!(bb_auto, spacing_ns) - 152usize];
-    ["Offset of field: bb_auto::calm_ns"][::std::mem::offset_of!(bb_auto, calm_ns) - 160usize];
+        [::std::mem::offset_of!(bb_auto, spacing_ns) - 144usize];
+    ["Offset of field: bb_auto::calm_ns"][::std::mem::offset_of!(bb_auto, calm_ns) - 152usize];
     ["Offset of field: bb_auto::drained_ns"]
-        [::std::mem::offset_of!(bb_auto, drained_ns) - 168usize];
+        [::std::mem::offset_of!(bb_auto, drained_ns) - 160usize];
     ["Offset of field: bb_auto::watch_most_ns"]
-        [::std::mem::offset_of!(bb_auto, watch_most_ns) - 176usize];
-    ["Offset of field: bb_auto::others_ns"][::std::mem::offset_of!(bb_auto, others_ns) - 184usize];
+        [::std::mem::offset_of!(bb_auto, watch_most_ns) - 168usize];
+    ["Offset of field: bb_auto::others_ns"][::std::mem::offset_of!(bb_auto, others_ns) - 176usize];
     ["Offset of field: bb_auto::rebased_ns"]
-        [::std::mem::offset_of!(bb_auto, rebased_ns) - 192usize];
-    ["Offset of field: bb_auto::rtt_ns"][::std::mem::offset_of!(bb_auto, rtt_ns) - 200usize];
+        [::std::mem::offset_of!(bb_auto, rebased_ns) - 184usize];
+    ["Offset of field: bb_auto::rtt_ns"][::std::mem::offset_of!(bb_auto, rtt_ns) - 192usize];
     ["Offset of field: bb_auto::empties_ns"]
-        [::std::mem::offset_of!(bb_auto, empties_ns) - 208usize];
-    ["Offset of field: bb_auto::blind_ns"][::std::mem::offset_of!(bb_auto, blind_ns) - 216usize];
-    ["Offset of field: bb_auto::blind"][::std::mem::offset_of!(bb_auto, blind) - 224usize];
-    ["Offset of field: bb_auto::fell"][::std::mem::offset_of!(bb_auto, fell) - 228usize];
-    ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 232usize];
-    ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 236usize];
-    ["Offset of field: bb_auto::first"][::std::mem::offset_of!(bb_auto, first) - 240usize];
-    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 244usize];
-    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 248usize];
-    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 252usize];
-    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 256usize];
-    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 260usize];
-    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 264usize];
-    ["Offset of field: bb_auto::beside"][::std::mem::offset_of!(bb_auto, beside) - 268usize];
-    ["Offset of field: bb_auto::end"][::std::mem::offset_of!(bb_auto, end) - 272usize];
-    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 528usize];
+        [::std::mem::offset_of!(bb_auto, empties_ns) - 200usize];
+    ["Offset of field: bb_auto::blind_ns"][::std::mem::offset_of!(bb_auto, blind_ns) - 208usize];
+    ["Offset of field: bb_auto::blind"][::std::mem::offset_of!(bb_auto, blind) - 216usize];
+    ["Offset of field: bb_auto::fell"][::std::mem::offset_of!(bb_auto, fell) - 220usize];
+    ["Offset of field: bb_auto::others"][::std::mem::offset_of!(bb_auto, others) - 224usize];
+    ["Offset of field: bb_auto::rebased"][::std::mem::offset_of!(bb_auto, rebased) - 228usize];
+    ["Offset of field: bb_auto::first"][::std::mem::offset_of!(bb_auto, first) - 232usize];
+    ["Offset of field: bb_auto::next"][::std::mem::offset_of!(bb_auto, next) - 236usize];
+    ["Offset of field: bb_auto::oldest"][::std::mem::offset_of!(bb_auto, oldest) - 240usize];
+    ["Offset of field: bb_auto::last"][::std::mem::offset_of!(bb_auto, last) - 244usize];
+    ["Offset of field: bb_auto::largest"][::std::mem::offset_of!(bb_auto, largest) - 248usize];
+    ["Offset of field: bb_auto::state"][::std::mem::offset_of!(bb_auto, state) - 252usize];
+    ["Offset of field: bb_auto::busy"][::std::mem::offset_of!(bb_auto, busy) - 256usize];
+    ["Offset of field: bb_auto::beside"][::std::mem::offset_of!(bb_auto, beside) - 260usize];
+    ["Offset of field: bb_auto::end"][::std::mem::offset_of!(bb_auto, end) - 264usize];
+    ["Offset of field: bb_auto::marker"][::std::mem::offset_of!(bb_auto, marker) - 520usize];
 };
 #[repr(C)]
 #[derive(

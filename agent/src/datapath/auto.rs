@@ -1,7 +1,7 @@
 //! Interfaces whose rate is found (`--rate auto`): what the data path gets for that, and what follows the rate.
 //!
 //! 1. The BPF programs find the rate and write it into `bb_ifaces`. The state of the path is in `bb_autos`, at the same
-//!    slot. The agent begins it, sets its bounds, and says by which nonce the answers are known.
+//!    slot. The agent begins it, sets its bounds, and says who is asked and by which nonces the answers are known.
 //! 2. An agent that restarts finds a state that goes on. It leaves the state alone.
 //! 3. A write of the agent takes the whole state. Between its reading and its writing a program may have changed it:
 //!    one answer is lost then. So the agent writes only when something changed.
@@ -76,21 +76,15 @@ pub(crate) struct Autos {
     complained: BTreeMap<u32, String>,
 }
 
-/// The nonce of a slot's path, made of random bits: its last bits are the slot, and 0 is none.
-fn nonce(random: u64, slot: u32) -> u64 {
-    let slots = u64::from(abi::BB_MAX_IFACES);
-    (random | slots) & !(slots - 1) | u64::from(slot)
-}
-
-/// The markers of an end are known by this. It is made of random bits. Its last bits are the end's index, 0 is nobody.
-fn ident(random: u64, end: usize) -> u32 {
-    let ends = abi::BB_AUTO_ENDS;
-    let random = random as u32 & u32::from(u16::MAX);
-    (random | ends) & !(ends - 1) | end as u32
+/// The nonce of an end, made of random bits: its last bits are the slot, then the end's index, and 0 is nobody.
+fn nonce(random: u64, slot: u32, end: usize) -> u64 {
+    let bits = abi::BB_ECHO_END_SHIFT + abi::BB_AUTO_ENDS.ilog2();
+    let known = u64::from(slot) | (end as u64) << abi::BB_ECHO_END_SHIFT;
+    (random | 1) << bits | known
 }
 
 /// A state of which nothing is known.
-fn begun(least: u64, most: u64, nonce: u64) -> abi::bb_auto {
+fn begun(least: u64, most: u64) -> abi::bb_auto {
     let end = abi::bb_auto_end {
         least_ns: [NO_ROUND_TRIP; 2],
         ..Default::default()
@@ -98,7 +92,6 @@ fn begun(least: u64, most: u64, nonce: u64) -> abi::bb_auto {
     abi::bb_auto {
         least,
         most,
-        nonce,
         end: [end; abi::BB_AUTO_ENDS as usize],
         due_ns: u64::MAX,
         ..Default::default()
@@ -107,10 +100,10 @@ fn begun(least: u64, most: u64, nonce: u64) -> abi::bb_auto {
 
 /// The state, where another host is asked from now on, or nobody (0): its round trips are others, the narrow place may
 /// be the same.
-fn aimed(state: &abi::bb_auto, end: usize, ident: u32) -> abi::bb_auto {
+fn aimed(state: &abi::bb_auto, end: usize, nonce: u64) -> abi::bb_auto {
     let mut aimed = abi::bb_auto { busy: 0, ..*state };
     aimed.end[end] = abi::bb_auto_end {
-        ident,
+        nonce,
         least_ns: [NO_ROUND_TRIP; 2],
         ..Default::default()
     };
@@ -175,11 +168,7 @@ impl Datapath {
         self.autos.askers.remove(&slot);
         if let Some(bounds) = attached.auto() {
             let most = bounds.most().map_or(0, Rate::bytes_per_s);
-            let state = begun(
-                bounds.least().bytes_per_s(),
-                most,
-                nonce(seed::random()?, slot),
-            );
+            let state = begun(bounds.least().bytes_per_s(), most);
             self.shared.autos.set(&slot, &state)?;
         }
         Ok(())
@@ -194,7 +183,7 @@ impl Datapath {
         let iface = self.shared.ifaces.get(&slot)?.unwrap_or_default();
         let finds =
             iface.ifindex == attached.ifindex && u32::from(iface.flags) & abi::BB_IFACE_AUTO != 0;
-        let state = self.shared.autos.get(&slot)?.filter(|s| s.nonce != 0);
+        let state = self.shared.autos.get(&slot)?.filter(|s| s.due_ns != 0);
         match (attached.auto(), state.filter(|_| finds)) {
             // Before the flag: a program that sees the flag finds a state.
             (Some(_), None) => self.begin_auto(slot, attached)?,
@@ -241,16 +230,16 @@ impl Datapath {
             return Ok(());
         };
         let state = self.shared.autos.get(&slot)?.unwrap_or_default();
-        if attached.asked[end] == addr && (state.end[end].ident != 0) == addr.is_some() {
+        if attached.asked[end] == addr && (state.end[end].nonce != 0) == addr.is_some() {
             return Ok(());
         }
         let mut aimed_at = attached.clone();
         aimed_at.asked[end] = addr;
-        let ident = match addr {
-            Some(_) => ident(seed::random()?, end),
+        let nonce = match addr {
+            Some(_) => nonce(seed::random()?, slot, end),
             None => 0,
         };
-        self.shared.autos.set(&slot, &aimed(&state, end, ident))?;
+        self.shared.autos.set(&slot, &aimed(&state, end, nonce))?;
         self.kept_ifaces.set(slot, &aimed_at)?;
         self.attached.insert(slot, aimed_at);
         Ok(())
@@ -295,47 +284,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn begun_state_knows_nothing_and_has_bounds_and_nonce() {
-        let state = begun(8_000, 0, 9);
-        assert_eq!((state.least, state.most, state.nonce), (8_000, 0, 9));
-        assert!(
-            state
-                .end
-                .iter()
-                .all(|e| e.least_ns == [u64::MAX; 2] && e.ident == 0)
-        );
+    fn begun_state_knows_nothing_but_its_bounds() {
+        let state = begun(8_000, 0);
+        assert_eq!((state.least, state.most), (8_000, 0));
+        let unknown = |e: &abi::bb_auto_end| e.least_ns == [u64::MAX; 2] && e.nonce == 0;
+        assert!(state.end.iter().all(unknown));
         assert_eq!(state.due_ns, u64::MAX);
         assert_eq!((state.rate, state.next, state.sent), (0, 0, 0));
     }
 
     #[test]
-    fn nonce_and_names_say_whose_they_are_and_are_not_0() {
-        for random in [0, 1, 63, u64::MAX] {
-            assert_eq!(nonce(random, 5) % 64, 5);
-            assert!(nonce(random, 0) != 0);
-            assert_eq!(ident(random, 1) % 4, 1);
-            assert!((4..=0xffff).contains(&ident(random, 0)));
+    fn nonce_says_whose_it_is_and_is_not_0() {
+        for random in [0, 1, u64::MAX] {
+            for (slot, end) in [(0, 0), (5, 1), (abi::BB_MAX_IFACES - 1, 3)] {
+                let nonce = nonce(random, slot, end);
+                assert_eq!(nonce % 64, u64::from(slot));
+                assert_eq!(nonce >> 6 & 3, end as u64);
+                assert!(nonce >> 8 != 0);
+            }
         }
     }
 
     #[test]
     fn end_that_asks_another_host_forgets_its_round_trips_and_nothing_else_changes() {
-        let mut state = begun(8_000, 0, 1);
+        let mut state = begun(8_000, 0);
         (state.rate, state.next, state.busy) = (31_000, 40, 1);
         state.end[0].heard_ns = 7;
         state.end[1].least_ns = [5, 6];
         state.marker[3].name = 9;
         let other = aimed(&state, 1, 77);
         let mut wanted = abi::bb_auto { busy: 0, ..state };
-        wanted.end[1].ident = 77;
+        wanted.end[1].nonce = 77;
         wanted.end[1].least_ns = [u64::MAX; 2];
         assert_eq!(other, wanted);
-        assert_eq!(aimed(&other, 1, 0).end[1].ident, 0);
+        assert_eq!(aimed(&other, 1, 0).end[1].nonce, 0);
     }
 
     #[test]
     fn other_bounds_change_nothing_else() {
-        let state = begun(8_000, 0, 1);
+        let state = begun(8_000, 0);
         assert_eq!(bounded(&state, 8_000, 0), None);
         let other = bounded(&state, 9_000, 10_000).unwrap();
         let wanted = abi::bb_auto {

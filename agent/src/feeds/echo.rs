@@ -94,19 +94,12 @@ impl Asker {
     }
 
     /// Sends one request.
-    fn send(
-        &mut self,
-        attached: &Attached,
-        to: IpAddr,
-        identifier: u32,
-        nonce: u64,
-    ) -> io::Result<()> {
+    fn send(&mut self, attached: &Attached, to: IpAddr, nonce: u64) -> io::Result<()> {
         let socket = match self.socket.take().filter(|s| s.fits(to)) {
             Some(socket) => socket,
             None => EchoSocket::open(attached.dev.as_str(), to)?,
         };
         let echo = Echo {
-            identifier: identifier as u16,
             sequence: self.sequence,
             nonce,
         };
@@ -327,12 +320,12 @@ impl Datapath {
         if asker.sent_ns > 0 && now + EARLY < due {
             return Ok(due - now);
         }
-        // An end that was just aimed has a name of its own.
+        // An end that was just aimed has a new nonce.
         let state = self.shared.autos.get(&slot)?.unwrap_or_default();
         let end = asked.iter().position(|addr| *addr == Some(to)).unwrap_or(0);
         asker.sent_ns = now;
         asker.turn = (end + 1) % ENDS;
-        let sent = asker.send(attached, to, state.end[end].ident, state.nonce);
+        let sent = asker.send(attached, to, state.end[end].nonce);
         if sent.is_ok() {
             asker.pace.asked();
         }

@@ -16,28 +16,31 @@ use nix::sys::socket::{
 /// Type of an echo request of ICMPv6 (RFC 4443).
 const ECHO6: u8 = 128;
 
-/// An echo request: its name and what the interface knows it by.
+/// An echo request: what the interface knows it by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
-    /// One for all requests of an agent.
-    pub identifier: u16,
     /// Counts requests of an interface, and wraps.
     pub sequence: u16,
-    /// `bb_auto.nonce`.
+    /// `bb_auto_end.nonce`.
     pub nonce: u64,
 }
 
 impl Echo {
+    /// One for each end: middleboxes follow echo requests by it.
+    fn identifier(&self) -> u16 {
+        (self.nonce >> 16) as u16
+    }
+
     /// The message without its IP header.
     pub fn message(&self, ipv6: bool) -> [u8; abi::BB_ECHO_BYTES as usize] {
         let nonce = self.nonce.to_ne_bytes();
         let header = if ipv6 {
             // The kernel computes the checksum: it alone knows the source address.
-            let [id, seq] = [self.identifier, self.sequence].map(u16::to_be_bytes);
+            let [id, seq] = [self.identifier(), self.sequence].map(u16::to_be_bytes);
             [ECHO6, 0, 0, 0, id[0], id[1], seq[0], seq[1]]
         } else {
             let echo = Icmpv4Type::EchoRequest(IcmpEchoHeader {
-                id: self.identifier,
+                id: self.identifier(),
                 seq: self.sequence,
             });
             let bytes = Icmpv4Header::with_checksum(echo, &nonce).to_bytes();
@@ -120,17 +123,16 @@ mod tests {
     use super::*;
 
     const ECHO: Echo = Echo {
-        identifier: 0x1234,
         sequence: 0xfffe,
         nonce: 0x1122_3344_5566_7788,
     };
 
     #[test]
-    fn echo_request_has_name_and_nonce_where_the_programs_look() {
+    fn echo_request_has_number_and_nonce_where_the_programs_look() {
         for (ipv6, kind) in [(false, 8), (true, 128)] {
             let message = ECHO.message(ipv6);
             assert_eq!(message[..2], [kind, 0]);
-            assert_eq!(message[4..8], [0x12, 0x34, 0xff, 0xfe]);
+            assert_eq!(message[4..8], [0x55, 0x66, 0xff, 0xfe]);
             assert_eq!(message[8..], ECHO.nonce.to_ne_bytes());
         }
     }

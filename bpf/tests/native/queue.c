@@ -556,7 +556,6 @@ __u32 bbn_auto_leaves(__u32 end)
 {
 	__u32 name = end << 16 | (path.next & 0xffff);
 
-	path.end[end & (BB_AUTO_ENDS - 1)].ident = end;
 	if (bbq_instance(0)->bytes > 2 * path.largest)
 		path.waited_ns = clock_ns;
 	bb_auto_leaves(&path, name, clock_ns);

@@ -1,5 +1,5 @@
-//! `rate auto`: what the agent does for it. It begins a path's state, sends echo requests with the state's nonce, and
-//! lets mode tc's tree follow the rate. Finding the rate is the data path's.
+//! `rate auto`: what the agent does for it. It begins a path's state, sends echo requests with the nonces of those who
+//! are asked, and lets mode tc's tree follow the rate. Finding the rate is the data path's.
 
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::thread;
@@ -116,7 +116,7 @@ fn auto_asks_with_the_nonce_of_its_state_until_its_rate_is_set() {
         assert!(finds(lab) && kernel(lab).rate == 0);
         let echo = next(peer).unwrap();
         assert_eq!(echo.to, Ipv4Addr::new(10, 9, 0, 2));
-        assert_eq!(echo.nonce, state(lab).nonce);
+        assert_eq!(echo.nonce, state(lab).end[0].nonce);
         assert_ne!(echo.nonce, 0);
         let later = next(peer).unwrap();
         assert_eq!(
@@ -132,13 +132,11 @@ fn auto_asks_with_the_nonce_of_its_state_until_its_rate_is_set() {
         set(&agent, json!({ "rate": "auto:128kbit..5mbit" }));
         let is = state(lab);
         assert_eq!((is.least, is.most), (16_000, 625_000));
-        assert_eq!(is.nonce, echo.nonce);
+        assert_eq!(is.end[0].nonce, echo.nonce);
         assert_eq!(interface(&agent)["rate"], "auto:128kbit..5mbit");
-        // Another host: another name.
+        // Another host: another nonce.
         set(&agent, json!({ "probe": "10.9.0.9" }));
-        wait_for("another name", || {
-            state(lab).end[0].ident != u32::from(echo.identifier)
-        });
+        wait_for("another nonce", || state(lab).end[0].nonce != echo.nonce);
 
         let done = set(&agent, json!({ "rate": "10mbit" }));
         assert!(
@@ -154,7 +152,7 @@ fn auto_asks_with_the_nonce_of_its_state_until_its_rate_is_set() {
         assert!(is_quiet(peer));
         // And back.
         set(&agent, json!({ "rate": "auto", "probe": "10.9.0.2" }));
-        assert_eq!(next(peer).unwrap().nonce, state(lab).nonce);
+        assert_eq!(next(peer).unwrap().nonce, state(lab).end[0].nonce);
         agent.detach("v0");
         assert_eq!(state(lab), abi::bb_auto::default());
         assert!(is_quiet(peer));
@@ -222,11 +220,14 @@ fn rate_that_is_found_stays_through_other_changes_and_the_tree_follows_it() {
         set(&agent, json!({ "rate": "auto:..5mbit" }));
         assert_eq!(kernel(lab).rate, 31_500);
         assert!(classes(lab).contains("ceil 252Kbit"), "{}", classes(lab));
-        let nonce = state(lab).nonce;
+        let nonce = state(lab).end[0].nonce;
         agent.kill();
         let agent = Agent::start(lab, &[]);
         let is = state(lab);
-        assert_eq!((is.nonce, is.least, is.most), (nonce, 8_000, 625_000));
+        assert_eq!(
+            (is.end[0].nonce, is.least, is.most),
+            (nonce, 8_000, 625_000)
+        );
         assert_eq!((kernel(lab).rate, is.rate), (31_500, 31_500));
         assert!(classes(lab).contains("ceil 252Kbit"), "{}", classes(lab));
         found(0);
@@ -245,7 +246,7 @@ fn agent_that_was_killed_goes_on_asking_with_the_same_nonce() {
         let _agent = Agent::start(lab, &[]);
         let after = next(peer).unwrap();
         assert_eq!((after.to, after.nonce), (before.to, before.nonce));
-        assert_eq!(state(lab).nonce, before.nonce);
+        assert_eq!(state(lab).end[0].nonce, before.nonce);
     });
 }
 
@@ -335,7 +336,7 @@ fn busiest_receivers_of_media_are_asked_in_turns_and_a_silent_one_makes_room() {
         });
         let (one, other) = (next(peer).unwrap(), next(peer).unwrap());
         assert_ne!((one.to, one.identifier), (other.to, other.identifier));
-        assert_eq!(one.nonce, other.nonce);
+        assert_ne!(one.nonce, other.nonce);
         wait_for("the one that answers", || {
             asked().to_string().contains("10.9.0.2")
         });
@@ -355,10 +356,10 @@ fn host_is_asked_by_icmpv6_too_also_one_of_this_link_only() {
         peer.run("ip addr add fe80::9:2/64 dev v1 nodad");
         let agent = start(lab);
         for to in ["fd00:9::2", "fe80::9:2"] {
-            let before = state(lab).end[0].ident;
+            let before = state(lab).end[0].nonce;
             set(&agent, json!({ "probe": to }));
-            wait_for("its name", || state(lab).end[0].ident != before);
-            let nonce = state(lab).nonce.to_ne_bytes();
+            wait_for("its nonce", || state(lab).end[0].nonce != before);
+            let nonce = state(lab).end[0].nonce.to_ne_bytes();
             let addr = to.parse::<Ipv6Addr>().unwrap().octets();
             let arrived = |raw: &Raw, kind: u8, at: usize| {
                 (0..4).any(|_| {

@@ -191,6 +191,16 @@ fn found(mode: &str) -> InTime {
         assert_eq!(path["state"], "follows", "{path}");
         assert_eq!(path["asked"], json!([RECEIVER]), "{path}");
         got = Some(seen);
+        // Nobody asks any more. The rate is forgotten: the next agent finds none in force.
+        agent.kill();
+        let socket = lab.netns.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+        for _ in 0..24 {
+            thread::sleep(Duration::from_millis(500));
+            let _ = socket.send_to(&[0; 160], (RECEIVER, AUDIO));
+        }
+        let agent = Agent::start(lab, &[]);
+        let path = agent.ok("GET", "/v1/interfaces", None)[0]["path"].clone();
+        assert_eq!(path["rate_bytes_s"], Value::Null, "{path}");
     });
     got.unwrap()
 }

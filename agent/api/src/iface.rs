@@ -110,8 +110,8 @@ impl InterfaceSettings {
     }
 }
 
-/// What is said of an interface: body of POST /v1/interfaces, and `[[interface]]` of the file. What is absent is
-/// not said: an attached interface keeps it, another one gets the default.
+/// Wishes for an interface: body of POST /v1/interfaces, and `[[interface]]` of the file. An attached interface keeps
+/// its value of each field that is absent. Another one gets the default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachRequest {

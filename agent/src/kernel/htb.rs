@@ -37,9 +37,9 @@ const TCA_FQ_CODEL_MEMORY_LIMIT: u16 = 9;
 const LINKLAYER_ETHERNET: u8 = 1;
 /// The kernel's tick of `struct tc_htb_opt`, ns.
 const TICK_NS: u64 = 64;
-/// Time a class may save up: makes up for timers that a busy host runs late (what is not made up for, the
-/// classifier's model never learns: its packets then arrive late); too little to let a second packet out at
-/// once at the rates where that matters (a full packet takes 12 ms at 1 Mbit/s).
+/// Time a class may save up. It makes up for timers that a busy host runs late: else packets arrive late, and the
+/// classifier's model never learns why. It is too little to let a second packet out at once at the rates where that
+/// matters (a full packet takes 12 ms at 1 Mbit/s).
 const BURST_NS: u64 = 6_000_000;
 
 /// One class: guaranteed rate, upper rate (bytes/s), order of borrowing.

@@ -47,8 +47,8 @@ pub(crate) fn lookup_batch(
     let begins = after.map_or(std::ptr::null_mut(), |_| {
         std::ptr::from_mut(&mut from).cast()
     });
-    // SAFETY: the keys of an array have four bytes, and there is room for `count` keys and values of the size that the
-    // map has (`Map::open` compared it); no options are passed; nothing is kept after the call.
+    // SAFETY: the keys of an array have four bytes. There is room for `count` keys and values of the size that the
+    // map has (`Map::open` compared it). No options are passed, and nothing is kept after the call.
     let done = result(unsafe {
         libbpf_sys::bpf_map_lookup_batch(
             map.as_raw_fd(),
